@@ -1,0 +1,73 @@
+"""Port: what an agent adapter is. Six functions, a name and a parser version; capabilities drive behaviour, never names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from mz_engine.ports import CallResult, CallSpec, Reading
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent can do; the engine asks these and nothing else."""
+
+    agent: str
+    sessions: bool
+    """Can continue an earlier conversation."""
+    streaming: bool
+    """Writes as it works, so an idle timeout means something."""
+    token_counting: Literal["exact", "estimate"]
+    reports_money: bool
+    tools: tuple[str, ...]
+    skill_injection: bool = False
+    models: Mapping[str, str]
+    """Default model per tier: cheap, mid, premium."""
+    auth: tuple[str, ...]
+    """Ways to log in, as a person would read them."""
+
+
+class AuthCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the agent can be called here. `code` is empty when it can, else tool-missing or auth-missing."""
+
+    code: str = ""
+    message: str = ""
+    fix: str = ""
+    version: str = ""
+
+
+class Invocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A process to run: everything that crosses the boundary inwards."""
+
+    argv: tuple[str, ...]
+    stdin: bytes
+    """Written and closed; empty: closed at once."""
+    env: Mapping[str, str]
+    """The adapter's own variables and the names that pass through; nothing else is inherited."""
+
+
+Spawn = Callable[[CallSpec, Invocation], CallResult]
+"""Runs an invocation in the call's worktree: streams into the spool, times out, kills the whole tree."""
+
+
+class Adapter(Protocol):
+    """One agent. A new one is one module and one line in the registry."""
+
+    name: str
+    parser: str
+    """`name/number`; the number rises whenever the parser reads the same bytes differently."""
+
+    def capabilities(self) -> Capabilities: ...
+
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        """Looks for the tool and a login; never prints or returns a secret; calls no model."""
+
+    def estimate_tokens(self, prompt: str) -> int: ...
+
+    def format_prompt(self, prompt: str) -> str: ...
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult: ...
+
+    def parse_output(self, result: CallResult) -> Reading:
+        """Pure and total: any bytes give a reading or a classified problem, never an exception."""

@@ -1,0 +1,84 @@
+"""Facts: the settings of one repository, as `mz.yaml`, the environment and the flags leave them. Pinned by each run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from mz_engine.pipelines.definition import Autonomy
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base: an unknown key in `mz.yaml` is an error."""
+
+
+class Command(Setting, frozen=True, kw_only=True):
+    """A shell command line of the user's, run in the worktree with `sh -c`."""
+
+    run: str
+    timeout_seconds: int = 600
+
+
+class WorkspaceSettings(Setting, frozen=True, kw_only=True):
+    setup: tuple[str, ...] = ()
+    """Run once per worktree; a fresh one has neither dependencies nor build results."""
+    copy: tuple[str, ...] = ()
+    """Ignored files of the main checkout to copy into each worktree."""
+    keep: tuple[str, ...] = ("node_modules", ".venv")
+    """Ignored paths that survive when a tree is restored."""
+
+
+class PullRequests(Setting, frozen=True, kw_only=True):
+    strategy: Literal["none", "draft", "ready"] = "none"
+    remote: str = "origin"
+
+
+class Budget(Setting, frozen=True, kw_only=True):
+    """Limits in USD, as decimal strings in `mz.yaml`; integers of nano-dollars here. None: no limit."""
+
+    run_nanousd: int | None = None
+    feature_nanousd: int | None = None
+
+
+class Limits(Setting, frozen=True, kw_only=True):
+    """Numbers that rules and prompts share."""
+
+    techspec_files_max: int = 8
+    feature_criteria_max: int = 15
+    feature_tasks_max: int = 20
+    task_files_max: int = 5
+    feature_files_max: int = 80
+    wait_minutes_max: int = 60
+    """A rate limit that asks for more is a question for a person."""
+
+
+class Models(Setting, frozen=True, kw_only=True):
+    """What a tier means for the chosen agent; None: the adapter's own default for the tier."""
+
+    cheap: str | None = None
+    mid: str | None = None
+    premium: str | None = None
+
+
+class Config(Setting, frozen=True, kw_only=True):
+    pipeline: str = "monozukuri"
+    agent: str = "claude-code"
+    base: str | None = None
+    """None: the branch that is checked out."""
+    backlog: str = "features.md"
+    branch_prefix: str = "feat"
+    autonomy: Autonomy = "checkpoint"
+    parallel_max: int = 2
+    sanitize: Literal["strict", "relaxed", "off"] = "strict"
+    models: Models = Models()
+    commands: dict[str, Command] = {}
+    """By name: test, lint, build, ...; pipelines name them in `run`."""
+    workspace: WorkspaceSettings = WorkspaceSettings()
+    pull_requests: PullRequests = PullRequests()
+    budget: Budget = Budget()
+    limits: Limits = Limits()
+    denied_paths: tuple[str, ...] = (".github/**", ".env", ".env.*", "*.pem", "*.p12", "*.pfx", "*.key", "mz.yaml", ".mz/**")
+    """Never changed by an agent, whatever the phase allows; patterns as in .gitignore."""
+    pass_environment: tuple[str, ...] = ()
+    """Further variables that agents and commands may see."""

@@ -1,0 +1,190 @@
+"""Facts of one agent call: intent, boundary outcome, what was read, what it cost."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from mz_events.catalog.base import Event, Fact, Role
+from mz_events.names import Commit, Digest, FeatureId
+
+
+class ProblemClass(Enum):
+    """Of a failed call; decides what happens next."""
+
+    TRANSIENT = "transient"
+    """Try again, after `retry_after_seconds` where that is known."""
+    PHASE = "phase"
+    """The reply is unusable; try again."""
+    FATAL = "fatal"
+    """No other call would fare better: the run stops."""
+    UNKNOWN = "unknown"
+    """Treated as `phase`."""
+    HUMAN = "human"
+    """The agent asks for a person."""
+
+
+class CallRef(Fact, frozen=True, kw_only=True):
+    """Which call: unique within a run."""
+
+    key: str
+    """`run/feature/phase/unit/iteration/attempt/agent.role`; an empty unit is written `-`."""
+    phase: str
+    unit: str
+    iteration: int
+    attempt: int
+    """Every request in this iteration counts, failed and lost ones too, per phase, unit and role; from 1."""
+    role: str
+    """`builder` is the phase's own agent; a review names its role."""
+
+
+class Usage(Fact, frozen=True, kw_only=True):
+    """Tokens of one model request, or of all requests to one model where the agent says no more."""
+
+    model: str
+    input: int
+    """All of it: uncached, cache reads and cache writes."""
+    output: int
+    """Reasoning included."""
+    cache_read: int = 0
+    cache_write_5m: int = 0
+    cache_write_1h: int = 0
+    reasoning: int = 0
+    requests: int | None = None
+    """How many requests this sums up; None: unknown."""
+
+
+class Problem(Fact, frozen=True, kw_only=True):
+    kind: ProblemClass
+    code: str
+    """Such as rate-limit, auth-failure, tool-missing, timeout, idle, no-terminal, agent-blocker, exit-N."""
+    retry_after_seconds: int | None = None
+    detail: Digest | None = None
+    """Blob: the agent's own words, redacted."""
+
+
+class CallReserved(Event, frozen=True, kw_only=True, tag="call.reserved"):
+    """Money set aside for a call; in the run's stream and in the feature's, in one transaction with the request."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    key: str
+    nanousd: int | None
+    """None: the model has no price, so nothing could be set aside."""
+
+
+class CallHeld(Event, frozen=True, kw_only=True, tag="call.held"):
+    """The budget has no room for the call; in both streams."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    key: str
+    nanousd: int | None
+
+
+class AgentRequested(Event, frozen=True, kw_only=True, tag="agent.requested"):
+    """Intent: durable before anything is spawned, and appended once."""
+
+    ROLE = Role.INTENT
+    MEASURED = frozenset({"tree", "session"})
+    ref: CallRef
+    agent: str
+    model: str
+    prompt: Digest
+    template: str
+    """Name of the template in the pins."""
+    whole: bool
+    """False: the prompt is a continuation of the session."""
+    session: str | None
+    """Session to start (fresh) or to continue."""
+    resumes: bool
+    tree: Commit
+    """Capture that the call starts from."""
+    estimated_tokens: int
+    """Input and output together."""
+    estimated_nanousd: int | None
+
+
+class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
+    """Outcome, at the boundary: what came out, uninterpreted."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"stdout", "stderr", "duration_ms", "tree", "salvaged", "exit", "version"})
+    ref: CallRef
+    stdout: Digest
+    stderr: Digest
+    exit: int | None
+    """None where the call was salvaged from its spool after a crash. Negative: the signal that ended it."""
+    duration_ms: int
+    tree: Commit
+    """Capture after the call."""
+    salvaged: bool = False
+    version: str = ""
+    """Of the agent's CLI, as `check_auth` or the stream told it."""
+
+
+class AgentFailed(Event, frozen=True, kw_only=True, tag="agent.failed"):
+    """The call was ended by us, or never began."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"stdout", "stderr", "duration_ms", "tree"})
+    ref: CallRef
+    problem: Problem
+    stdout: Digest
+    stderr: Digest
+    duration_ms: int
+    tree: Commit
+
+
+class AgentLost(Event, frozen=True, kw_only=True, tag="agent.lost"):
+    """Outcome of an intent that a crash left open and whose end is nowhere to be found."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"stdout"})
+    ref: CallRef
+    stdout: Digest
+    """What the spool held."""
+
+
+class ReplyRead(Event, frozen=True, kw_only=True, tag="reply.read"):
+    """What the adapter's parser made of the output. A better parser appends a newer one; the last one counts."""
+
+    ROLE = Role.DERIVED
+    MEASURED = frozenset({"session", "text"})
+    ref: CallRef
+    parser: str
+    """`adapter/version`."""
+    terminal: str
+    """success, error, or no-terminal."""
+    session: str | None
+    usage: tuple[Usage, ...] = ()
+    reported_nanousd: int | None = None
+    text: Digest
+    """Blob: the final text."""
+    problem: Problem | None = None
+    bad_lines: int = 0
+
+
+class CallPriced(Event, frozen=True, kw_only=True, tag="call.priced"):
+    ROLE = Role.DERIVED
+    key: str
+    computed_nanousd: int | None
+    """None: at least one model has no price."""
+    unpriced: tuple[str, ...] = ()
+    prices: str = ""
+    """Name, version and digest of the price table."""
+
+
+class CallSettled(Event, frozen=True, kw_only=True, tag="call.settled"):
+    """The reservation is replaced by the worst of what is known; in both streams."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    key: str
+    nanousd: int
+
+
+class SessionBroken(Event, frozen=True, kw_only=True, tag="session.broken"):
+    """The next prompt is whole again."""
+
+    ROLE = Role.DERIVED
+    why: str

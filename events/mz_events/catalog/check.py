@@ -1,0 +1,131 @@
+"""Facts about what was handed over: commands that ran, changes that were reverted, artifacts, rules, gates."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mz_events.catalog.base import Event, Fact, Role
+from mz_events.catalog.call import CallRef
+from mz_events.names import Commit, Digest, Path
+
+
+class Violation(Fact, frozen=True, kw_only=True):
+    """One broken rule. The words for it are in the report blob; this is what decisions read."""
+
+    rule: str
+    """Id of the rule or gate."""
+    path: str = ""
+    """File, or place within the artifact."""
+    line: int | None = None
+
+
+class Unit(Fact, frozen=True, kw_only=True):
+    """One piece of work that an artifact lists."""
+
+    id: str
+    depends_on: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+
+
+class CommandRan(Event, frozen=True, kw_only=True, tag="command.ran"):
+    """A process of ours: setup, preparation or gate. The only source of test numbers."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"duration_ms", "output", "excerpt"})
+    stage: Literal["setup", "prepare", "gate"]
+    phase: str
+    unit: str
+    name: str
+    """Of the command in `mz.yaml`."""
+    exit: int | None
+    """None: killed at its time limit. Negative: signal."""
+    passed: int | None = None
+    failed: int | None = None
+    """Tests, where the output says how many."""
+    signature: str = ""
+    """First lines of the normalised output, hashed: the same failure has the same signature."""
+    output: Digest
+    """Blob: raw, redacted."""
+    excerpt: Digest
+    """Blob: normalised and shortened, as it may enter a prompt."""
+    duration_ms: int
+
+
+class Change(Fact, frozen=True, kw_only=True):
+    """A path that differs between two trees."""
+
+    path: Path
+    kind: Literal["added", "modified", "deleted", "mode"]
+
+
+class Offence(Fact, frozen=True, kw_only=True):
+    """Something that the agent did outside its contract."""
+
+    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "commit", "branch"]
+    """Outside the phase's mutations; on a denied path; FIFO or device; a repository inside; over 50 MB; a commit of
+    its own; its branch or HEAD moved."""
+    path: str
+    size_bytes: int | None = None
+
+
+class ChangesChecked(Event, frozen=True, kw_only=True, tag="changes.checked"):
+    """The tree after a reply, with every change outside the contract reverted."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"tree"})
+    ref: CallRef
+    tree: Commit
+    """Capture after reverting."""
+    changes: tuple[Change, ...] = ()
+    """Against the tree before the call, within the contract."""
+    offences: tuple[Offence, ...] = ()
+
+
+class RefMoved(Event, frozen=True, kw_only=True, tag="ref.moved"):
+    """A ref that is not the feature's own, `.git/config` or a hook changed while an agent worked."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"old", "new"})
+    ref: CallRef
+    name: str
+    """The ref, or `config`, or `hooks/<name>`."""
+    old: str
+    new: str
+
+
+class ArtifactParsed(Event, frozen=True, kw_only=True, tag="artifact.parsed"):
+    """What decisions need from an artifact, extracted once."""
+
+    ROLE = Role.DERIVED
+    artifact: str
+    phase: str
+    unit: str
+    path: Path | None
+    """None: the artifact is the reply itself."""
+    digest: Digest
+    units: tuple[Unit, ...] = ()
+    files: tuple[Path, ...] = ()
+    fields: dict[str, str] = {}
+    """Enum-like fields that the pipeline may ask for: severity, cause, ..."""
+
+
+class ArtifactValidated(Event, frozen=True, kw_only=True, tag="artifact.validated"):
+    """The rules' answer for all outputs of one reply."""
+
+    ROLE = Role.DERIVED
+    ref: CallRef
+    violations: tuple[Violation, ...] = ()
+    """Empty: valid."""
+    report: Digest | None = None
+    """Blob: the messages, one a line, as the agent gets them."""
+
+
+class GateChecked(Event, frozen=True, kw_only=True, tag="gate.checked"):
+    ROLE = Role.DERIVED
+    phase: str
+    unit: str
+    gate: str
+    passed: bool
+    cause: str = ""
+    violations: tuple[Violation, ...] = ()
+    report: Digest | None = None

@@ -1,0 +1,85 @@
+"""Facts of delivery: commits, pushes and pull requests. Every intent here is findable: asked for before it is redone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mz_events.catalog.base import Event, Role
+from mz_events.names import Commit, Digest
+
+
+class CommitRequested(Event, frozen=True, kw_only=True, tag="commit.requested"):
+    """Found again by its `Mz-Key` trailer on the feature's branch."""
+
+    ROLE = Role.INTENT
+    MEASURED = frozenset({"tree", "parent"})
+    key: str
+    purpose: Literal["work", "restore"]
+    phase: str
+    unit: str
+    tree: Commit
+    """Capture whose content is committed."""
+    parent: Commit
+    message: Digest
+    """Blob: the whole message, trailers included."""
+
+
+class Committed(Event, frozen=True, kw_only=True, tag="commit.made"):
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"commit"})
+    key: str
+    commit: Commit
+    files: int
+    insertions: int
+    deletions: int
+
+
+class PushRequested(Event, frozen=True, kw_only=True, tag="push.requested"):
+    """Found by asking the remote for the branch; pushed with a lease on `old`."""
+
+    ROLE = Role.INTENT
+    MEASURED = frozenset({"commit", "old"})
+    key: str
+    remote: str
+    branch: str
+    commit: Commit
+    old: Commit | None
+
+
+class Pushed(Event, frozen=True, kw_only=True, tag="push.made"):
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"commit"})
+    key: str
+    commit: Commit
+
+
+class PullRequestRequested(Event, frozen=True, kw_only=True, tag="pull-request.requested"):
+    """Found by head branch and the key in its body."""
+
+    ROLE = Role.INTENT
+    MEASURED = frozenset({"body"})
+    key: str
+    branch: str
+    target: str
+    title: Digest
+    body: Digest
+    strategy: Literal["none", "draft", "ready"]
+
+
+class PullRequestOpened(Event, frozen=True, kw_only=True, tag="pull-request.opened"):
+    """With strategy `none`, `url` is empty and the body lies in a file for the person who opens it."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"url", "number"})
+    key: str
+    url: str
+    number: int | None
+
+
+class DeliveryFailed(Event, frozen=True, kw_only=True, tag="delivery.failed"):
+    """A push or pull request was refused by the forge or the remote."""
+
+    ROLE = Role.OUTCOME
+    key: str
+    code: str
+    detail: Digest

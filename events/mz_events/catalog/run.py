@@ -1,0 +1,236 @@
+"""Facts of the stream `run/<run>`: what concerns several features. Only the coordinator appends here."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from mz_events.catalog.base import Event, Role
+from mz_events.names import Commit, Digest, FeatureId, Path, RunId
+
+
+class Rest(Enum):
+    """How a feature's thread came to rest."""
+
+    DELIVERED = "delivered"
+    MERGED = "merged"
+    TAGGED = "tagged"
+    FAILED = "failed"
+    WAITING = "waiting"
+    """For a person."""
+    HELD = "held"
+    """For a time, another feature, money, or the end of a fatal problem."""
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+    """The user stopped the run, or a fatal problem elsewhere did; the feature goes on at the next resume."""
+
+
+class Hold(Enum):
+    """What a held feature waits for."""
+
+    TIMER = "timer"
+    CLAIM = "claim"
+    BUDGET = "budget"
+    FATAL = "fatal"
+    DEPENDENCY = "dependency"
+
+
+class Verdict(Enum):
+    """A person's answer."""
+
+    APPROVE = "approve"
+    """Go on: past a question as it stands, or once more with the note where nothing valid is there to go on with."""
+    RETRY = "retry"
+    """Once more, with the note."""
+    REJECT = "reject"
+
+
+class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
+    ROLE = Role.FACT
+    MEASURED = frozenset({"run", "base_commit", "pins", "core"})
+    run: RunId
+    pipeline: str
+    base: str
+    """Name of the base branch."""
+    base_commit: Commit
+    pins: Digest
+    """Blob: canonical JSON of the engine's `Pins`: pipeline, rules, templates and config of this run."""
+    core: str
+    """Version of `mz` that started the run."""
+
+
+class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
+    """A process took the run up again; a fatal halt, if there was one, is over."""
+
+    ROLE = Role.FACT
+    MEASURED = frozenset({"core"})
+    core: str
+
+
+class ItemAdded(Event, frozen=True, kw_only=True, tag="item.added"):
+    ROLE = Role.FACT
+    feature: FeatureId
+    source: str
+    """Where it stands: `file#id`."""
+    priority: int
+    """0 high, 1 medium, 2 low, 3 none."""
+    order: int
+    """Position in the source, from 0."""
+    depends_on: tuple[FeatureId, ...] = ()
+    title: Digest
+    body: Digest
+    """Sanitised; a quarantined item has a placeholder here."""
+    score: int = 0
+    """Of the injection screen."""
+    quarantined: bool = False
+
+
+class ItemSkipped(Event, frozen=True, kw_only=True, tag="item.skipped"):
+    """Its source id was delivered by an earlier run."""
+
+    ROLE = Role.FACT
+    MEASURED = frozenset({"delivered_by"})
+    feature: FeatureId
+    delivered_by: str
+    """`stream@version`."""
+    changed: bool
+    """The text is not the one that was delivered."""
+
+
+class FeatureAdmitted(Event, frozen=True, kw_only=True, tag="feature.admitted"):
+    """The feature has a slot and may start."""
+
+    ROLE = Role.DERIVED
+    MEASURED = frozenset({"starts_from"})
+    feature: FeatureId
+    starts_from: tuple[Commit, ...] = ()
+    """Heads of the delivered dependencies, in the order of `depends_on`; empty: the base commit."""
+    onto: FeatureId | None = None
+    """The dependency whose branch the pull request targets."""
+
+
+class FeatureRested(Event, frozen=True, kw_only=True, tag="feature.rested"):
+    """The feature's thread ended; cites the version that its stream had."""
+
+    ROLE = Role.FACT
+    MEASURED = frozenset({"head", "until_us"})
+    feature: FeatureId
+    version: int
+    status: Rest
+    hold: Hold | None = None
+    until_us: int | None = None
+    """For `hold: timer`: microseconds since the epoch, UTC."""
+    code: str | None = None
+    """Of a failure or of a fatal problem."""
+    head: Commit | None = None
+    """Head of the feature's branch."""
+    touched: tuple[Path, ...] = ()
+    """Paths that the feature changed against where it started; set when it is delivered."""
+
+
+class FeatureReleased(Event, frozen=True, kw_only=True, tag="feature.released"):
+    """A held feature may go on."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    hold: Hold
+
+
+class TimerFired(Event, frozen=True, kw_only=True, tag="timer.fired"):
+    ROLE = Role.FACT
+    feature: FeatureId
+
+
+class ItemHeld(Event, frozen=True, kw_only=True, tag="item.held"):
+    """A dependency failed or was cancelled: it can never start unless a person decides."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    because: FeatureId
+
+
+class FilesClaimed(Event, frozen=True, kw_only=True, tag="files.claimed"):
+    """Also in the feature's own stream, in the same transaction."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    phase: str
+    paths: tuple[Path, ...]
+
+
+class FilesContended(Event, frozen=True, kw_only=True, tag="files.contended"):
+    """The claim was refused; also in the feature's own stream, in the same transaction."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    phase: str
+    paths: tuple[Path, ...]
+    """The claim; the colliding ones are those that `holder` has claimed too."""
+    holder: FeatureId
+
+
+class ClaimCompared(Event, frozen=True, kw_only=True, tag="claim.compared"):
+    """Prediction and fact, after the feature was delivered."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    confirmed: tuple[Path, ...]
+    unused: tuple[Path, ...]
+    """Claimed, not touched."""
+    missed: tuple[Path, ...]
+    """Touched, not claimed."""
+
+
+class AnswerGiven(Event, frozen=True, kw_only=True, tag="answer.given"):
+    """A person's answer to a feature, taken from the inbox."""
+
+    ROLE = Role.FACT
+    feature: FeatureId
+    verdict: Verdict
+    note: Digest | None = None
+    who: Digest
+    """Blob: the person's name."""
+
+
+class CancelGiven(Event, frozen=True, kw_only=True, tag="cancel.given"):
+    """A person gave the feature up."""
+
+    ROLE = Role.FACT
+    feature: FeatureId
+    note: Digest | None = None
+    who: Digest
+
+
+class InboxTaken(Event, frozen=True, kw_only=True, tag="inbox.taken"):
+    """The cursor of the inbox: everything up to `version` was dealt with."""
+
+    ROLE = Role.OUTCOME
+    version: int
+    accepted: bool
+    why: str = ""
+    """Code of the refusal."""
+
+
+class RunHalted(Event, frozen=True, kw_only=True, tag="run.halted"):
+    """A fatal problem (no key, no CLI, disk full): nothing more is started until the run is resumed."""
+
+    ROLE = Role.DERIVED
+    feature: FeatureId
+    code: str
+
+
+class RunStopped(Event, frozen=True, kw_only=True, tag="run.stopped"):
+    """The user asked the process to stop."""
+
+    ROLE = Role.FACT
+
+
+class RunRested(Event, frozen=True, kw_only=True, tag="run.rested"):
+    """Nothing can go on without a person, money or a resume."""
+
+    ROLE = Role.DERIVED
+
+
+class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
+    """Every item is delivered, failed, cancelled or given up."""
+
+    ROLE = Role.DERIVED

@@ -1,0 +1,60 @@
+"""Facts: the small names that events are made of, and the parsers that let nothing else in.
+
+Payloads hold names, digests, numbers and enums only; prose is always a blob. A name that passed these parsers is
+safe as a branch, a file name and a trailer value.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import NewType
+
+RunId = NewType("RunId", str)
+FeatureId = NewType("FeatureId", str)
+StreamId = NewType("StreamId", str)
+Digest = NewType("Digest", str)
+"""sha256 of a blob's bytes, 64 lower-case hexadecimal digits."""
+Commit = NewType("Commit", str)
+"""A full git commit id, as git printed it."""
+Path = NewType("Path", str)
+"""Relative to the repository, normalised, `/` between parts, at most 255 bytes, never leaving the tree."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+PATH_BYTES_MAX = 255
+
+
+class BadName(ValueError):
+    """A name or path from outside that no payload may hold; the message says what is wrong with it."""
+
+
+def parse_name(text: str) -> str:
+    """The text itself when it is a legal feature, unit, artifact or phase name; raises BadName."""
+    if NAME.match(text):
+        return text
+    raise BadName(f"{text[:80]!r} is not a name: letters, digits, `_` and `-`, at most 64, beginning with a letter or digit")
+
+
+def parse_path(text: str) -> Path:
+    """A path from an agent or a person, normalised (`./a//b` becomes `a/b`); raises BadName when it leaves the tree."""
+    if not text or "\0" in text or "\n" in text or text.startswith(("/", "~")):
+        raise BadName(f"{text[:80]!r} is not a path inside the repository")
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if not parts or ".." in parts:
+        raise BadName(f"{text[:80]!r} is not a path inside the repository")
+    path = str(PurePosixPath(*parts))
+    if len(path.encode("utf-8", "surrogateescape")) > PATH_BYTES_MAX:
+        raise BadName(f"{text[:80]!r}... is longer than {PATH_BYTES_MAX} bytes")
+    return Path(path)
+
+
+def run_stream(run: str) -> StreamId:
+    return StreamId(f"run/{run}")
+
+
+def feature_stream(run: str, feature: str) -> StreamId:
+    return StreamId(f"run/{run}/{feature}")
+
+
+def inbox_stream(run: str) -> StreamId:
+    return StreamId(f"inbox/{run}")

@@ -1,0 +1,73 @@
+"""Port: the log. Everything that happened is here; everything else is folded from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_events.names import Digest, StreamId
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Events for one stream, in order."""
+
+    stream: StreamId
+    expected: int | None
+    """Version that the stream must have; 0: it must not exist. None: whatever it has (inboxes)."""
+    events: tuple[Event, ...]
+    causation: str = ""
+
+
+class WrongVersion(Exception):
+    """Another process appended: with the run's lock held, that is a second holder."""
+
+    def __init__(self, stream: StreamId, expected: int, actual: int) -> None:
+        super().__init__(f"{stream} is at version {actual}, not {expected}")
+        self.stream, self.expected, self.actual = stream, expected, actual
+
+
+class UnknownEvent(Exception):
+    """A newer `mz` wrote an event that this one does not know."""
+
+    def __init__(self, place: str, type_: str, schema: int) -> None:
+        super().__init__(f"{place} is {type_}/{schema}, which this version of mz does not know: use the newer one")
+        self.place, self.type, self.schema = place, type_, schema
+
+
+class StoreUnusable(Exception):
+    """The log cannot be read or written; says why (locked, truncated, full disk, newer format)."""
+
+
+class Store(Protocol):
+    def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
+        """All of it in one durable transaction, or nothing. Raises WrongVersion, StoreUnusable."""
+
+    def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
+        """The stream's events with a version greater than `after`, in order; empty when it does not exist."""
+
+    def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
+        """Every stream's events with a position greater than `after`, in order of position."""
+
+    def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
+        """Names and versions of the streams that begin with `prefix`, sorted by name."""
+
+
+class Blobs(Protocol):
+    """Prose, by content. A blob is on the disk (fsynced) before the append that cites it."""
+
+    def put(self, data: bytes) -> Digest: ...
+
+    def get(self, digest: Digest) -> bytes:
+        """Raises BlobMissing."""
+
+
+class BlobMissing(Exception):
+    """An event cites a blob that is not there: erased, or lost."""
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(f"blob {digest} is missing")
+        self.digest = digest
