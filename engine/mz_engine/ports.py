@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 from mz_events.catalog.call import Problem, Usage
 from mz_events.catalog.check import Change, Offence
-from mz_events.names import Commit, Digest, Path
+from mz_events.names import Commit, Path
 from mz_events.store import Blobs
 
 from mz_engine.pipelines.definition import Tool
@@ -240,6 +240,14 @@ class Forge(Protocol):
         """Strategy `none`: write the body to a file for a person; returns its path relative to the repository."""
 
 
+class Secrets(Protocol):
+    def redact(self, text: str) -> str:
+        """The text without any known secret value or key shape."""
+
+    def scan(self, data: bytes) -> tuple[str, ...]:
+        """Names of the secrets that stand in the data; empty: none."""
+
+
 class Learnings(Protocol):
     def hint(self, signature: str) -> str | None:
         """What mended the same failure before, in words; None: nothing is known."""
@@ -264,36 +272,11 @@ class Ports(Protocol):
     @property
     def forge(self) -> Forge: ...
     @property
+    def secrets(self) -> Secrets: ...
+    @property
     def learnings(self) -> Learnings: ...
     @property
     def blobs(self) -> Blobs: ...
     @property
     def clock(self) -> Clock: ...
 
-
-__all__ = [
-    "Agents",
-    "Blobs",
-    "CallResult",
-    "CallSpec",
-    "Capture",
-    "Clock",
-    "CommandResult",
-    "Conflicted",
-    "Digest",
-    "Executor",
-    "Forge",
-    "Learnings",
-    "MadeCommit",
-    "Moved",
-    "Opened",
-    "Place",
-    "Ports",
-    "Price",
-    "Prices",
-    "PullRequest",
-    "Reading",
-    "RemoteRefused",
-    "RepositoryUnusable",
-    "Workspace",
-]

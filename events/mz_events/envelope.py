@@ -34,3 +34,25 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
     def place(self) -> str:
         """`stream@version`: how people and reports name this event."""
         return f"{self.stream}@{self.version}"
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """One event as bytes, exactly as the log keeps it: what the chain covers."""
+
+    stream: StreamId
+    version: int
+    position: int
+    type: str
+    schema: int
+    recorded_at_us: int
+    observed_at_us: int
+    causation: str
+    payload: bytes
+    chain: bytes
+
+
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """Where a stream ends, kept apart from its events: a stream cut short no longer fits its head."""
+
+    version: int
+    chain: bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -56,6 +56,23 @@ class Store(Protocol):
         """Names and versions of the streams that begin with `prefix`, sorted by name."""
 
 
+class Log(Store, Protocol):
+    """What read models need besides: which log this is, and how far it has come."""
+
+    @property
+    def log_id(self) -> str:
+        """Random, given once when the log is created; a copy of the log has the same."""
+
+    def head(self) -> int:
+        """Position of the last event; 0 for an empty log. Cheap: meant for polling."""
+
+    def link(self, position: int) -> bytes | None:
+        """The chain value of the event at `position`; None where there is none."""
+
+    def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
+        """Events of these types with `after < position <= upto`, in order; the others are not even decoded."""
+
+
 class Blobs(Protocol):
     """Prose, by content. A blob is on the disk (fsynced) before the append that cites it."""
 
@@ -70,4 +87,12 @@ class BlobMissing(Exception):
 
     def __init__(self, digest: str) -> None:
         super().__init__(f"blob {digest} is missing")
+        self.digest = digest
+
+
+class BlobDamaged(BlobMissing):
+    """The bytes on the disk are not the ones that were put: as good as missing."""
+
+    def __init__(self, digest: str, where: str) -> None:
+        Exception.__init__(self, f"blob {digest} is damaged: {where} does not hold the bytes that were put there")
         self.digest = digest

@@ -78,6 +78,8 @@ class CallHeld(Event, frozen=True, kw_only=True, tag="call.held"):
     ROLE = Role.DERIVED
     feature: FeatureId
     key: str
+    role: str
+    """Whose call it is."""
     nanousd: int | None
 
 

@@ -61,9 +61,9 @@ class Change(Fact, frozen=True, kw_only=True):
 class Offence(Fact, frozen=True, kw_only=True):
     """Something that the agent did outside its contract."""
 
-    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "commit", "branch"]
+    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "commit", "secret"]
     """Outside the phase's mutations; on a denied path; FIFO or device; a repository inside; over 50 MB; a commit of
-    its own; its branch or HEAD moved."""
+    its own, so that the branch moved; a file that holds a secret."""
     path: str
     size_bytes: int | None = None
 
@@ -117,7 +117,7 @@ class ArtifactValidated(Event, frozen=True, kw_only=True, tag="artifact.validate
     violations: tuple[Violation, ...] = ()
     """Empty: valid."""
     report: Digest | None = None
-    """Blob: the messages, one a line, as the agent gets them."""
+    """Blob: JSON array of the messages, as the agent gets them."""
 
 
 class GateChecked(Event, frozen=True, kw_only=True, tag="gate.checked"):
@@ -129,3 +129,6 @@ class GateChecked(Event, frozen=True, kw_only=True, tag="gate.checked"):
     cause: str = ""
     violations: tuple[Violation, ...] = ()
     report: Digest | None = None
+    """Blob: JSON array of messages."""
+    signature: str = ""
+    """Of a failed command: see CommandRan."""

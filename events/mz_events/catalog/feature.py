@@ -45,6 +45,8 @@ class FeatureStarted(Event, frozen=True, kw_only=True, tag="feature.started"):
     """Branch that the pull request targets."""
     starts_from: tuple[Commit, ...]
     """One or more commits; several are merged first."""
+    title: Digest
+    body: Digest
 
 
 class WorkspaceReady(Event, frozen=True, kw_only=True, tag="workspace.ready"):
@@ -80,14 +82,6 @@ class UnitStarted(Event, frozen=True, kw_only=True, tag="unit.started"):
     phase: str
     unit: str
     iteration: int
-
-
-class InputsChecked(Event, frozen=True, kw_only=True, tag="inputs.checked"):
-    ROLE = Role.DERIVED
-    phase: str
-    unit: str
-    missing: tuple[str, ...] = ()
-    """Artifacts that the phase needs and that are not there."""
 
 
 class Blocked(Event, frozen=True, kw_only=True, tag="phase.blocked"):

@@ -88,12 +88,14 @@ class ItemSkipped(Event, frozen=True, kw_only=True, tag="item.skipped"):
     """Its source id was delivered by an earlier run."""
 
     ROLE = Role.FACT
-    MEASURED = frozenset({"delivered_by"})
+    MEASURED = frozenset({"delivered_by", "head"})
     feature: FeatureId
     delivered_by: str
     """`stream@version`."""
     changed: bool
     """The text is not the one that was delivered."""
+    head: Commit | None = None
+    """What was delivered; dependents start from it."""
 
 
 class FeatureAdmitted(Event, frozen=True, kw_only=True, tag="feature.admitted"):

@@ -1,0 +1,84 @@
+"""Pure: words and numbers as people read them. Agents wrote much of it, so nothing here may act on a terminal."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+
+NANO = 9
+UNPRICED = "unpriced"
+ESCAPES = re.compile(
+    r"""\x1b\[ [0-?]* [\ -/]* [@-~]?                 # CSI: colours, cursor movements
+      | \x1b[\]PX^_] [^\x07\x1b\x9c\n]* (?:\x07|\x1b\\|\x9c)?  # OSC, DCS, SOS, PM, APC: titles, links, clipboard
+      | \x1b [\ -/]* [0-~]?                          # the other escapes
+      | \x9b [0-?]* [\ -/]* [@-~]?                   # CSI as one character
+    """,
+    re.VERBOSE,
+)
+CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+"""Everything that moves a cursor or turns the direction of writing; tabs and ends of lines are dealt with apart."""
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text without terminal escapes, controls and direction marks; line ends and tabs stay."""
+    text = ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return SURROGATES.sub("\ufffd", CONTROLS.sub("", text))
+
+
+def line(text: str) -> str:
+    """The same on one line: every run of white space is one space."""
+    return " ".join(clean(text).split())
+
+
+def shorten(text: str, characters_max: int) -> str:
+    """At most that many characters, the last one an ellipsis where something is left out."""
+    return text if len(text) <= characters_max else text[: max(characters_max - 1, 0)] + "…"
+
+
+def usd(nanousd: int | None) -> str | None:
+    """Exact decimal string of USD, at least two decimals; None stays None: unknown is never zero."""
+    if nanousd is None:
+        return None
+    whole, _, decimals = format(Decimal(nanousd).scaleb(-NANO), "f").partition(".")
+    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
+
+
+def money(nanousd: int | None, unknown: str = UNPRICED) -> str:
+    """Dollars for people: four decimals; what is smaller still is said to be so."""
+    if nanousd is None:
+        return unknown
+    amount = Decimal(nanousd).scaleb(-NANO)
+    if 0 < amount < Decimal("0.0001"):
+        return "<$0.0001"
+    rounded = amount.quantize(Decimal("0.0001")).normalize()
+    return f"${rounded:.2f}" if -rounded.as_tuple().exponent <= 2 else f"${rounded:f}"  # type: ignore[operator]
+
+
+def count(number: int | None) -> str:
+    """`12,345`, or `-` where the number is not known."""
+    return "-" if number is None else f"{number:,}"
+
+
+def duration(seconds: float) -> str:
+    """`8s`, `3m 12s`, `2h 05m`, `4d 03h`."""
+    whole = max(int(seconds), 0)
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return f"{days}d {hours % 24:02d}h"
+    if hours:
+        return f"{hours}h {minutes % 60:02d}m"
+    return f"{minutes}m {whole % 60:02d}s" if minutes else f"{whole}s"
+
+
+def instant(us: int | None) -> str | None:
+    """ISO 8601 in UTC with microseconds, `2026-03-01T12:00:00.000000Z`; the input counts from the epoch."""
+    if us is None:
+        return None
+    return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{us % 1_000_000:06d}Z"
+
+
+def clock(us: int | None) -> str:
+    """The time of day in the reader's zone, `12:00:00`."""
+    return "-" if us is None else datetime.fromtimestamp(us / 1_000_000).strftime("%H:%M:%S")  # noqa: DTZ006

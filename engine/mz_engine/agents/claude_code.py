@@ -1,0 +1,192 @@
+"""Adapter: Anthropic's `claude` command line (Claude Code), headless."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_engine.agents.classify import Patterns
+from mz_engine.agents.claude_stream import read_stream
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn
+from mz_engine.pipelines.definition import Tool
+from mz_engine.ports import CallResult, CallSpec, Reading
+
+COMMAND = "claude"
+VERSION_SECONDS = 30
+BYTES_PER_TOKEN = 4
+
+TOOLS: Mapping[Tool, tuple[str, ...]] = {
+    "read": ("Read", "Glob", "Grep"),
+    "write": ("Write", "Edit"),
+    "shell": ("Bash",),
+}
+"""What a phase may use, in the names of this CLI. Files are open to it within the worktree only: `acceptEdits` allows
+that by itself, and allowing a tool by name would open the whole machine to it. A shell must be allowed by name."""
+
+SETTINGS: Mapping[str, str] = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "2",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_TELEMETRY": "1",
+}
+"""Ten retries, the default, take minutes; waiting is the engine's business, which gives the slot back."""
+
+PASSED = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_BEDROCK_BASE_URL",
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "ANTHROPIC_VERTEX_BASE_URL",
+    "ANTHROPIC_VERTEX_PROJECT_ID",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CONFIG_DIR",
+    "CLOUD_ML_REGION",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NODE_EXTRA_CA_CERTS",
+    "NO_PROXY",
+    "https_proxy",
+    "http_proxy",
+    "no_proxy",
+)
+"""Variables of the caller's that the CLI reads; the rest of the caller's environment stays outside."""
+
+KEYS = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+)
+
+
+class ClaudeCode:
+    """The reference adapter: exact tokens, reported money, sessions."""
+
+    name = "claude-code"
+    parser = "claude-code/1"
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            agent=self.name,
+            sessions=True,
+            streaming=True,
+            token_counting="exact",
+            reports_money=True,
+            tools=tuple(TOOLS),
+            models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
+            auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
+        )
+
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        """Looks for the command, its version and a key or a login file. Calls no model; never reads a secret's value."""
+        command = shutil.which(COMMAND, path=environment.get("PATH", ""))
+        if command is None:
+            return AuthCheck(
+                code="tool-missing",
+                message="`claude` is not on PATH",
+                fix="install Claude Code (npm install -g @anthropic-ai/claude-code), or choose another agent in mz.yaml",
+            )
+        version = _version(command, environment)
+        if version is None:
+            return AuthCheck(
+                code="tool-missing",
+                message=f"{command} --version gave no version",
+                fix="run it by hand to see why, and install Claude Code again",
+            )
+        if not _has_login(environment):
+            return AuthCheck(
+                code="auth-missing",
+                message="`claude` has neither a login nor a key",
+                fix="run `claude` once and log in, or set ANTHROPIC_API_KEY",
+                version=version,
+            )
+        return AuthCheck(version=version)
+
+    def estimate_tokens(self, prompt: str) -> int:
+        """Bytes / 4, rounded up."""
+        return -(-len(prompt.encode()) // BYTES_PER_TOKEN)
+
+    def format_prompt(self, prompt: str) -> str:
+        return prompt
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        return spawn(spec, invocation(spec, environment))
+
+    def parse_output(self, result: CallResult) -> Reading:
+        return read_stream(result, self.parser, self._patterns)
+
+
+def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+    """The process to run: the prompt goes in on stdin, which takes one of any size."""
+    tools = tuple(name for tool in TOOLS if tool in spec.tools for name in TOOLS[tool])
+    argv = [COMMAND, "-p", "--output-format", "stream-json", "--verbose", "--model", spec.model]
+    if spec.session is not None:
+        argv += ["--resume" if spec.resumes else "--session-id", spec.session]
+    argv += ["--permission-mode", "acceptEdits", f"--tools={','.join(tools)}"]
+    if "shell" in spec.tools:
+        argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
+    passed = {name: environment[name] for name in PASSED if name in environment}
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **SETTINGS})
+
+
+def _version(command: str, environment: Mapping[str, str]) -> str | None:
+    """`2.1.197` of `2.1.197 (Claude Code)`; None where the command fails or says something else."""
+    try:
+        done = subprocess.run(
+            [command, "--version"],
+            env={**environment, **SETTINGS},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=VERSION_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.match(rb"\s*(\d+\.\d+\.\d+[\w.+-]*)", done.stdout)
+    return found[1].decode() if found and done.returncode == 0 else None
+
+
+def _has_login(environment: Mapping[str, str]) -> bool:
+    if any(environment.get(name) for name in KEYS):
+        return True
+    home = Path(environment.get("HOME", "/nonexistent"))
+    settings = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+    if (settings / ".credentials.json").is_file():
+        return True
+    account = (settings if "CLAUDE_CONFIG_DIR" in environment else home) / ".claude.json"
+    return _names_account(account) or _names_helper(settings / "settings.json")
+
+
+def _names_account(path: Path) -> bool:
+    """Where the secret itself lies in the system's keychain, this file still names the account."""
+    return bool(_keys(path) & {"oauthAccount", "primaryApiKey"})
+
+
+def _names_helper(path: Path) -> bool:
+    return "apiKeyHelper" in _keys(path)
+
+
+def _keys(path: Path) -> frozenset[str]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(found) if isinstance(found, dict) else frozenset()

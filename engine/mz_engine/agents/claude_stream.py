@@ -1,0 +1,262 @@
+"""Pure: reads what `claude -p --output-format stream-json` wrote. Total over any bytes.
+
+The verdict is `is_error` of the last `result`, never its subtype nor the exit code. Tokens come from `modelUsage`, which
+is right where `usage` falls short (side models, budget stops, several results); several results are cumulative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, DecimalException, localcontext
+from typing import Literal, TypeAlias
+
+import msgspec
+from mz_events.catalog.call import Usage
+
+from mz_engine.agents.classify import Ending, Patterns, classify
+from mz_engine.ports import CallResult, Reading
+
+Json: TypeAlias = Mapping[str, object]
+
+TOKENS_MAX = 10**12
+NANOUSD_PER_USD = 10**9
+NANOUSD_MAX = 10**15
+"""A million dollars for one call: beyond it the number is noise."""
+STDERR_BYTES_READ = 20_000
+STEADY_WAIT_MS = 1000
+"""A wait in whole seconds was asked for by the API; the agent's own waits have a random part."""
+
+_decoder = msgspec.json.Decoder(float_hook=Decimal)
+
+
+class Told(msgspec.Struct, kw_only=True):
+    """What the lines of one stream say, gathered in one pass."""
+
+    bad_lines: int = 0
+    session: str | None = None
+    version: str = ""
+    model: str = ""
+    result: Json | None = None
+    results: list[Json] = []
+    said: str = ""
+    """The newest text of the main conversation."""
+    requests: dict[str, Usage] = {}
+    """By message id: one line per content block repeats the id."""
+    errors: list[str] = []
+    """The agent's names for API errors, in order."""
+    wait_seconds: int | None = None
+
+
+def read_stream(result: CallResult, parser: str, patterns: Patterns) -> Reading:
+    """What one call said. Never raises: unreadable lines are counted, a missing end is a problem."""
+    told = gather(result.stdout)
+    last: Json = told.result or {}
+    text = _string(last.get("result"))
+    words = "\n".join([text, *_strings(last.get("errors"))]).strip()
+    stderr = result.stderr[-STDERR_BYTES_READ:].decode("utf-8", "replace").strip()
+    terminal = _terminal(told.result)
+    ending = Ending(
+        ours=result.problem,
+        terminal=terminal,
+        exit=result.exit,
+        stops=_stops(told, last),
+        status=_count(last.get("api_error_status")),
+        words="\n".join(part for part in (stderr, words) if part),
+        text=text,
+        retry_after_seconds=told.wait_seconds,
+    )
+    problem = classify(ending, patterns)
+    return Reading(
+        parser=parser,
+        terminal=terminal,
+        text=text or words or told.said,
+        session=told.session,
+        usage=_usage(told),
+        reported_nanousd=_nanousd(last.get("total_cost_usd")),
+        problem=problem,
+        problem_detail=(words or stderr or told.said) if problem else "",
+        bad_lines=told.bad_lines,
+        version=told.version or result.version,
+    )
+
+
+def gather(stdout: bytes) -> Told:
+    """One pass over the lines; unknown types and fields are passed over."""
+    told = Told()
+    for line in stdout.split(b"\n"):
+        if not line.strip():
+            continue
+        event = _decode(line)
+        if event is None:
+            told.bad_lines += 1
+            continue
+        _note(told, event)
+    return told
+
+
+def _decode(line: bytes) -> Json | None:
+    try:
+        event = _decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError, DecimalException, ValueError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _note(told: Told, event: Json) -> None:
+    told.session = _string(event.get("session_id")) or told.session
+    match event.get("type"), event.get("subtype"):
+        case "system", "init":
+            told.version = _string(event.get("claude_code_version")) or told.version
+            told.model = _string(event.get("model")) or told.model
+        case "system", "api_retry":
+            told.wait_seconds = _asked_wait(event)
+        case "assistant", _:
+            _note_message(told, event)
+        case "result", _:
+            told.result = event
+            told.results.append(event)
+        case _:
+            pass
+
+
+def _note_message(told: Told, event: Json) -> None:
+    if error := _string(event.get("error")):
+        told.errors.append(error)
+    message = _mapping(event.get("message"))
+    name, model = _string(message.get("id")), _string(message.get("model"))
+    if name and model and model != "<synthetic>":
+        usage = _usage_of_request(model, _mapping(message.get("usage")))
+        earlier = told.requests.get(name)
+        if earlier is None or usage.input + usage.output >= earlier.input + earlier.output:
+            told.requests[name] = usage
+    if event.get("parent_tool_use_id") is None and (said := "\n".join(_text_blocks(message.get("content")))):
+        told.said = said
+
+
+def _asked_wait(event: Json) -> int | None:
+    delay = event.get("retry_delay_ms")
+    if event.get("error_status") != 429 or isinstance(delay, bool) or not isinstance(delay, int | Decimal):
+        return None
+    if delay <= 0 or delay % STEADY_WAIT_MS:
+        return None
+    return int(delay // STEADY_WAIT_MS)
+
+
+def _terminal(result: Json | None) -> Literal["success", "error", "no-terminal"]:
+    if result is None:
+        return "no-terminal"
+    failed = result.get("is_error")
+    if not isinstance(failed, bool):
+        failed = _string(result.get("subtype")) != "success"
+    return "error" if failed else "success"
+
+
+def _stops(told: Told, last: Json) -> tuple[str, ...]:
+    """The agent's names for the way it ended; an API error counts only while it is the end."""
+    named = (_string(last.get("subtype")), _string(last.get("terminal_reason")), *told.errors[-1:])
+    return tuple(name for name in named if name)
+
+
+# tokens and money -----------------------------------------------------------------------------------------------------
+def _usage(told: Told) -> tuple[Usage, ...]:
+    """Per request where the requests add up to what the models used; else per model; else what is left."""
+    requests = tuple(told.requests.values())
+    models = _mapping((told.result or {}).get("modelUsage"))
+    totals = tuple(_usage_of_model(told, name, _mapping(numbers)) for name, numbers in sorted(models.items()))
+    totals = tuple(total for total in totals if total.input or total.output)
+    if not totals:
+        main = _mapping((told.result or {}).get("usage"))
+        whole = _usage_of_request(told.model, main) if told.model else None
+        return (whole,) if whole is not None and (whole.input or whole.output) else requests
+    if _added_up(requests) == _added_up(totals):
+        return requests
+    return totals
+
+
+def _usage_of_request(model: str, numbers: Json) -> Usage:
+    read = _count(numbers.get("cache_read_input_tokens")) or 0
+    written = _count(numbers.get("cache_creation_input_tokens")) or 0
+    split = _mapping(numbers.get("cache_creation"))
+    hour = _count(split.get("ephemeral_1h_input_tokens")) or 0
+    short = _count(split.get("ephemeral_5m_input_tokens")) or 0
+    if hour + short != written:
+        hour, short = 0, written
+    return Usage(
+        model=model,
+        input=(_count(numbers.get("input_tokens")) or 0) + read + written,
+        output=_count(numbers.get("output_tokens")) or 0,
+        cache_read=read,
+        cache_write_5m=short,
+        cache_write_1h=hour,
+        requests=1,
+    )
+
+
+def _usage_of_model(told: Told, model: str, numbers: Json) -> Usage:
+    """`modelUsage` does not say how long cache writes live; the turns' `usage` does, where its sum is this model's."""
+    read = _count(numbers.get("cacheReadInputTokens")) or 0
+    written = _count(numbers.get("cacheCreationInputTokens")) or 0
+    turns = [_usage_of_request(model, _mapping(result.get("usage"))) for result in told.results]
+    hour = sum(turn.cache_write_1h for turn in turns)
+    if hour + sum(turn.cache_write_5m for turn in turns) != written:
+        hour = 0
+    requests = sum(1 for usage in told.requests.values() if usage.model == model)
+    return Usage(
+        model=model,
+        input=(_count(numbers.get("inputTokens")) or 0) + read + written,
+        output=_count(numbers.get("outputTokens")) or 0,
+        cache_read=read,
+        cache_write_5m=written - hour,
+        cache_write_1h=hour,
+        requests=requests or None,
+    )
+
+
+def _added_up(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:
+    sums: dict[str, tuple[int, ...]] = {}
+    for usage in usages:
+        so_far = sums.get(usage.model, (0, 0, 0, 0))
+        written = usage.cache_write_5m + usage.cache_write_1h
+        numbers = (usage.input, usage.output, usage.cache_read, written)
+        sums[usage.model] = tuple(a + b for a, b in zip(so_far, numbers, strict=True))
+    return sums
+
+
+def _nanousd(value: object) -> int | None:
+    """A sum in USD as a number or its text, rounded to a nano-dollar; None where it is not one."""
+    try:
+        with localcontext() as context:
+            context.prec = 60
+            amount = Decimal(value) if isinstance(value, int | str) and not isinstance(value, bool) else value
+            if not isinstance(amount, Decimal) or not amount.is_finite() or not 0 <= amount < NANOUSD_MAX:
+                return None
+            nano = int((amount * NANOUSD_PER_USD).to_integral_value())
+    except (DecimalException, ValueError):
+        return None
+    return nano if nano <= NANOUSD_MAX else None
+
+
+# shapes ---------------------------------------------------------------------------------------------------------------
+def _mapping(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _strings(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _count(value: object) -> int | None:
+    """A number of tokens, or a status: an integer within reason."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= TOKENS_MAX else None
+
+
+def _text_blocks(content: object) -> Iterator[str]:
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("type") == "text":
+            yield _string(block.get("text"))

@@ -1,0 +1,303 @@
+"""Adapter: the supervisor of one outside command, a process of its own between `mz` and the command.
+
+It is run as a script, `python -I -S guard.py`, imports little (each start costs the user CPU time) and nothing of ours.
+
+    guard.py LEVEL LIFELINE STATUS [FENCED ...] -- PROGRAM ARGV0 [ARG ...]
+
+LIFELINE is the read end of a pipe that `mz` holds: a byte asks the tree to end, end of file kills it. However `mz`
+dies, the kernel closes the pipe, so nothing outlives `mz`. STATUS is the write end of a pipe, answered in lines:
+`ready`, then `exit CODE` (negative: signal) once the whole tree is gone; or `unstartable ERRNO`; or `broken TEXT` when
+the level cannot be had. The command's standard streams are the guard's own. FENCED paths are read-only to the tree
+where the level has a mount namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+
+NAMESPACE = "namespace"
+"""PID and mount namespace; the guard is its process 1, so the kernel kills all with it. Needs root."""
+USER_NAMESPACE = "user-namespace"
+"""The same inside a user namespace of one user."""
+SUBREAPER = "subreaper"
+"""Orphans come back to the guard, which kills its descendants until none is left."""
+MARKER = "marker"
+"""Processes that carry the same MZ_KEY in their environment, and the command's process group."""
+LEVELS = (NAMESPACE, USER_NAMESPACE, SUBREAPER, MARKER)
+
+MARK = "MZ_KEY"
+
+# The signal module costs as much to import as all the rest; these numbers are the same on every POSIX system.
+SIGKILL, SIGPIPE, SIGTERM = 9, 13, 15
+SIGXFSZ = 25
+
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 2, 4, 8, 1024, 2048, 1 << 21
+ST_RELATIME = 4096
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+REAP_MS = 500
+"""How long a dead orphan may stay a zombie."""
+BLIND_MS = 20
+"""The same where the command's end cannot be polled for."""
+GIVE_UP_SECONDS = 10
+"""A process that does not die of SIGKILL in this time (it waits for a dead disk) is left to the kernel."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command; 0 unless the level cannot be had. Never raises."""
+    level, lifeline, status = arguments[0], int(arguments[1]), int(arguments[2])
+    cut = arguments.index("--")
+    os.set_inheritable(lifeline, False)
+    os.set_inheritable(status, False)
+    try:
+        first = enter(level, arguments[3:cut])
+    except (OSError, ImportError) as error:
+        say(status, f"broken {error}")
+        return 1
+    if first:
+        return stand_by(first, lifeline, status)
+    return supervise(Tree(level), lifeline, status, arguments[cut + 1], arguments[cut + 2 :])
+
+
+def say(status: int, line: str) -> None:
+    try:
+        os.write(status, line.encode("utf-8", "replace") + b"\n")
+    except OSError:
+        pass  # noqa: SIM105  (contextlib costs an import) Nobody is left to tell.
+
+
+def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[str]) -> int:
+    say(status, "ready")
+    try:
+        tree.command = os.posix_spawn(
+            program, argv, os.environ, setpgroup=0, setsigmask=(), setsigdef=(SIGPIPE, SIGXFSZ)
+        )
+    except OSError as error:
+        say(status, f"unstartable {error.errno}")
+        return 0
+    let_go()
+    watch(tree, lifeline)
+    tree.kill()
+    say(status, f"exit {tree.code if tree.code is not None else -SIGKILL}")
+    return 0
+
+
+def let_go() -> None:
+    """Gives up the command's streams: its reader must see their end, its writer must see it gone."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.close(null)
+
+
+def watch(tree: Tree, lifeline: int) -> None:
+    """Returns when the command has ended, or when the lifeline has."""
+    poll = select.poll()
+    poll.register(lifeline, select.POLLIN)
+    patience = BLIND_MS
+    if hasattr(os, "pidfd_open"):
+        try:
+            poll.register(os.pidfd_open(tree.command), select.POLLIN)
+            patience = REAP_MS
+        except OSError:
+            patience = BLIND_MS
+    while tree.code is None:
+        ready = poll.poll(patience)
+        if any(fd == lifeline for fd, _ in ready):
+            if not os.read(lifeline, 64):
+                return
+            tree.terminate()
+        tree.reap()
+
+
+class Tree:
+    """The command and all that it has started."""
+
+    def __init__(self, level: str) -> None:
+        self.level = level
+        self.command = 0
+        self.code: int | None = None
+        """Exit code of the command, once it is known; negative: signal."""
+
+    def reap(self) -> bool:
+        """Collects the dead; False when no child is left."""
+        while True:
+            try:
+                pid, state = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.command:
+                self.code = os.waitstatus_to_exitcode(state)
+
+    def terminate(self) -> None:
+        self._signal(SIGTERM)
+
+    def kill(self) -> None:
+        """Returns when nothing of the tree is left."""
+        for _ in range(GIVE_UP_SECONDS * 100):
+            found = self._signal(SIGKILL)
+            if not self.reap() and not found:
+                return
+            select.poll().poll(10)
+
+    def _signal(self, number: int) -> bool:
+        """True when there was anybody to signal."""
+        if self.level in (NAMESPACE, USER_NAMESPACE):
+            return send(-1, number)
+        pids = descendants(os.getpid()) if self.level == SUBREAPER else marked(os.environ.get(MARK, ""))
+        group = self.level == MARKER and self.code is None and send(-self.command, number)
+        return any([send(pid, number) for pid in pids]) or group
+
+
+def send(pid: int, number: int) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def descendants(root: int) -> list[int]:
+    """Living processes below `root`, by /proc."""
+    children: dict[int, list[int]] = {}
+    for pid in processes():
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state != b"Z":
+            children.setdefault(int(parent), []).append(pid)
+    found, todo = [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def marked(key: str) -> list[int]:
+    """Processes with this MZ_KEY in the environment that they were started with, without the caller and its parent."""
+    if not key:
+        return []
+    found = marked_by_proc(key) if os.path.exists("/proc/self/environ") else marked_by_ps(key)
+    return [pid for pid in found if pid not in (os.getpid(), os.getppid())]
+
+
+def marked_by_proc(key: str) -> list[int]:
+    mark, found = b"\0" + f"{MARK}={key}".encode() + b"\0", []
+    for pid in processes():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark in b"\0" + file.read():
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def marked_by_ps(key: str) -> list[int]:
+    """Where there is no /proc; `ps` shows the environment after the command line, parted by blanks."""
+    with os.popen("ps axeww -o pid=,command=") as lines:
+        rows = [line.split() for line in lines]
+    return [int(row[0]) for row in rows if f"{MARK}={key}" in row]
+
+
+def enter(level: str, fenced: list[str]) -> int:
+    """Makes this process (or, where there is a namespace, a fork of it) the head of a tree that can be killed whole.
+
+    0 in the head; the head's process id in the process that stays outside. Raises OSError, ImportError.
+    """
+    if level == MARKER:
+        return 0
+    kernel = Kernel()
+    if level == SUBREAPER:
+        kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        return 0
+    uid, gid = os.geteuid(), os.getegid()
+    kernel.unshare(CLONE_NEWNS | CLONE_NEWPID | (CLONE_NEWUSER if level == USER_NAMESPACE else 0))
+    if level == USER_NAMESPACE:
+        write("/proc/self/setgroups", "deny")
+        write("/proc/self/uid_map", f"{uid} {uid} 1")
+        write("/proc/self/gid_map", f"{gid} {gid} 1")
+    kernel.mount(None, "/", None, MS_REC | MS_SLAVE)
+    for path in fenced:
+        kernel.fence(path)
+    head = os.fork()
+    if head == 0:
+        kernel.prctl(PR_SET_PDEATHSIG, SIGKILL)
+        kernel.mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    return head
+
+
+def stand_by(head: int, lifeline: int, status: int) -> int:
+    """Outside the namespace: holds nothing, waits for the head, and takes it along when killed itself."""
+    let_go()
+    os.close(lifeline)
+    os.close(status)
+    return os.waitstatus_to_exitcode(os.waitpid(head, 0)[1])
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+class Kernel:
+    """The system calls that Python 3.11 has no name for. Each raises OSError; the constructor ImportError, OSError."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self._errno = ctypes.get_errno
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._long = ctypes.c_ulong
+
+    def unshare(self, flags: int) -> None:
+        self._check(self._libc.unshare(flags), "unshare")
+
+    def prctl(self, option: int, value: int) -> None:
+        zero = self._long(0)
+        self._check(self._libc.prctl(option, self._long(value), zero, zero, zero), "prctl")
+
+    def mount(self, source: str | None, target: str, kind: str | None, flags: int) -> None:
+        source_, kind_ = (os.fsencode(text) if text is not None else None for text in (source, kind))
+        self._check(self._libc.mount(source_, os.fsencode(target), kind_, self._long(flags), None), f"mount {target}")
+
+    def fence(self, path: str) -> None:
+        """Makes a file or directory read-only in this namespace. What cannot be fenced stays open: the fence is a
+        second line, since refs, configuration and hooks are compared after each call anyway."""
+        try:
+            self.mount(path, path, None, MS_BIND)
+            self.mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked_flags(path))
+        except OSError:
+            return
+
+    def _check(self, result: int, what: str) -> None:
+        if result != 0:
+            number = self._errno()
+            raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def locked_flags(path: str) -> int:
+    """Flags of the mount below that a user namespace must not drop when it remounts."""
+    have = os.statvfs(path).f_flag
+    keep = have & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
+    return keep | (MS_RELATIME if have & ST_RELATIME else 0)
+
+
+if __name__ == "__main__":
+    # Neither atexit nor a flush is owed to anybody, and both cost.
+    os._exit(main(sys.argv[1:]))

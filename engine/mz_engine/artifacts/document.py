@@ -1,0 +1,138 @@
+"""Pure: the structure of a Markdown text: headings, sections, list items, table rows, code.
+
+Total: any text has a structure. Lines are counted from 0 here; findings count from 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+TEXT_MAX = 262_144
+"""Characters that are looked at; rule sets refuse longer artifacts long before."""
+
+FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
+COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+NUMBERING = re.compile(r"\A(?:(?:\d+(?:\.\d+)*[.):]?|[IVX]+\.|[A-Z][.)])\s+)")
+
+
+class Heading(msgspec.Struct, frozen=True):
+    level: int
+    text: str
+    line: int
+    below: int
+    """First line of what stands below it."""
+    end: int
+    """First line of the next heading of the same or a higher level, or the end of the text."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A list item (one cell) or a table row."""
+
+    line: int
+    cells: tuple[str, ...]
+    header: tuple[str, ...] = ()
+    """Of the table; empty for list items."""
+
+
+class Document(msgspec.Struct, frozen=True):
+    """`prose` are the lines with code, comments and front matter blanked, so that line numbers stay."""
+
+    lines: tuple[str, ...]
+    prose: tuple[str, ...]
+    headings: tuple[Heading, ...]
+    entries: tuple[Entry, ...]
+
+    def entries_of(self, first: int, end: int) -> Iterator[Entry]:
+        return (entry for entry in self.entries if first <= entry.line < end)
+
+
+def normalise_newlines(text: str) -> str:
+    """The text with `\\n` between lines, without a byte order mark, cut at TEXT_MAX characters."""
+    return text[:TEXT_MAX].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_markdown(text: str) -> Document:
+    """The structure of any text."""
+    text = normalise_newlines(text)
+    text = FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
+    tokens = markdown().parse(text)
+    lines = text.split("\n")
+    return Document(
+        lines=tuple(lines),
+        prose=tuple(blank_code(COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text).split("\n"), tokens)),
+        headings=tuple(headings(tokens, len(lines))),
+        entries=tuple(entries(tokens)),
+    )
+
+
+@cache
+def markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark").enable("table")
+
+
+def blank_code(lines: list[str], tokens: list[Token]) -> Iterator[str]:
+    code = {line for token in tokens if token.type in ("fence", "code_block") for line in range(*(token.map or (0, 0)))}
+    for number, line in enumerate(lines):
+        yield "" if number in code else CODE_SPAN.sub(lambda match: " " * len(match[0]), line)
+
+
+def headings(tokens: list[Token], end: int) -> Iterator[Heading]:
+    found = [
+        (int(token.tag[1]), inline.content, token.map)
+        for token, inline in zip(tokens, tokens[1:], strict=False)
+        if token.type == "heading_open" and token.map and token.level == 0
+    ]
+    for index, (level, text, (first, below)) in enumerate(found):
+        later = (lines[0] for other, _, lines in found[index + 1 :] if other <= level)
+        yield Heading(level, text, first, below, next(later, end))
+
+
+def entries(tokens: list[Token]) -> Iterator[Entry]:
+    header: tuple[str, ...] = ()
+    for index, token in enumerate(tokens):
+        if token.type == "list_item_open" and token.map:
+            inline = tokens[index + 2] if index + 2 < len(tokens) else token
+            yield Entry(token.map[0], (inline.content if inline.type == "inline" else "",))
+        elif token.type == "tr_open" and token.map:
+            cells = tuple(row_cells(tokens, index))
+            if tokens[index + 1].type == "th_open":
+                header = cells
+            else:
+                yield Entry(token.map[0], cells, header)
+
+
+def row_cells(tokens: list[Token], start: int) -> Iterator[str]:
+    for token in tokens[start:]:
+        if token.type == "tr_close":
+            return
+        if token.type == "inline":
+            yield token.content
+
+
+def plain(heading: str) -> str:
+    """A heading as it is compared: folded, without numbering, emphasis, leading signs and spaces around slashes."""
+    text = re.sub(r"[*_`]", "", heading).strip()
+    text = NUMBERING.sub("", text)
+    text = re.sub(r"\A[^\w]+", "", text)
+    return re.sub(r"\s*/\s*", "/", re.sub(r"\s+", " ", text)).casefold().rstrip(": ")
+
+
+def count_words(document: Document) -> int:
+    """Words below the first level 2 or 3 heading; headings are not counted, code is."""
+    first = next((heading.line for heading in document.headings if heading.level in (2, 3)), 0)
+    titles = {line for heading in document.headings for line in range(heading.line, heading.below)}
+    commented = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), "\n".join(document.lines)).split("\n")
+    body = (line for number, line in enumerate(commented) if number >= first and number not in titles)
+    return sum(any(sign.isalnum() for sign in word) for line in body for word in line.split())

@@ -1,0 +1,210 @@
+"""Facts: what a rule set is. Rules are data: validators enforce them, prompts state them, runs pin them.
+
+A number in a rule is a literal or the name of a field of `mz_engine.config.Limits`. The texts of a rule may hold
+`{min}`, `{max}`, `{aliases}`, `{values}` and, in messages only, `{item}` and `{found}`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from mz_events.catalog.check import Change, Unit, Violation
+from mz_events.names import Path
+
+from mz_engine.config import Limits
+
+Limit = int | str
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind"):
+    """What all kinds of rules have in common."""
+
+    id: str
+    """`<artifact>.<rule>`; never reused for something else, since events cite it."""
+    requirement: str
+    """What the agent is told before it writes."""
+    message: str
+    """What it is told when it broke the rule."""
+    example: str = ""
+
+
+class File(Base, frozen=True, kw_only=True, tag="file"):
+    """The artifact is there. The rules after a broken one of this kind, `bytes` or `json` are not judged."""
+
+
+class Bytes(Base, frozen=True, kw_only=True, tag="bytes"):
+    """Size of the text in bytes of UTF-8."""
+
+    min: Limit
+    max: Limit
+
+
+class Words(Base, frozen=True, kw_only=True, tag="words"):
+    """Words below the first section heading; headings, front matter and comments are not counted."""
+
+    max: Limit
+
+
+class Placeholders(Base, frozen=True, kw_only=True, tag="placeholders"):
+    """Nothing of a template survived. Code spans and code blocks are not searched."""
+
+    patterns: tuple[str, ...]
+    aliases: tuple[str, ...]
+    """The patterns as a person would write them."""
+
+
+class Title(Base, frozen=True, kw_only=True, tag="title"):
+    """The first heading is of level 1 and at most so many characters long."""
+
+    max: Limit
+
+
+class Section(Base, frozen=True, kw_only=True, tag="section"):
+    """A level 2 or 3 heading that begins with one of the aliases, in any capitalisation, with something below it."""
+
+    aliases: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    """Taken instead of a heading where a line begins with `key:`."""
+
+
+class Files(Base, frozen=True, kw_only=True, tag="files"):
+    """A section lists files, as list items or table rows; entries marked with an `ignored` word do not count."""
+
+    section: str
+    """Id of a section rule of the same set."""
+    min: Limit
+    max: Limit
+    ignored: tuple[str, ...] = ()
+
+
+class Paths(Base, frozen=True, kw_only=True, tag="paths"):
+    """Every file that the `files` rule finds is a single file inside the repository."""
+
+    files: str
+    """Id of a files rule of the same set."""
+
+
+class Unique(Base, frozen=True, kw_only=True, tag="unique"):
+    """Nothing is defined twice: a field over all items, or the first group of a pattern over the lines of prose."""
+
+    field: str | None = None
+    pattern: str | None = None
+
+
+class Covers(Base, frozen=True, kw_only=True, tag="covers"):
+    """Every id that an earlier artifact defines is mentioned here; ranges (`FR-001 to FR-004`) count."""
+
+    artifact: str
+    field: str | None = None
+    """Of the items, where that artifact is JSON."""
+    pattern: str | None = None
+    """Its first group is the id, where that artifact is Markdown."""
+
+
+class Json(Base, frozen=True, kw_only=True, tag="json"):
+    """The text is JSON: a non-empty list of objects, or one object. A list may stand in an object, alone of its kind;
+    one object is taken for a list of one."""
+
+    root: Literal["list", "object"]
+    embedded: bool = False
+    """The JSON may stand in a code block of a longer text, as in a reply."""
+
+
+class Field(Base, frozen=True, kw_only=True, tag="field"):
+    """One field of every item. `min` and `max` count characters of texts, entries of lists, or bound a number."""
+
+    field: str
+    aliases: tuple[str, ...] = ()
+    """Other names that are understood."""
+    type: Literal["text", "name", "texts", "names", "paths", "number", "choice", "objects"]
+    optional: bool = False
+    min: Limit = 0
+    max: Limit | None = None
+    values: tuple[str, ...] = ()
+    within: str | None = None
+    """Name of the list field whose objects are meant, instead of the items themselves."""
+
+
+class References(Base, frozen=True, kw_only=True, tag="references"):
+    """Every value of a field is an id that items define: here, or in an earlier artifact."""
+
+    field: str
+    to: str
+    artifact: str | None = None
+
+
+class Acyclic(Base, frozen=True, kw_only=True, tag="acyclic"):
+    """Items may depend on each other, never in a circle."""
+
+    field: str
+    to: str
+
+
+Rule = (
+    File | Bytes | Words | Placeholders | Title | Section | Files | Paths | Unique | Covers
+    | Json | Field | References | Acyclic
+)  # fmt: skip
+
+
+class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which fields of an item make a unit of work."""
+
+    id: str
+    depends_on: str
+    files: str
+
+
+class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What decisions need from an artifact."""
+
+    files: str | None = None
+    """Id of a files rule."""
+    units: UnitFields | None = None
+    fields: tuple[str, ...] = ()
+    ids: str | None = None
+    """Pattern whose first group is an id that the artifact defines."""
+    criteria: str | None = None
+    """Id of the section rule whose entries are acceptance criteria."""
+
+
+class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All rules for one kind of artifact, in the order in which they are judged."""
+
+    name: str
+    version: int
+    form: Literal["markdown", "json"]
+    extract: Extraction = Extraction()
+    rules: tuple[Rule, ...]
+
+
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was extracted from an artifact; legal names and paths only, whatever the text says."""
+
+    units: tuple[Unit, ...] = ()
+    files: tuple[Path, ...] = ()
+    fields: dict[str, str] = {}
+    ids: tuple[str, ...] = ()
+    criteria: int = 0
+    """Acceptance criteria listed."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One broken rule: what decisions read, and the words for agents and people."""
+
+    violation: Violation
+    message: str
+
+
+class RuleFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule over the feature as a whole may look at."""
+
+    artifacts: dict[str, Parsed]
+    """By name; the newest of each."""
+    texts: dict[str, str]
+    changes: tuple[Change, ...]
+    """Against the tree before the call."""
+    limits: Limits
+    unit: str = ""
+    outputs: tuple[str, ...] = ()
+    """Paths of the phase's own artifacts, which no rule about changes concerns."""

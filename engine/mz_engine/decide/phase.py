@@ -1,0 +1,269 @@
+"""Pure: what is to be done next for one feature. `decide` is total over its states and reads nothing but its arguments.
+
+Inside a phase the newest fact of the cell decides: read `in_cell` from top to bottom and you have read the phase.
+"""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+from typing import assert_never
+
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallHeld, ReplyRead
+from mz_events.catalog.check import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
+from mz_events.catalog.delivery import (
+    Committed,
+    CommitRequested,
+    DeliveryFailed,
+    PullRequestOpened,
+    PullRequestRequested,
+    Pushed,
+    PushRequested,
+)
+from mz_events.catalog.feature import Ask, Blocked, HoldReleased, HumanAnswered, WorkspaceConflicted
+from mz_events.catalog.run import Hold, Verdict
+from mz_projections.state import (
+    Between,
+    Book,
+    Cell,
+    Ended,
+    Held,
+    Opening,
+    Restoring,
+    Setting,
+    State,
+    Tries,
+    Unborn,
+    Waiting,
+    Working,
+)
+
+from mz_engine.decide import actions as act
+from mz_engine.decide.actions import Action
+from mz_engine.decide.delivery import deliver
+from mz_engine.decide.recovery import after_answer, after_block, after_problem, next_call, refused
+from mz_engine.pins import Pins
+from mz_engine.pipelines.definition import Gate, HumanGate, Phase
+
+
+def decide(state: State, pins: Pins) -> Action | None:
+    """The next thing to do, or None when the feature rests: unborn, held, waiting for a person, or ended."""
+    match state:
+        case Unborn() | Held() | Waiting() | Ended():
+            return None
+        case Opening():
+            return _opening(state)
+        case Setting():
+            return _setting(state, pins)
+        case Between(book=book):
+            return _between(book, pins)
+        case Restoring(last=CommitRequested() as intent):
+            return act.Settle(intent=intent)
+        case Restoring(last=last):
+            return act.Restore(committed=isinstance(last, Committed))
+        case Working(cell=cell):
+            phase = pins.pipeline.find(state.phase)
+            return _between_units(state, phase) if cell is None else in_cell(state, cell, phase, pins)
+        case _:
+            assert_never(state)
+
+
+def _opening(state: Opening) -> Action:
+    match state.last:
+        case WorkspaceConflicted():
+            return act.AskHuman(ask=Ask.CONFLICT, code="dependencies-conflict")
+        case HumanAnswered(verdict=Verdict.REJECT):
+            return act.FailFeature(code="rejected")
+        case HumanAnswered() | None:
+            return act.Open(started=state.started)
+        case _:
+            assert_never(state.last)
+
+
+def _setting(state: Setting, pins: Pins) -> Action:
+    if state.last is not None and state.last.verdict is Verdict.REJECT:
+        return act.FailFeature(code="rejected")
+    if any(ran.exit != 0 for ran in state.ran):
+        return act.AskHuman(ask=Ask.UNROUTED, code="setup-failed", text=state.ran[-1].excerpt)
+    commands = pins.config.workspace.setup
+    if len(state.ran) < len(commands):
+        return act.SetUp(command=commands[len(state.ran)])
+    return _between(state.book, pins)
+
+
+def _between(book: Book, pins: Pins) -> Action:
+    for phase in pins.pipeline.phases:
+        if phase.phase not in book.done:
+            return act.StartPhase(
+                phase=phase.phase, iteration=iteration(book, phase.phase, ""), units=units_of(book, phase)
+            )
+    return act.FinishFeature(base=book.started.starts_from[0])
+
+
+def iteration(book: Book, phase: str, unit: str) -> int:
+    """1 + the rollbacks that superseded this phase and unit."""
+    own = book.superseded.get(f"{phase}/{unit}", 0) if unit else 0
+    return 1 + book.superseded.get(phase, 0) + own
+
+
+def units_of(book: Book, phase: Phase) -> tuple[str, ...]:
+    """The phase's units in the order of work; one empty name where it has none."""
+    if phase.for_each is None:
+        return ("",)
+    listed = book.artifacts.get(phase.for_each.artifact)
+    units = listed.units if listed else ()
+    return ordered(units) if phase.for_each.order == "depends_on" else tuple(unit.id for unit in units)
+
+
+def ordered(units: tuple[Unit, ...]) -> tuple[str, ...]:
+    """Dependencies first, otherwise as listed. A cycle, which the artifact's rules refuse, leaves the listed order."""
+    known = {unit.id for unit in units}
+    graph = {unit.id: [other for other in unit.depends_on if other in known] for unit in units}
+    try:
+        return tuple(TopologicalSorter(graph).static_order())
+    except CycleError:
+        return tuple(graph)
+
+
+def _between_units(state: Working, phase: Phase) -> Action:
+    if phase.claim is not None and not state.claimed:
+        if state.contended:
+            return act.HoldFeature(hold=Hold.CLAIM)
+        listed = state.book.artifacts.get(phase.claim.artifact)
+        return act.ClaimFiles(phase=phase.phase, paths=listed.files if listed else ())
+    for unit in state.units:
+        if unit not in state.finished:
+            return act.StartUnit(phase=phase.phase, unit=unit, iteration=iteration(state.book, phase.phase, unit))
+    return act.CompletePhase(phase=phase.phase)
+
+
+def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
+    match cell.last:
+        case None:
+            return _inputs(state, phase) or _prepare(state, cell, phase, pins)
+        case CommandRan():
+            return _baseline(cell, phase) or _prepare(state, cell, phase, pins)
+        case AgentRequested() | CommitRequested() | PushRequested() | PullRequestRequested() as intent:
+            return act.Settle(intent=intent)
+        case AgentReplied() | AgentFailed() | AgentLost() as outcome:
+            return act.ReadReply(outcome=outcome)
+        case CallHeld():
+            return act.HoldFeature(hold=Hold.BUDGET)
+        case ReplyRead(problem=problem):
+            return act.CheckChanges() if problem is None else after_problem(cell, phase, problem, pins.config.limits)
+        case ChangesChecked():
+            return _secret(cell) or act.Validate()
+        case ArtifactValidated(violations=()) | GateChecked(passed=True):
+            return _gates(state, cell, phase, pins)
+        case ArtifactValidated(violations=violations):
+            return refused(cell, phase, act.AskHuman(ask=Ask.EXHAUSTED, code=violations[0].rule, reports=cell.reports))
+        case GateChecked():
+            return _gates(state, cell, phase, pins)
+        case HoldReleased():
+            return next_call(cell)
+        case HumanAnswered(verdict=verdict) as answer:
+            if cell.commit is not None and verdict is not Verdict.REJECT:
+                return deliver(cell, phase, pins.config.pull_requests)
+            return after_answer(cell, answer)
+        case Blocked() as block:
+            return after_block(state, cell, phase, block, pins.pipeline)
+        case Committed() | Pushed() | PullRequestOpened() | DeliveryFailed():
+            return deliver(cell, phase, pins.config.pull_requests)
+        case _:
+            assert_never(cell.last)
+
+
+def _inputs(state: Working, phase: Phase) -> Action | None:
+    missing = [wanted.artifact for wanted in phase.inputs if wanted.artifact not in state.book.artifacts]
+    return act.Block(cause="inputs", check=missing[0]) if missing else None
+
+
+def _last_unit(state: Working) -> bool:
+    return len(state.finished) + 1 >= len(state.units)
+
+
+def _configured(command: str, pins: Pins) -> bool:
+    """A command that `mz.yaml` does not name is left out: built-in pipelines fit repositories without a linter."""
+    return command in pins.config.commands
+
+
+def _prepare(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
+    ran = {one.name for one in cell.prepared}
+    for preparation in phase.prepare:
+        first = preparation.per == "unit" or not state.finished
+        if first and preparation.run not in ran and _configured(preparation.run, pins):
+            return act.Prepare(command=preparation.run)
+    if phase.agent is None:
+        return _gates(state, cell, phase, pins)
+    return act.CallAgent(role="builder", attempt=1)
+
+
+def _baseline(cell: Cell, phase: Phase) -> Action | None:
+    must_pass = {preparation.run for preparation in phase.prepare if preparation.must_pass}
+    for ran in cell.prepared:
+        if ran.name in must_pass and ran.exit != 0:
+            return act.Block(cause="baseline", check=ran.name, text=ran.excerpt)
+    return None
+
+
+def _secret(cell: Cell) -> Action | None:
+    offences = cell.last.offences if isinstance(cell.last, ChangesChecked) else ()
+    found = [offence for offence in offences if offence.kind == "secret"]
+    return act.AskHuman(ask=Ask.SECRET, code=found[0].path) if found else None
+
+
+def _gates(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
+    """Gates in order, then the review, then people, then the commit."""
+    if cell.role == "builder":
+        for gate in phase.gates:
+            if gate.per == "phase" and not _last_unit(state):
+                continue
+            if gate.run is not None and not _configured(gate.run, pins):
+                continue
+            passed = cell.checked.get(gate.name)
+            if passed is None:
+                return _check(gate, phase)
+            if not passed:
+                cause = gate.cause or phase.phase
+                return refused(cell, phase, act.Block(cause=cause, check=gate.name, reports=cell.reports))
+        if phase.review is not None:
+            return act.CallAgent(role=phase.review.role, attempt=1 + cell.tries.get(phase.review.role, Tries()).attempt)
+    return _verdict(cell, phase) or _people(state, cell, phase, pins) or act.MakeCommit()
+
+
+def _check(gate: Gate, phase: Phase) -> Action:
+    cause = gate.cause or phase.phase
+    if gate.run is not None:
+        return act.RunGate(gate=gate.run, cause=cause)
+    return act.CheckRule(rule=gate.name, cause=cause)
+
+
+def _verdict(cell: Cell, phase: Phase) -> Action | None:
+    """A reviewer's verdict that names a cause is a block."""
+    if phase.review is None:
+        return None
+    verdict = cell.parsed.get(phase.review.output)
+    cause = verdict.fields.get("cause", "") if verdict else ""
+    if verdict is None or not cause:
+        return None
+    return act.Block(cause=cause, check=phase.review.role, text=verdict.digest)
+
+
+def _people(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action | None:
+    for gate in phase.human:
+        if pins.config.autonomy not in gate.autonomy or gate.name in cell.approved:
+            continue
+        if gate.rule is not None and gate.rule not in cell.checked:
+            return act.CheckRule(rule=gate.rule, cause="person")
+        if _asks(gate, state, cell):
+            return act.AskHuman(ask=Ask.APPROVAL, code=gate.name, reports=cell.reports)
+    return None
+
+
+def _asks(gate: HumanGate, state: Working, cell: Cell) -> bool:
+    if gate.rule is not None:
+        return not cell.checked[gate.rule]
+    if gate.artifact is None:
+        return True
+    artifact = cell.parsed.get(gate.artifact) or state.book.artifacts.get(gate.artifact)
+    return artifact is not None and artifact.fields.get(gate.field or "") in gate.values
+

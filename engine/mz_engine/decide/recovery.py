@@ -1,0 +1,80 @@
+"""Pure: what follows a failed call, a refused reply, a block and a person's answer: rework, rollback, hold, or a person."""
+
+from __future__ import annotations
+
+from mz_events.catalog.call import Problem, ProblemClass
+from mz_events.catalog.feature import Ask, Blocked, HumanAnswered
+from mz_events.catalog.run import Hold, Verdict
+from mz_projections.feature import issue_of
+from mz_projections.state import Cell, Tries, Working
+
+from mz_engine.config import Limits
+from mz_engine.decide import actions as act
+from mz_engine.decide.actions import Action
+from mz_engine.pipelines.definition import Phase, Pipeline, Route
+
+SAME_ISSUE_MAX = 3
+"""The third block on the same issue goes to a person."""
+DEFAULT_WAIT_SECONDS = {"rate-limit": 600, "overloaded": 30}
+"""Where a transient problem says no time of its own. Others are tried again at once."""
+
+
+def next_call(cell: Cell) -> Action:
+    """One more call of the role whose turn it is."""
+    return act.CallAgent(role=cell.role, attempt=1 + cell.tries.get(cell.role, Tries()).attempt)
+
+
+def after_problem(cell: Cell, phase: Phase, problem: Problem, limits: Limits) -> Action:
+    """Fatal: the run stops. Human: a person. Else the call is repeated, after a wait where the problem asks for one."""
+    if problem.kind is ProblemClass.FATAL:
+        return act.HoldFeature(hold=Hold.FATAL, code=problem.code)
+    if problem.kind is ProblemClass.HUMAN:
+        return act.AskHuman(ask=Ask.BLOCKER, code=problem.code, text=problem.detail)
+    if cell.tries.get(cell.role, Tries()).failures > phase.retries:
+        return act.AskHuman(ask=Ask.RETRIES, code=problem.code, text=problem.detail)
+    if problem.kind is not ProblemClass.TRANSIENT:
+        return next_call(cell)
+    wait = problem.retry_after_seconds
+    wait_seconds = DEFAULT_WAIT_SECONDS.get(problem.code, 0) if wait is None else wait
+    if wait_seconds > limits.wait_minutes_max * 60:
+        return act.AskHuman(ask=Ask.LIMIT, code=problem.code, text=problem.detail)
+    if wait_seconds <= 0:
+        return next_call(cell)
+    return act.HoldFeature(
+        hold=Hold.TIMER, until_us=cell.failed_at_us + wait_seconds * 1_000_000, code=problem.code
+    )
+
+
+def refused(cell: Cell, phase: Phase, exhausted: Action) -> Action:
+    """Rework while attempts are left; else what the caller says."""
+    return next_call(cell) if cell.tries.get(cell.role, Tries()).refused < phase.attempts else exhausted
+
+
+def after_answer(cell: Cell, answer: HumanAnswered) -> Action:
+    """A rejection of what a person was asked to approve is a block; any other rejection ends the feature. Every other
+    answer leads to one more call with the note."""
+    if answer.verdict is not Verdict.REJECT:
+        return next_call(cell)
+    if cell.asked is not None and cell.asked.ask is Ask.APPROVAL:
+        return act.Block(cause="person", check=cell.asked.code, text=answer.note)
+    return act.FailFeature(code="rejected")
+
+
+def after_block(state: Working, cell: Cell, phase: Phase, block: Blocked, pipeline: Pipeline) -> Action:
+    """The phase of the cause, by `on_block`; a person where there is none, or where it went on too often."""
+    route = next((route for route in phase.on_block if route.cause == block.cause), None)
+    if route is None:
+        return act.AskHuman(ask=Ask.UNROUTED, code=f"{block.cause}.{block.check}", text=block.note)
+    often = state.book.issues.get(issue_of(block), 0) >= SAME_ISSUE_MAX
+    if (often or state.book.rollbacks >= pipeline.rollbacks_max) and not cell.pardoned:
+        return act.AskHuman(ask=Ask.ROLLBACKS, code=f"{block.cause}.{block.check}", text=block.note)
+    return act.RollBack(to=route.to, units=_units(state, cell, route) if route.scope == "unit" else ())
+
+
+def _units(state: Working, cell: Cell, route: Route) -> tuple[str, ...]:
+    """The unit and, transitively, the units that depend on it."""
+    listed = next((a.units for a in state.book.artifacts.values() if any(u.id == cell.unit for u in a.units)), ())
+    found = [cell.unit]
+    for unit in found:
+        found += [other.id for other in listed if unit in other.depends_on and other.id not in found]
+    return tuple(unit for unit in state.units if unit in found)

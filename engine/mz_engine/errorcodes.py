@@ -1,0 +1,353 @@
+"""Facts: the table of all error codes. A code is never used again for something else, even when it is retired.
+
+The first digit is the border at which the error was met: 1 the command and the machine, 2 files and settings,
+3 pipelines, 4 the backlog, 5 runs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mz_engine.exits import Exit
+
+
+class ErrorCode(msgspec.Struct, frozen=True):
+    code: str
+    exit: Exit
+    title: str
+    explanation: str
+    """Why it is an error and how to mend it, for a person who sees it for the first time."""
+
+
+_TABLE = (
+    # 1: the command and the machine
+    ErrorCode(
+        "MZ1001",
+        Exit.BUG,
+        "bug in mz",
+        "Something happened that the code of mz holds to be impossible. The run's log is complete up to that "
+        "moment, so `mz resume` is safe. Please report it with the file that the message names.",
+    ),
+    ErrorCode(
+        "MZ1002",
+        Exit.USAGE,
+        "wrong use of a command",
+        "An option or argument is unknown, missing or has an impossible value. Nothing was done. `mz COMMAND "
+        "--help` shows what the command takes.",
+    ),
+    ErrorCode(
+        "MZ1003",
+        Exit.REPOSITORY,
+        "not a usable repository",
+        "mz works in a git repository with at least one commit, in its main working tree: worktrees start "
+        "from a commit. Run `git init` and commit once, or change into the repository.",
+    ),
+    ErrorCode(
+        "MZ1004",
+        Exit.PREREQUISITE,
+        "a tool is missing",
+        "A program that this needs (git, the agent's command line) is not on PATH or too old. Install it, or "
+        "choose another agent with `agent:` in mz.yaml.",
+    ),
+    ErrorCode(
+        "MZ1005",
+        Exit.PREREQUISITE,
+        "the agent has no login",
+        "The agent's command line is there but nobody is logged in, or its key is not in the environment. The "
+        "hint names the ways to log in; mz never stores or prints keys.",
+    ),
+    ErrorCode(
+        "MZ1006",
+        Exit.PREREQUISITE,
+        "the log cannot be used",
+        "The database under `.mz/` cannot be opened, read or written: no permission, a full disk, a damaged "
+        "file or a format that a newer mz wrote. Nothing was changed.",
+    ),
+    # 2: files and settings
+    ErrorCode(
+        "MZ2001",
+        Exit.INVALID,
+        "a file cannot be read",
+        "A file that the settings or the command line name is not there, is not a file, or may not be read.",
+    ),
+    ErrorCode(
+        "MZ2002",
+        Exit.INVALID,
+        "a file is not text",
+        "Files that mz reads are UTF-8 text without NUL bytes. The place is the first byte that is neither. "
+        "Save the file as UTF-8.",
+    ),
+    ErrorCode(
+        "MZ2003",
+        Exit.INVALID,
+        "YAML syntax",
+        "The file is not YAML. Usual causes: a tab in the indentation, a missing space after `:`, a text with "
+        "`: ` or ` #` in it that needs quotes, brackets that are not closed.",
+    ),
+    ErrorCode(
+        "MZ2004",
+        Exit.INVALID,
+        "duplicate key",
+        "The same key stands twice in one mapping. YAML readers differ in which one wins, so mz refuses both.",
+    ),
+    ErrorCode(
+        "MZ2005",
+        Exit.INVALID,
+        "unknown key",
+        "The file has a key that means nothing there. A misspelt setting would otherwise be ignored in "
+        "silence. The hint names the nearest known key.",
+    ),
+    ErrorCode(
+        "MZ2006",
+        Exit.INVALID,
+        "wrong value",
+        "A value has the wrong type, is outside its bounds, or is not one of the words that are allowed "
+        "there. Note that as in YAML 1.2 only `true` and `false` are booleans; `yes`, `no`, `on` and `off` "
+        "are text.",
+    ),
+    ErrorCode(
+        "MZ2007",
+        Exit.INVALID,
+        "missing key",
+        "A key that has no default is not there.",
+    ),
+    ErrorCode(
+        "MZ2008",
+        Exit.INVALID,
+        "a file is too big",
+        "Files that people write are small. One that is bigger than the limit, nested too deep, or that grows "
+        "beyond the limit when its aliases are expanded, is refused before it is read.",
+    ),
+    ErrorCode(
+        "MZ2009",
+        Exit.INVALID,
+        "bad duration",
+        "A duration is a whole number of seconds (`600`) or a text of numbers with units: `90s`, `30m`, `2h`, "
+        "`1h30m`. It is at least one second and at most a week.",
+    ),
+    ErrorCode(
+        "MZ2010",
+        Exit.INVALID,
+        "bad amount of money",
+        'Amounts are US dollars as quoted decimal texts with at most nine decimals: `"5.00"`. A bare number '
+        "would pass through binary floating point.",
+    ),
+    ErrorCode(
+        "MZ2011",
+        Exit.INVALID,
+        "bad setting from the environment or a flag",
+        "A variable `MZ_<SETTING>` or a flag has a value that the setting cannot take. Variables are named "
+        "after settings: `budget.run` is `MZ_BUDGET_RUN`. Lists and commands can only be set in mz.yaml.",
+    ),
+    ErrorCode(
+        "MZ2012",
+        Exit.INVALID,
+        "unknown setting in the environment",
+        "A warning: a variable is named nearly like a setting, but not quite, and has no effect.",
+    ),
+    ErrorCode(
+        "MZ2013",
+        Exit.INVALID,
+        "bad name, path or pattern",
+        "Names become branches, files and trailers, so they are made of letters, digits, `_` and `-`. Paths "
+        "are relative to the repository and stay inside it. Patterns are written as in .gitignore.",
+    ),
+    # 3: pipelines
+    ErrorCode(
+        "MZ3001",
+        Exit.INVALID,
+        "no such pipeline",
+        "`pipeline:` names a file `pipelines/NAME.yaml` of the repository or a pipeline that comes with mz, "
+        "or is the path of a file. The hint lists the pipelines that are there.",
+    ),
+    ErrorCode(
+        "MZ3002",
+        Exit.INVALID,
+        "duplicate name in a pipeline",
+        "Phases, artifacts and the results of prepared commands are found by name; each name can stand for "
+        "one only.",
+    ),
+    ErrorCode(
+        "MZ3003",
+        Exit.INVALID,
+        "unknown artifact",
+        "An artifact is named that no phase of the pipeline hands over.",
+    ),
+    ErrorCode(
+        "MZ3004",
+        Exit.INVALID,
+        "artifact used before it is there",
+        "Phases run in the order of the file. A phase can only use what phases before it hand over.",
+    ),
+    ErrorCode(
+        "MZ3005",
+        Exit.INVALID,
+        "cycle among inputs",
+        "Phases need each other's artifacts in a circle, so none of them could ever start, in whatever order.",
+    ),
+    ErrorCode(
+        "MZ3006",
+        Exit.INVALID,
+        "unreachable phase",
+        "No run can ever come to this phase: a phase before it can never start, or the feature is already "
+        "done when it has been delivered.",
+    ),
+    ErrorCode(
+        "MZ3007",
+        Exit.INVALID,
+        "unknown rule",
+        "A rule set (`rules:`) or a rule (`rule:`) is named that this version of mz does not have.",
+    ),
+    ErrorCode(
+        "MZ3008",
+        Exit.INVALID,
+        "unknown template",
+        "`prompt:` names a template that is not there.",
+    ),
+    ErrorCode(
+        "MZ3009",
+        Exit.INVALID,
+        "unknown command",
+        "`run:` names a command that `commands:` in mz.yaml does not define. In a built-in pipeline it is a "
+        "warning and the step is left out, since not every project has a linter or a build.",
+    ),
+    ErrorCode(
+        "MZ3010",
+        Exit.INVALID,
+        "a phase may write another's outputs",
+        "The `mutations` or outputs of one phase cover a file that another phase hands over. An artifact that "
+        "was checked could then be changed behind the back of its checks. Take it back with a pattern such as "
+        "`!tasks/**`.",
+    ),
+    ErrorCode(
+        "MZ3011",
+        Exit.INVALID,
+        "reviewer is not independent",
+        "A review is worth something only when it does not share the builder's role, session or context.",
+    ),
+    ErrorCode(
+        "MZ3012",
+        Exit.INVALID,
+        "a block leads nowhere",
+        "`on_block` sends work back: to the phase itself or to an earlier one, one route for a cause, to a "
+        "unit only where the phase has units.",
+    ),
+    ErrorCode(
+        "MZ3013",
+        Exit.INVALID,
+        "gate or question is not well formed",
+        "A gate has either a command (`run`) or a rule (`rule`). A question to a person names an artifact "
+        "with a field and the values to ask for, or a rule, or nothing of these, which means always.",
+    ),
+    ErrorCode(
+        "MZ3014",
+        Exit.INVALID,
+        "number out of bounds",
+        "Limits of a pipeline are whole numbers: at least one attempt, no negative retries, rollbacks, "
+        "budgets or times.",
+    ),
+    ErrorCode(
+        "MZ3015",
+        Exit.INVALID,
+        "phase is not complete",
+        "A phase with an agent has a prompt, and the other way round; outputs and reviews need an agent; a "
+        "phase does something; the pipeline has phases and one of them delivers; a pull request needs a push "
+        "before it.",
+    ),
+    ErrorCode(
+        "MZ3016",
+        Exit.INVALID,
+        "unknown placeholder",
+        "Paths and patterns may hold `{feature}` and, in a phase with `for_each`, `{unit}`; `mutations` also "
+        "`{unit.files}`; a commit's subject also `{title}` and `{phase}`.",
+    ),
+    # 4: the backlog
+    ErrorCode(
+        "MZ4001",
+        Exit.INVALID,
+        "empty backlog",
+        "The backlog has no feature. A feature begins with a heading of level 2: `## [FEAT] an-id: A title`.",
+    ),
+    ErrorCode(
+        "MZ4002",
+        Exit.INVALID,
+        "malformed feature heading",
+        "A line looks like the beginning of a feature but is not one; as plain text it would silently join "
+        "the feature above. The form is `## [FEAT] an-id: A title`, with FEAT, WIP, DONE or BLOCKED in the "
+        "brackets.",
+    ),
+    ErrorCode(
+        "MZ4003",
+        Exit.INVALID,
+        "illegal feature id",
+        "Ids become branch and directory names: letters, digits, `_` and `-`, at most 64, beginning with a "
+        "letter or digit.",
+    ),
+    ErrorCode(
+        "MZ4004",
+        Exit.INVALID,
+        "duplicate feature id",
+        "Two features have the same id, or ids that differ in upper and lower case only and would share a "
+        "branch on some file systems.",
+    ),
+    ErrorCode(
+        "MZ4005",
+        Exit.INVALID,
+        "unknown dependency",
+        "`depends on` names an id that no feature of the backlog has.",
+    ),
+    ErrorCode(
+        "MZ4006",
+        Exit.INVALID,
+        "unknown priority",
+        "Priorities are high, medium, low and none.",
+    ),
+    ErrorCode(
+        "MZ4007",
+        Exit.INVALID,
+        "feature depends on itself",
+        "A feature that waits for itself would never start.",
+    ),
+    ErrorCode(
+        "MZ4008",
+        Exit.INVALID,
+        "cycle of dependencies",
+        "Features wait for each other in a circle, so none of them could ever start. Take one `depends on` "
+        "out.",
+    ),
+    ErrorCode(
+        "MZ4009",
+        Exit.INVALID,
+        "fence or comment is never closed",
+        "A code fence or an HTML comment that is not closed would swallow all features after it.",
+    ),
+    ErrorCode(
+        "MZ4010",
+        Exit.INVALID,
+        "no such feature",
+        "A feature was asked for by an id that the backlog or the run does not have.",
+    ),
+    # 5: runs
+    ErrorCode(
+        "MZ5001",
+        Exit.USAGE,
+        "no such run",
+        "There is no run, or none whose id begins so, or several. `mz status` shows the newest.",
+    ),
+    ErrorCode(
+        "MZ5002",
+        Exit.BUSY,
+        "the run is held by another process",
+        "One process at a time drives a run. Wait for it, stop it, or leave an answer for it: `mz resume` "
+        "with an answer and `mz cancel` only leave a message.",
+    ),
+    ErrorCode(
+        "MZ5003",
+        Exit.BUSY,
+        "an unfinished run of another shape waits",
+        "A run that is not finished used another pipeline or base branch. Finish it with `mz resume ID`, or "
+        "give it up with `mz cancel ID`, before another one begins.",
+    ),
+)
+
+CODES = {each.code: each for each in _TABLE}

@@ -1,0 +1,28 @@
+"""Facts: what a run was started with. `RunStarted` cites these as one blob; every decision of the run reads them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mz_engine.artifacts.model import RuleSet
+from mz_engine.config import Config
+from mz_engine.pipelines.definition import Pipeline
+
+
+class Pins(msgspec.Struct, frozen=True, kw_only=True):
+    pipeline: Pipeline
+    rules: dict[str, RuleSet]
+    templates: dict[str, str]
+    config: Config
+
+
+_DECODER = msgspec.json.Decoder(Pins)
+
+
+def encode_pins(pins: Pins) -> bytes:
+    """Canonical: the same pins give the same bytes."""
+    return msgspec.json.encode(pins, order="deterministic")
+
+
+def decode_pins(data: bytes) -> Pins:
+    return _DECODER.decode(data)

@@ -1,0 +1,212 @@
+"""Adapter: opens a log's SQLite file for writing or reading, and puts SQLite's failures into words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import PoolProxiedConnection, QueuePool
+
+from mz_events.adapters import migrate
+from mz_events.adapters.lock import StoreLock
+from mz_events.store import StoreUnusable
+
+CHECKPOINT_PAGES = 1000
+"""A checkpoint happens inside a commit, under the lock: rarer and longer ones keep most commits short."""
+
+WORDS = {
+    sqlite3.SQLITE_BUSY: "is locked by another program: close that program, then try again",
+    sqlite3.SQLITE_LOCKED: "is locked by another program: close that program, then try again",
+    sqlite3.SQLITE_FULL: "cannot grow, its disk is full: free some space, then try again; nothing kept is lost",
+    sqlite3.SQLITE_READONLY: "cannot be written: it or its directory is read-only",
+    sqlite3.SQLITE_PERM: "cannot be written: it or its directory is read-only",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: look whether it and its directory exist and may be read",
+    sqlite3.SQLITE_NOTADB: "is not a database: it was damaged or overwritten; restore it from a copy",
+    sqlite3.SQLITE_CORRUPT: "is damaged (cut short, or changed from outside): restore it from a copy",
+    sqlite3.SQLITE_IOERR: "cannot be read or written, its disk failed or is full: look at the disk, then try again",
+}
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turns what SQLite and the system raise about the file at `path` into StoreUnusable."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _unusable(path, error.orig or error) from error
+    except (sqlite3.Error, OSError) as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: BaseException) -> StoreUnusable:
+    if isinstance(error, OSError):
+        return StoreUnusable(f"{path} cannot be used: {error.strerror or error}")
+    words = WORDS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "cannot be used")
+    return StoreUnusable(f"{path} {words} ({error})")
+
+
+def _cursor(connection: PoolProxiedConnection) -> sqlite3.Cursor:
+    """The driver's own: SQLAlchemy's statements cost a third of an append's time."""
+    cursor: Any = connection.cursor()
+    assert isinstance(cursor, sqlite3.Cursor)
+    return cursor
+
+
+class Database:
+    """The open file. `read_only` needs no write permission, neither on the file nor on its directory."""
+
+    def __init__(self, path: Path, read_only: bool, timeout_seconds: float,
+                 migrations: Sequence[migrate.Migration]) -> None:
+        self.path = path
+        self._timeout_seconds = timeout_seconds
+        self._copy: TemporaryDirectory[str] | None = None
+        self._lock: StoreLock | None = None
+        self._writer: Connection | None = None
+        with explained(path):
+            target = self._writable(migrations, read_only) if self._may_write(read_only) else self._frozen(migrations)
+            self.engine = self._engine(target, read_only)
+            try:
+                self._writer = None if read_only else self.engine.connect().execution_options(writes=True)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Closes every connection; under the lock, for the last one to close writes a checkpoint."""
+        with explained(self.path):
+            if self._lock is None:
+                self._dispose()
+            else:
+                with self._lock:
+                    self._dispose()
+                self._lock.close()
+            if self._copy is not None:
+                self._copy.cleanup()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Cursor]:
+        """One durable transaction, alone among all threads and processes; an error inside undoes it."""
+        if self._writer is None or self._lock is None:
+            raise StoreUnusable(f"{self.path} was opened for reading only")
+        with explained(self.path), self._lock, self._writer.begin():
+            yield _cursor(self._writer.connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Cursor]:
+        """The driver's cursor, in autocommit: each statement sees what is committed when it runs."""
+        with explained(self.path):
+            connection = self.engine.raw_connection()
+            try:
+                yield _cursor(connection)
+            finally:
+                connection.close()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Holds the store's lock without a transaction: nobody appends meanwhile."""
+        if self._lock is None:
+            raise StoreUnusable(f"{self.path} was opened for reading only")
+        with self._lock:
+            yield
+
+    def _dispose(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self.engine.dispose()
+
+    def _may_write(self, read_only: bool) -> bool:
+        """A log that is to be written is tried, whatever the permissions say, so that the failure has its words."""
+        if not read_only:
+            return True
+        if not self.path.exists():
+            raise StoreUnusable(f"there is no log at {self.path}: nothing was run here yet")
+        return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+
+    def _writable(self, migrations: Sequence[migrate.Migration], read_only: bool) -> str:
+        if not read_only:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = StoreLock(self.path.with_name(self.path.name + ".lock"), self._timeout_seconds)
+        try:
+            self._prepare(migrations)
+        except BaseException:
+            self._lock.close()
+            raise
+        return f"{self.path.absolute().as_uri()}?mode=rw"
+
+    def _prepare(self, migrations: Sequence[migrate.Migration]) -> None:
+        assert self._lock is not None
+        if not self.path.exists():
+            with self._lock:
+                self._create(migrations)
+        self._refuse_empty()
+        with closing(self._connect(f"{self.path.absolute().as_uri()}?mode=rw")) as connection:
+            if migrate.format_of(connection, self.path, len(migrations)) < len(migrations):
+                with self._lock:
+                    self._lift(connection, migrations)
+
+    def _create(self, migrations: Sequence[migrate.Migration]) -> None:
+        if self.path.exists():
+            return
+        orphan = self.path.with_name(self.path.name + "-wal")
+        if orphan.exists():
+            raise StoreUnusable(f"{self.path} is gone but {orphan} is there: restore the log, or move that file away")
+        migrate.create(self.path, migrations)
+
+    def _refuse_empty(self) -> None:
+        """SQLite takes an empty file for a new database, and throws its write-ahead log away."""
+        if self.path.stat().st_size == 0:
+            raise StoreUnusable(f"{self.path} is empty: it was cut short; restore it from a copy, or move it away")
+
+    def _lift(self, connection: sqlite3.Connection, migrations: Sequence[migrate.Migration]) -> None:
+        version = migrate.format_of(connection, self.path, len(migrations))
+        if version < len(migrations):
+            migrate.backup(connection, self.path, version)
+            migrate.apply(connection, migrations)
+
+    def _frozen(self, migrations: Sequence[migrate.Migration]) -> str:
+        """Without write permission: as it is where that is possible, otherwise a copy in a temporary directory."""
+        self._refuse_empty()
+        target = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
+        wal = self.path.with_name(self.path.name + "-wal")
+        if not wal.exists() or wal.stat().st_size == 0:
+            with closing(self._connect(target)) as connection:
+                if migrate.format_of(connection, self.path, len(migrations)) == len(migrations):
+                    return target
+        self._copy = TemporaryDirectory(prefix="mz-log-")
+        copy = Path(self._copy.name) / self.path.name
+        shutil.copyfile(self.path, copy)
+        if wal.exists():
+            shutil.copyfile(wal, copy.with_name(wal.name))
+        target = f"{copy.as_uri()}?mode=rw"
+        with closing(self._connect(target)) as connection:
+            if migrate.format_of(connection, self.path, len(migrations)) < len(migrations):
+                migrate.apply(connection, migrations)
+        return target
+
+    def _connect(self, target: str) -> sqlite3.Connection:
+        return migrate.connect(target, self._timeout_seconds)
+
+    def _engine(self, target: str, read_only: bool) -> Engine:
+        engine = create_engine("sqlite+pysqlite://", creator=lambda: self._connect(target), poolclass=QueuePool,
+                               pool_size=4, max_overflow=-1)
+
+        def settle(connection: sqlite3.Connection, _: Any) -> None:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA query_only = {int(read_only)}")
+
+        def begin(connection: Connection) -> None:
+            if connection.get_execution_options().get("writes"):
+                _cursor(connection.connection).execute("BEGIN IMMEDIATE")
+
+        event.listen(engine, "connect", settle)
+        event.listen(engine, "begin", begin)
+        return engine

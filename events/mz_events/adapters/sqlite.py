@@ -1,0 +1,242 @@
+"""Adapter: the log in one SQLite file. Appends are durable when they return, whatever happens to the process."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+from sqlalchemy import func, select
+
+from mz_events.adapters.database import Database, explained
+from mz_events.adapters.migrate import MIGRATIONS, Migration
+from mz_events.adapters.tables import LOG, STREAM
+from mz_events.catalog.base import Event
+from mz_events.chain import GENESIS, Damage, link, verify
+from mz_events.codec import CODEC, Codec
+from mz_events.envelope import Head, Recorded, Stored
+from mz_events.names import StreamId
+from mz_events.store import Append, StoreUnusable, WrongVersion
+
+PAGE_ROWS = 1000
+LOCK_SECONDS = 30.0
+POLL_SECONDS = 0.02
+
+COLUMNS = "stream_id, version, position, type, schema, recorded_at_us, observed_at_us, causation, payload, chain"
+LAST = "SELECT coalesce(max(position), 0) FROM event"
+HEAD = "SELECT id, version, recorded_at_us, chain FROM stream WHERE name = ?"
+NEW_STREAM = "INSERT INTO stream (name, version, recorded_at_us, chain) VALUES (?, 0, 0, ?)"
+MOVE = "UPDATE stream SET version = ?, recorded_at_us = ?, chain = ? WHERE id = ?"
+INSERT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+OF_STREAM = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT {PAGE_ROWS}"
+OF_LOG = f"SELECT {COLUMNS} FROM event WHERE position > ? ORDER BY position LIMIT ?"
+
+Row = tuple[int, int, int, str, int, int, int, str, bytes, bytes]
+Encoded = tuple[str, int, bytes]
+
+
+class _Tail(msgspec.Struct):
+    """The end of a stream while an append grows it."""
+
+    id: int
+    version: int
+    recorded_at_us: int
+    chain: bytes
+
+
+class SqliteStore:
+    """The Log port over the file at `path`, which is made when it is not there.
+
+    Several threads and several processes may use one file at once; a store must not be carried over a fork.
+    `read_only` needs no write permission and refuses appends; it raises StoreUnusable where there is no log.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, timeout_seconds: float = LOCK_SECONDS,
+                 codec: Codec = CODEC, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+        self._codec = codec
+        self._database = Database(path, read_only, timeout_seconds, migrations)
+        self._names: dict[int, StreamId] = {}
+        try:
+            with explained(path), self._database.engine.connect() as connection:
+                self._log_id = str(connection.execute(select(LOG.c.id)).scalar_one())
+        except BaseException:
+            self._database.close()
+            raise
+
+    def __enter__(self) -> SqliteStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; the store is of no use afterwards."""
+        self._database.close()
+
+    @property
+    def log_id(self) -> str:
+        """Random, given once when the log is created."""
+        return self._log_id
+
+    def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
+        """All of it in one durable transaction, or nothing. `now_us`: microseconds since the epoch, UTC.
+
+        Raises WrongVersion, StoreUnusable.
+        """
+        encoded = [[self._codec.encode(event) for event in append.events] for append in appends]
+        with self._database.writing() as cursor:
+            (position,) = cursor.execute(LAST).fetchone()
+            tails: dict[StreamId, _Tail] = {}
+            recorded: list[Recorded[Event]] = []
+            rows: list[Row] = []
+            for append, payloads in zip(appends, encoded, strict=True):
+                tail = tails.get(append.stream) or _tail(cursor, append.stream)
+                if append.expected is not None and tail.version != append.expected:
+                    raise WrongVersion(append.stream, append.expected, tail.version)
+                if not payloads:
+                    continue
+                tails[append.stream] = _founded(cursor, append.stream, tail)
+                _grow(tail, position, append, payloads, now_us, rows, recorded)
+                position += len(payloads)
+            cursor.executemany(INSERT, rows)
+            cursor.executemany(MOVE, [(at.version, at.recorded_at_us, at.chain, at.id) for at in tails.values()])
+        return tuple(recorded)
+
+    def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
+        """The stream's events with a version greater than `after`, in order; empty when it does not exist.
+
+        Raises UnknownEvent, StoreUnusable; both when the iterator comes to the place.
+        """
+        with self._database.reading() as cursor:
+            found = cursor.execute(HEAD, (stream,)).fetchone()
+        while found is not None:
+            with self._database.reading() as cursor:
+                rows: list[Row] = cursor.execute(OF_STREAM, (found[0], after)).fetchall()
+            if not rows:
+                return
+            for row in rows:
+                yield self._decoded(stream, row)
+            after = rows[-1][1]
+
+    def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
+        """Every stream's events with a position greater than `after`, in order of position; at most `limit`."""
+        left = limit if limit is not None else -1
+        while left != 0:
+            rows = self._page(after, PAGE_ROWS if left < 0 else min(left, PAGE_ROWS))
+            if not rows:
+                return
+            for row in rows:
+                yield self._decoded(self._name(row[0]), row)
+            after = rows[-1][2]
+            left -= len(rows) if left > 0 else 0
+
+    def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
+        """Events of these types with `after < position <= upto`, in order; the others are not even decoded."""
+        marks = ", ".join("?" * len(types))
+        query = (f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type IN ({marks}) "
+                 f"ORDER BY position LIMIT {PAGE_ROWS}")
+        while True:
+            with self._database.reading() as cursor:
+                rows: list[Row] = cursor.execute(query, (after, upto, *types)).fetchall()
+            for row in rows:
+                yield self._decoded(self._name(row[0]), row)
+            if len(rows) < PAGE_ROWS:
+                return
+            after = rows[-1][2]
+
+    def follow(self, after: int, going: Callable[[], bool]) -> Iterator[Recorded[Event]]:
+        """Like `read_all`, but waits for more while `going()` says so; asked after each look that found nothing."""
+        while True:
+            for recorded in self.read_all(after):
+                after = recorded.position
+                yield recorded
+            if not going():
+                return
+            time.sleep(POLL_SECONDS)
+
+    def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
+        """Names and versions of the streams that begin with `prefix`, sorted by name."""
+        query = select(STREAM.c.name, STREAM.c.version).order_by(STREAM.c.name)
+        query = query.where(func.substr(STREAM.c.name, 1, len(prefix)) == prefix)
+        with explained(self._database.path), self._database.engine.connect() as connection:
+            return tuple((StreamId(name), version) for name, version in connection.execute(query))
+
+    def head(self) -> int:
+        """Position of the last event; 0 for an empty log."""
+        with self._database.reading() as cursor:
+            return int(cursor.execute(LAST).fetchone()[0])
+
+    def link(self, position: int) -> bytes | None:
+        """The chain value of the event at `position`; None where there is none."""
+        with self._database.reading() as cursor:
+            row = cursor.execute("SELECT chain FROM event WHERE position = ?", (position,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def verify(self) -> tuple[Damage, ...]:
+        """Checks the file and every stream's chain, over one moment of the log; empty when it is whole."""
+        with self._database.reading() as cursor:
+            cursor.execute("BEGIN")
+            try:
+                (answer,) = cursor.execute("PRAGMA quick_check(1)").fetchone()
+                if answer != "ok":
+                    return (Damage("", 0, f"the file is damaged: {answer}"),)
+                names = {id_: StreamId(name) for id_, name in cursor.execute("SELECT id, name FROM stream")}
+                heads = {StreamId(name): Head(version, chain)
+                         for name, version, chain in cursor.execute("SELECT name, version, chain FROM stream")}
+                rows = cursor.execute(OF_LOG, (-1 << 62, -1))
+                return verify((Stored(names.get(row[0], StreamId("?")), *row[1:]) for row in rows), heads)
+            finally:
+                cursor.connection.rollback()
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Holds the store's lock: nobody appends meanwhile. For work beside the log, such as removing blobs."""
+        return self._database.alone()
+
+    def _page(self, after: int, limit: int) -> list[Row]:
+        with self._database.reading() as cursor:
+            rows: list[Row] = cursor.execute(OF_LOG, (after, limit)).fetchall()
+        return rows
+
+    def _name(self, stream_id: int) -> StreamId:
+        """Streams never change their names, so those seen once are kept."""
+        if stream_id not in self._names:
+            with self._database.reading() as cursor:
+                self._names.update((id_, StreamId(name)) for id_, name in cursor.execute("SELECT id, name FROM stream"))
+        try:
+            return self._names[stream_id]
+        except KeyError:
+            raise StoreUnusable(f"{self._database.path} is damaged: a stream is missing; see `mz verify`") from None
+
+    def _decoded(self, stream: StreamId, row: Row) -> Recorded[Event]:
+        _, version, position, name, schema, recorded_at_us, observed_at_us, causation, payload, chain = row
+        event = self._codec.decode(name, schema, payload, f"{stream}@{version}")
+        return Recorded(stream, version, position, recorded_at_us, observed_at_us, event, causation, chain)
+
+
+def _tail(cursor: sqlite3.Cursor, stream: StreamId) -> _Tail:
+    row = cursor.execute(HEAD, (stream,)).fetchone()
+    return _Tail(*row) if row else _Tail(0, 0, 0, GENESIS)
+
+
+def _founded(cursor: sqlite3.Cursor, stream: StreamId, tail: _Tail) -> _Tail:
+    """The tail with a row of its own in the table of streams."""
+    if tail.id == 0:
+        tail.id = cursor.execute(NEW_STREAM, (stream, GENESIS)).lastrowid or 0
+    return tail
+
+
+def _grow(tail: _Tail, position: int, append: Append, payloads: Sequence[Encoded], now_us: int,
+          rows: list[Row], recorded: list[Recorded[Event]]) -> None:
+    """Adds the events of one append after `position`; moves the tail."""
+    stream, causation = append.stream, append.causation
+    tail.recorded_at_us = at = max(now_us, tail.recorded_at_us)
+    for offset, (event, (name, schema, payload)) in enumerate(zip(append.events, payloads, strict=True), start=1):
+        tail.version += 1
+        tail.chain = link(tail.chain, stream, tail.version, name, schema, at, now_us, causation, payload)
+        place = tail.version, position + offset
+        rows.append((tail.id, *place, name, schema, at, now_us, causation, payload, tail.chain))
+        recorded.append(Recorded(stream, *place, at, now_us, event, causation, tail.chain))

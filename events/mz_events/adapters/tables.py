@@ -1,0 +1,38 @@
+"""Facts: the tables of the log, as SQLAlchemy sees them. The migrations make them; a test holds the two together."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
+
+METADATA = MetaData()
+
+LOG = Table(
+    "log", METADATA,
+    Column("id", Text, nullable=False),
+)
+"""One row: which log this is."""
+
+STREAM = Table(
+    "stream", METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("version", Integer, nullable=False),
+    Column("recorded_at_us", Integer, nullable=False),
+    Column("chain", LargeBinary, nullable=False),
+)
+"""The head of each stream."""
+
+EVENT = Table(
+    "event", METADATA,
+    Column("position", Integer, primary_key=True),
+    Column("stream_id", Integer, ForeignKey("stream.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("schema", Integer, nullable=False),
+    Column("recorded_at_us", Integer, nullable=False),
+    Column("observed_at_us", Integer, nullable=False),
+    Column("causation", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("chain", LargeBinary, nullable=False),
+    UniqueConstraint("stream_id", "version"),
+)

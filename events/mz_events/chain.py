@@ -1,0 +1,79 @@
+"""Pure: the hash chain that makes a stream's past tamper-evident.
+
+Each link is sha256 over the link before it and everything the log keeps of the event but its position. Every field is
+delimited, so no two events share the bytes that are hashed. Changing, dropping, swapping or inserting an event breaks
+the chain of its stream there; cutting a stream short leaves it at odds with its head, cutting the log leaves a gap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from mz_events.envelope import Head, Stored
+from mz_events.names import StreamId
+
+GENESIS = bytes(32)
+"""What the first event of a stream is linked to."""
+
+
+def link(prev: bytes, stream: str, version: int, type_: str, schema: int, recorded_at_us: int, observed_at_us: int,
+         causation: str, payload: bytes) -> bytes:
+    """The 32 bytes of an event's link; `prev` is the link of the version before, or GENESIS."""
+    numbers = f"{version} {schema} {recorded_at_us} {observed_at_us} {len(stream)} {len(type_)} "
+    texts = f"{numbers}{stream}{type_}{causation}".encode()
+    return hashlib.sha256(prev + hashlib.sha256(payload).digest() + texts).digest()
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """One place where the log is not what was appended."""
+
+    place: str
+    """`stream@version`."""
+    position: int
+    what: str
+
+
+def verify(events: Iterable[Stored], heads: Mapping[StreamId, Head]) -> tuple[Damage, ...]:
+    """Where a log breaks: the first break of each stream and every gap among positions; empty when it is whole.
+
+    `events` are all events in order of position, `heads` the heads of all streams.
+    """
+    found: list[Damage] = []
+    reached: dict[StreamId, Head] = {}
+    broken: set[StreamId] = set()
+    position = 0
+    for event in events:
+        if event.position != position + 1:
+            found.append(_damage(event, f"positions {position + 1} to {event.position - 1} are missing"))
+        position = event.position
+        if event.stream in broken:
+            continue
+        before = reached.get(event.stream, Head(0, GENESIS))
+        reached[event.stream] = Head(event.version, event.chain)
+        if what := _break(before, event):
+            broken.add(event.stream)
+            found.append(_damage(event, what))
+    for stream in sorted((heads.keys() | reached.keys()) - broken):
+        end, head = reached.get(stream, Head(0, GENESIS)), heads.get(stream, Head(0, GENESIS))
+        if end != head:
+            what = f"the stream ends at version {end.version}, its head says {head.version}"
+            if end.version == head.version:
+                what = "the last event is not the one that the stream's head names"
+            found.append(Damage(f"{stream}@{end.version}", position, what))
+    return tuple(found)
+
+
+def _damage(event: Stored, what: str) -> Damage:
+    return Damage(f"{event.stream}@{event.version}", event.position, what)
+
+
+def _break(before: Head, event: Stored) -> str:
+    """What is wrong with an event that follows `before`; empty when nothing is."""
+    if event.version != before.version + 1:
+        return f"version {before.version} of the stream is followed by version {event.version}"
+    expected = link(before.chain, event.stream, event.version, event.type, event.schema, event.recorded_at_us,
+                    event.observed_at_us, event.causation, event.payload)
+    return "" if event.chain == expected else "the event or the one before it was changed: the chain does not fit"

@@ -1,0 +1,118 @@
+"""Pure: bytes <-> event, for every event ever released.
+
+A payload is JSON of the event's Struct, its tag included. What an older `mz` wrote is lifted, schema by schema, by the
+upcasters; what a newer one wrote is an error that names it, never a silent skip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from mz_events.catalog import call, check, delivery, feature, inbox, run
+from mz_events.catalog.base import Event
+from mz_events.names import Digest
+from mz_events.store import StoreUnusable, UnknownEvent
+
+Payload = dict[str, Any]
+Upcast = Callable[[Payload], Payload]
+
+FAMILIES: tuple[ModuleType, ...] = (run, feature, call, check, delivery, inbox)
+"""The catalog's modules; a new one is added here."""
+
+
+def type_of(event: Event | type[Event]) -> str:
+    """The tag that names an event's type in the log, such as `phase.started`."""
+    return str(event.__struct_config__.tag)
+
+
+def released(families: Iterable[ModuleType]) -> tuple[type[Event], ...]:
+    """The concrete event types that these modules define, in the order of their definition."""
+    found = chain.from_iterable(vars(family).values() for family in families)
+    return tuple(dict.fromkeys(
+        kind for kind in found
+        if isinstance(kind, type) and issubclass(kind, Event) and kind.__struct_config__.tag is not None
+    ))
+
+
+ALL_EVENTS: tuple[type[Event], ...] = released(FAMILIES)
+
+UPCASTERS: Mapping[tuple[str, int], Upcast] = {}
+"""By (type, schema): from the payload of that schema to the payload of the next. Once released, never removed."""
+
+
+class Codec:
+    """The table of what can be read and written.
+
+    `events` are the types as they are today, `upcasters` lead there from every earlier schema.
+    """
+
+    def __init__(self, events: Iterable[type[Event]], upcasters: Mapping[tuple[str, int], Upcast]) -> None:
+        self._types = {type_of(kind): kind for kind in events}
+        self._keys = {kind: (name, kind.SCHEMA) for name, kind in self._types.items()}
+        self._decoders: dict[tuple[str, int], Callable[[bytes], Event]] = {
+            key: msgspec.json.Decoder(kind).decode for kind, key in self._keys.items()
+        }
+        self._encode = msgspec.json.Encoder(order="deterministic").encode
+        for name, schema in upcasters:
+            self._decoders[name, schema] = self._lifting(name, schema, upcasters)
+
+    def _lifting(self, name: str, schema: int, upcasters: Mapping[tuple[str, int], Upcast]) -> Callable[[bytes], Event]:
+        kind = self._types[name]
+        steps = [upcasters[name, step] for step in range(schema, kind.SCHEMA)]
+
+        def decode(payload: bytes) -> Event:
+            lifted = msgspec.json.decode(payload, type=dict)
+            for step in steps:
+                lifted = step(lifted)
+            return msgspec.convert(lifted, kind)
+
+        return decode
+
+    def encode(self, event: Event) -> tuple[str, int, bytes]:
+        """Type, schema and canonical payload: fields in the order of the Struct, map keys sorted."""
+        name, schema = self._keys[type(event)]
+        return name, schema, self._encode(event)
+
+    def decode(self, name: str, schema: int, payload: bytes, place: str) -> Event:
+        """The event of a stored payload; `place` (`stream@version`) is for the error.
+
+        Raises UnknownEvent for a type or schema that a newer `mz` wrote, StoreUnusable for a damaged payload.
+        """
+        decode = self._decoders.get((name, schema))
+        if decode is None:
+            raise UnknownEvent(place, name, schema)
+        try:
+            return decode(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise StoreUnusable(
+                f"the event {place} ({name}/{schema}) is damaged: {error}; restore the log from a copy"
+            ) from error
+
+
+CODEC = Codec(ALL_EVENTS, UPCASTERS)
+
+
+def encode(event: Event) -> bytes:
+    """The canonical payload of an event."""
+    return CODEC.encode(event)[2]
+
+
+def comparable(event: Event) -> Payload:
+    """What two runs may be compared by: type and fields, without those that are measurements."""
+    fields: Payload = msgspec.to_builtins(event)
+    return {name: value for name, value in fields.items() if name not in event.MEASURED}
+
+
+def log_digest(events: Iterable[Event]) -> Digest:
+    """sha256 over types and payloads in order, without the envelope and without measured fields."""
+    digest = hashlib.sha256()
+    for event in events:
+        digest.update(msgspec.json.encode(comparable(event), order="deterministic"))
+        digest.update(b"\n")
+    return Digest(digest.hexdigest())

@@ -1,0 +1,388 @@
+"""Pure: folds the stream of one feature into its state.
+
+`follow` says what an event makes of a state, or None where it may not come then; the runner refuses such an event
+before it is appended. `evolve` is total over every event ever released: what may not come changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallHeld,
+    CallPriced,
+    CallReserved,
+    CallSettled,
+    ReplyRead,
+    SessionBroken,
+)
+from mz_events.catalog.check import (
+    ArtifactParsed,
+    ArtifactValidated,
+    ChangesChecked,
+    CommandRan,
+    GateChecked,
+    RefMoved,
+)
+from mz_events.catalog.delivery import (
+    Committed,
+    CommitRequested,
+    DeliveryFailed,
+    PullRequestOpened,
+    PullRequestRequested,
+    Pushed,
+    PushRequested,
+)
+from mz_events.catalog.feature import (
+    Ask,
+    Blocked,
+    FeatureCancelled,
+    FeatureDelivered,
+    FeatureFailed,
+    FeatureHeld,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    PhaseStarted,
+    RolledBack,
+    TreeRestored,
+    UnitCompleted,
+    UnitStarted,
+    WorkspaceConflicted,
+    WorkspaceReady,
+)
+from mz_events.catalog.run import FilesClaimed, FilesContended, Rest, Verdict
+from mz_events.envelope import Recorded
+from mz_events.names import Digest
+
+from mz_projections.state import (
+    Active,
+    Between,
+    Book,
+    Cell,
+    Ended,
+    Held,
+    Opening,
+    Restoring,
+    Setting,
+    Spent,
+    State,
+    Tries,
+    Unborn,
+    Waiting,
+    Working,
+    book_of,
+    heard_of,
+)
+
+Outcome = AgentReplied | AgentFailed | AgentLost
+
+
+def fold(events: Iterable[Recorded[Event]]) -> State:
+    start: State = Unborn()
+    return reduce(evolve, events, start)
+
+
+def evolve(state: State, recorded: Recorded[Event]) -> State:
+    """Total: an event that may not come here changes nothing."""
+    following = follow(state, recorded)
+    return state if following is None else following
+
+
+def follow(state: State, recorded: Recorded[Event]) -> State | None:
+    """The state after the event, or None when the event is illegal in this state."""
+    event = recorded.event
+    match state, event:
+        case (Unborn(), FeatureStarted()):
+            return Opening(started=event, heard=event.heard)
+        case (Ended(), _) | (Unborn(), _):
+            return None
+        case (_, FeatureCancelled()):
+            return _ended(state, Rest.CANCELLED, heard=event.heard)
+        case (_, FeatureFailed(code=code)):
+            return _ended(state, Rest.FAILED, code=code)
+        case (Held(then=then), HoldReleased()):
+            return _released(then, event)
+        case (Waiting(asked=asked, then=then), HumanAnswered()):
+            return _answered(then, asked, event)
+        case (Held() | Waiting(), _):
+            return None
+        case (_, FeatureHeld()):
+            return Held(hold=event.hold, until_us=event.until_us, code=event.code, then=state)
+        case (_, HumanRequested()):
+            return Waiting(asked=event, then=state)
+        case (Opening(), _):
+            return _opening(state, event)
+        case (Setting(), CommandRan(stage="setup")):
+            return replace(state, ran=(*state.ran, event))
+        case (Setting() | Between(), PhaseStarted()):
+            return _phase_started(state.book, event)
+        case (Between(book=book), FeatureDelivered()):
+            return Ended(
+                status=Rest(event.terminal), heard=book.heard, head=event.head, touched=event.touched, book=book
+            )
+        case (Restoring(), _):
+            return _restoring(state, event)
+        case (Working(), _):
+            return _working(state, event, recorded.observed_at_us)
+    return None
+
+
+def _ended(state: State, status: Rest, heard: int = 0, code: str | None = None) -> Ended:
+    book = book_of(state)
+    return Ended(
+        status=status, heard=max(heard, heard_of(state)), head=book.head if book else None, code=code, book=book
+    )
+
+
+def _opening(state: Opening, event: Event) -> State | None:
+    match event:
+        case WorkspaceReady():
+            return Setting(
+                book=Book(started=state.started, head=event.head, tree=event.tree, heard=state.heard)
+            )
+        case WorkspaceConflicted():
+            return replace(state, last=event)
+    return None
+
+
+def _phase_started(book: Book, event: PhaseStarted) -> Working:
+    starts = {**book.starts, event.phase: book.starts.get(event.phase, book.tree)}
+    return Working(
+        book=replace(book, starts=starts),
+        phase=event.phase,
+        units=event.units,
+        finished=book.kept.get(event.phase, ()),
+    )
+
+
+def _restoring(state: Restoring, event: Event) -> State | None:
+    match event:
+        case CommitRequested(purpose="restore"):
+            return replace(state, last=event)
+        case Committed():
+            return replace(state, last=event, book=replace(state.book, head=event.commit))
+        case TreeRestored(tree=tree):
+            return Between(book=replace(state.book, tree=tree))
+    return None
+
+
+# people and holds -----------------------------------------------------------------------------------------------------
+def _hear(then: Active, heard: int) -> Active:
+    if isinstance(then, Opening):
+        return replace(then, heard=heard)
+    return replace(then, book=replace(then.book, heard=heard))
+
+
+def _released(then: Active, event: HoldReleased) -> State:
+    then = _hear(then, event.heard)
+    if isinstance(then, Working):
+        then = replace(then, contended=False)
+        if then.cell is not None:
+            return replace(then, cell=replace(then.cell, last=event))
+    return then
+
+
+def _answered(then: Active, asked: HumanRequested, event: HumanAnswered) -> State:
+    then = _hear(then, event.heard)
+    match then:
+        case Opening():
+            return replace(then, last=event)
+        case Setting(ran=ran):
+            return replace(then, ran=tuple(one for one in ran if one.exit == 0), last=event)
+        case Working(cell=Cell() as cell):
+            return replace(then, cell=_answered_cell(cell, asked, event))
+    return then
+
+
+def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> Cell:
+    notes = cell.notes if event.note is None else (*cell.notes, event.note)
+    cell = replace(cell, asked=asked)
+    if event.verdict is Verdict.APPROVE and asked.ask is Ask.REPOSITORY:
+        return cell
+    if event.verdict is Verdict.APPROVE and asked.ask is Ask.APPROVAL:
+        return replace(cell, approved=(*cell.approved, asked.code), notes=notes)
+    if event.verdict is Verdict.REJECT:
+        return replace(cell, last=event, notes=notes)
+    if asked.ask is Ask.ROLLBACKS:
+        return replace(cell, pardoned=True, notes=notes)
+    tries = {role: replace(one, refused=0, failures=0) for role, one in cell.tries.items()}
+    return replace(cell, last=event, tries=tries, notes=notes, block=None)
+
+
+# inside a phase -------------------------------------------------------------------------------------------------------
+def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
+    cell = state.cell
+    match event:
+        case FilesClaimed():
+            return replace(state, claimed=True, contended=False)
+        case FilesContended():
+            return replace(state, contended=True)
+        case UnitStarted() if cell is None:
+            return replace(state, cell=_unit_started(state.book, event))
+        case PhaseCompleted() if cell is None:
+            return Between(book=_phase_completed(state.book, event.phase))
+    if cell is None:
+        return None
+    match event:
+        case UnitCompleted():
+            return replace(
+                state, book=_unit_completed(state.book, cell), finished=(*state.finished, event.unit), cell=None
+            )
+        case Blocked():
+            book = replace(state.book, issues=_counted(state.book.issues, issue_of(event)))
+            return replace(state, book=book, cell=replace(cell, block=event, last=event))
+        case RolledBack():
+            return _rolled_back(state, cell, event)
+        case Committed():
+            book = replace(state.book, head=event.commit)
+            return replace(state, book=book, cell=replace(cell, commit=event.commit, last=event))
+    following = _in_cell(cell, event, observed_at_us)
+    return None if following is None else replace(state, cell=following)
+
+
+def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
+    match event:
+        case AgentRequested() | AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | CallHeld():
+            return _called(cell, event, observed_at_us)
+        case CallReserved() | CallPriced() | SessionBroken() | RefMoved():
+            return cell
+        case CallSettled():
+            return replace(cell, spent=replace(cell.spent, nanousd=cell.spent.nanousd + event.nanousd))
+        case CommandRan(stage="prepare"):
+            return replace(cell, prepared=(*cell.prepared, event), last=event)
+        case CommandRan(stage="gate"):
+            return cell
+        case ChangesChecked():
+            changes = event if event.ref.role == "builder" else cell.changes
+            return replace(cell, changes=changes, tree=event.tree, last=event)
+        case ArtifactParsed():
+            return replace(cell, parsed={**cell.parsed, event.artifact: event})
+        case ArtifactValidated():
+            cell = replace(cell, last=event)
+            if event.violations and event.report is not None:
+                return _refused(cell, event.report, event.ref.role)
+            return replace(cell, reports=(), signature="")
+        case GateChecked():
+            cell = replace(cell, checked={**cell.checked, event.gate: event.passed}, last=event)
+            if event.passed or event.report is None:
+                return cell
+            if event.cause == "person":
+                return replace(cell, reports=(event.report,))
+            return replace(_refused(cell, event.report, "builder"), signature=event.signature)
+        case CommitRequested() | PushRequested() | PullRequestRequested() | DeliveryFailed():
+            return replace(cell, last=event)
+        case Pushed():
+            return replace(cell, delivered=(*cell.delivered, "push"), last=event)
+        case PullRequestOpened():
+            return replace(cell, delivered=(*cell.delivered, "open_pr"), last=event)
+    return None
+
+
+def _called(
+    cell: Cell, event: AgentRequested | Outcome | ReplyRead | CallHeld, observed_at_us: int
+) -> Cell:
+    match event:
+        case AgentRequested(ref=ref):
+            tries = replace(cell.tries.get(ref.role, Tries()), attempt=ref.attempt)
+            cell = replace(cell, role=ref.role, tries={**cell.tries, ref.role: tries}, last=event)
+            return replace(cell, checked={}, approved=()) if ref.role == "builder" else cell
+        case AgentReplied() | AgentFailed():
+            spent = replace(cell.spent, duration_ms=cell.spent.duration_ms + event.duration_ms)
+            return replace(cell, spent=spent, failed_at_us=observed_at_us, last=event)
+        case ReplyRead(ref=ref):
+            tries = cell.tries.get(ref.role, Tries())
+            if event.problem is not None:
+                tries = replace(tries, failures=tries.failures + 1)
+            return replace(cell, tries={**cell.tries, ref.role: tries}, spent=_with_tokens(cell.spent, event), last=event)
+        case CallHeld(role=role):
+            return replace(cell, role=role, last=event)
+        case AgentLost():
+            return replace(cell, last=event, failed_at_us=observed_at_us)
+
+
+def _with_tokens(spent: Spent, read: ReplyRead) -> Spent:
+    return replace(
+        spent,
+        input_tokens=spent.input_tokens + sum(usage.input for usage in read.usage),
+        output_tokens=spent.output_tokens + sum(usage.output for usage in read.usage),
+    )
+
+
+def _refused(cell: Cell, report: Digest, role: str) -> Cell:
+    tries = cell.tries.get(role, Tries())
+    tries = replace(tries, refused=tries.refused + 1)
+    return replace(cell, role=role, tries={**cell.tries, role: tries}, reports=(report,), signature="")
+
+
+def _unit_started(book: Book, event: UnitStarted) -> Cell:
+    notes = _start_notes(book, event.phase, event.unit)
+    return Cell(unit=event.unit, iteration=event.iteration, tree=book.tree, notes=notes)
+
+
+def _unit_completed(book: Book, cell: Cell) -> Book:
+    artifacts = dict(book.artifacts)
+    for name, parsed in cell.parsed.items():
+        artifacts[name] = parsed
+        if cell.unit:
+            artifacts[f"{name}/{cell.unit}"] = parsed
+    return replace(book, artifacts=artifacts, tree=cell.tree)
+
+
+def _phase_completed(book: Book, phase: str) -> Book:
+    kept = {name: units for name, units in book.kept.items() if name != phase}
+    notes = {key: value for key, value in book.notes.items() if key.split("/")[0] != phase}
+    return replace(book, done=(*book.done, phase), kept=kept, notes=notes)
+
+
+def issue_of(block: Blocked) -> str:
+    """The identity of an issue: never prose, so that the same issue is recognised."""
+    return f"{block.phase}|{block.check}|{block.unit}|{block.path}"
+
+
+def _counted(counts: dict[str, int], key: str) -> dict[str, int]:
+    return {**counts, key: counts.get(key, 0) + 1}
+
+
+def _rolled_back(state: Working, cell: Cell, event: RolledBack) -> State:
+    """Phases begun at or after `to` are superseded; their artifacts and completions with them."""
+    book, order = state.book, list(state.book.starts)
+    dropped = order[order.index(event.to) :] if event.to in order else []
+    later = [phase for phase in dropped if phase != event.to] if event.units else dropped
+    superseded = dict(book.superseded)
+    for key in (*later, *(f"{event.to}/{unit}" for unit in event.units)):
+        superseded[key] = superseded.get(key, 0) + 1
+    notes = dict(book.notes)
+    added = cell.notes[len(_start_notes(book, state.phase, cell.unit)) :]
+    reasons = (cell.block.note, *added) if cell.block and cell.block.note else added
+    for key in [f"{event.to}/{unit}" for unit in event.units] or [event.to]:
+        notes[key] = (*notes.get(key, ()), *reasons)
+    finished = state.finished if event.to == state.phase else state.units
+    book = replace(
+        book,
+        done=tuple(phase for phase in book.done if phase not in dropped),
+        artifacts={name: a for name, a in book.artifacts.items() if a.phase not in later},
+        starts={phase: tree for phase, tree in book.starts.items() if phase not in later},
+        superseded=superseded,
+        kept={phase: units for phase, units in book.kept.items() if phase not in dropped},
+        notes=notes,
+        rollbacks=book.rollbacks + 1,
+    )
+    if event.units:
+        kept = tuple(unit for unit in finished if unit not in event.units)
+        return Between(book=replace(book, kept={**book.kept, event.to: kept}, tree=cell.tree))
+    return Restoring(book=replace(book, tree=state.book.starts.get(event.to, state.book.tree)), to=event.to)
+
+
+def _start_notes(book: Book, phase: str, unit: str) -> tuple[Digest, ...]:
+    """The notes that a cell begins with: they are for this cell, not for one that the work goes back to."""
+    return book.notes.get(phase, ()) + (book.notes.get(f"{phase}/{unit}", ()) if unit else ())

@@ -1,0 +1,231 @@
+"""Pure: folds the stream of one feature into what people are shown of it. Total over every event; decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallHeld,
+    CallPriced,
+    CallRef,
+    ReplyRead,
+)
+from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
+from mz_events.catalog.delivery import CommitRequested, Committed, PullRequestOpened
+from mz_events.catalog.feature import (
+    FeatureCancelled,
+    FeatureDelivered,
+    FeatureFailed,
+    FeatureHeld,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    PhaseStarted,
+    RolledBack,
+    UnitCompleted,
+)
+from mz_events.envelope import Recorded
+
+from mz_projections.views import (
+    BUILDER,
+    ArtifactView,
+    CallView,
+    CommandView,
+    CommitView,
+    FeatureView,
+    PhaseView,
+    Refusal,
+    Waiting,
+)
+
+
+def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
+    """What is shown after one more event of the feature's own stream."""
+    event = recorded.event
+    match event:
+        case AgentRequested():
+            return replace(view, calls=(*view.calls, _asked(event, recorded)))
+        case AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | ChangesChecked() | ArtifactValidated():
+            return _with_call(view, event.ref, event)
+        case CallPriced(key=key):
+            return _with_key(view, key, computed_nanousd=event.computed_nanousd)
+        case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
+            return _checked(view, event)
+        case PhaseStarted() | UnitCompleted() | PhaseCompleted() | RolledBack():
+            return _moved(view, event, recorded.recorded_at_us)
+        case PullRequestOpened():
+            return replace(view, pull_request=event.url)
+    return _rested(view, event, recorded)
+
+
+def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> FeatureView:
+    """Beginning, rests and their ends."""
+    ended: dict[str, Any] = {"ended_us": recorded.recorded_at_us, "waiting": None, "hold": None}
+    match event:
+        case FeatureStarted():
+            begun = view.started_us if view.started_us is not None else recorded.recorded_at_us
+            return replace(
+                view, status="working", branch=event.branch, target=event.target, title=event.title, started_us=begun
+            )
+        case HumanRequested():
+            waiting = Waiting(
+                ask=event.ask, code=event.code, phase=event.phase, unit=event.unit, detail=event.detail,
+                since_us=recorded.recorded_at_us, place=recorded.place,
+            )  # fmt: skip
+            return replace(view, status="waiting", waiting=waiting)
+        case FeatureHeld():
+            return replace(view, status="held", hold=event.hold, until_us=event.until_us, code=event.code or "")
+        case CallHeld():
+            return view
+        case HumanAnswered() | HoldReleased():
+            return replace(view, status="working", waiting=None, hold=None, until_us=None, because="", code="")
+        case FeatureDelivered():
+            return replace(view, status=event.terminal, touched=event.touched, **ended)
+        case FeatureFailed():
+            return replace(view, status="failed", code=event.code, **ended)
+        case FeatureCancelled():
+            return replace(view, status="cancelled", **ended)
+    return view
+
+
+# calls ----------------------------------------------------------------------------------------------------------------
+def _asked(event: AgentRequested, recorded: Recorded[Event]) -> CallView:
+    ref = event.ref
+    return CallView(
+        key=ref.key, place=recorded.place, phase=ref.phase, unit=ref.unit, iteration=ref.iteration,
+        attempt=ref.attempt, role=ref.role, agent=event.agent, model=event.model, prompt=event.prompt,
+        asked_us=recorded.recorded_at_us, estimated_nanousd=event.estimated_nanousd,
+    )  # fmt: skip
+
+
+def _with_key(view: FeatureView, key: str, **changes: Any) -> FeatureView:
+    calls = tuple(replace(call, **changes) if call.key == key else call for call in view.calls)
+    return replace(view, calls=calls)
+
+
+def _with_call(view: FeatureView, ref: CallRef, event: Event) -> FeatureView:
+    before = next((call for call in reversed(view.calls) if call.key == ref.key), None)
+    return view if before is None else _with_key(view, ref.key, **_learned(before, event))
+
+
+def _learned(before: CallView, event: Event) -> dict[str, Any]:
+    """What one more event says of a call."""
+    match event:
+        case AgentReplied():
+            return {
+                "outcome": "replied", "exit": event.exit, "duration_ms": event.duration_ms,
+                "salvaged": event.salvaged, "stdout": event.stdout,
+            }  # fmt: skip
+        case AgentFailed(problem=problem):
+            return {
+                "outcome": "failed", "problem": problem.code, "detail": problem.detail,
+                "duration_ms": event.duration_ms, "stdout": event.stdout,
+            }  # fmt: skip
+        case AgentLost():
+            return {"outcome": "lost", "problem": "lost", "stdout": event.stdout}
+        case ReplyRead(problem=problem):
+            read = {"usage": event.usage, "reported_nanousd": event.reported_nanousd, "text": event.text}
+            return read if problem is None else {**read, "problem": problem.code, "detail": problem.detail}
+        case ChangesChecked():
+            return {
+                "changed": tuple(change.path for change in event.changes),
+                "offences": tuple(f"{offence.kind} {offence.path}" for offence in event.offences),
+            }
+        case ArtifactValidated(violations=()):
+            return {"validated": True}
+        case ArtifactValidated():
+            refusal = Refusal(gate="", violations=event.violations, report=event.report)
+            return {"validated": True, "refusals": (*before.refusals, refusal)}
+    return {}
+
+
+# checks and commits ---------------------------------------------------------------------------------------------------
+def _checked(view: FeatureView, event: Event) -> FeatureView:
+    match event:
+        case GateChecked(passed=False):
+            return _gate_refused(view, event)
+        case ArtifactParsed():
+            artifact = ArtifactView(
+                artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest
+            )
+            others = tuple(a for a in view.artifacts if (a.artifact, a.unit) != (event.artifact, event.unit))
+            return replace(view, artifacts=(*others, artifact))
+        case CommandRan():
+            command = CommandView(
+                stage=event.stage, phase=event.phase, unit=event.unit, name=event.name, exit=event.exit,
+                passed=event.passed, failed=event.failed, output=event.output, duration_ms=event.duration_ms,
+            )  # fmt: skip
+            return replace(view, commands=(*view.commands, command))
+        case CommitRequested():
+            return replace(view, committing=(event.phase, event.unit, event.purpose))
+        case Committed() if view.committing is not None:
+            phase, unit, purpose = view.committing
+            commit = CommitView(
+                phase=phase, unit=unit, purpose=purpose, commit=event.commit, files=event.files,
+                insertions=event.insertions, deletions=event.deletions,
+            )  # fmt: skip
+            return replace(view, commits=(*view.commits, commit), committing=None)
+    return view
+
+
+def _gate_refused(view: FeatureView, event: GateChecked) -> FeatureView:
+    """A gate judges the last reply of the phase's own agent in that unit."""
+    judged = next(
+        (c for c in reversed(view.calls) if (c.phase, c.unit, c.role) == (event.phase, event.unit, BUILDER)), None
+    )
+    if judged is None:
+        return view
+    refusal = Refusal(gate=event.gate, violations=event.violations, report=event.report)
+    return _with_key(view, judged.key, refusals=(*judged.refusals, refusal))
+
+
+# phases ---------------------------------------------------------------------------------------------------------------
+def _moved(view: FeatureView, event: Event, now_us: int) -> FeatureView:
+    match event:
+        case PhaseStarted():
+            phase = PhaseView(
+                phase=event.phase, iteration=event.iteration, started_us=now_us,
+                units=tuple(unit for unit in event.units if unit),
+            )  # fmt: skip
+            return replace(view, status="working", phases=(*view.phases, phase))
+        case UnitCompleted(unit=unit) if unit:
+            return _with_phase(view, event.phase, "started", lambda p: {"units_done": (*p.units_done, unit)})
+        case PhaseCompleted():
+            return _with_phase(view, event.phase, "started", lambda _: {"state": "completed", "ended_us": now_us})
+        case RolledBack():
+            return _rolled_back(view, event, now_us)
+    return view
+
+
+def _with_phase(view: FeatureView, name: str, state: str, changes: Any) -> FeatureView:
+    """The last iteration of the phase, changed; nothing where it is not in that state."""
+    phases = list(view.phases)
+    for index in range(len(phases) - 1, -1, -1):
+        if phases[index].phase == name and phases[index].state == state:
+            phases[index] = replace(phases[index], **changes(phases[index]))
+            break
+    return replace(view, phases=tuple(phases))
+
+
+def _rolled_back(view: FeatureView, event: RolledBack, now_us: int) -> FeatureView:
+    """All that stood since the phase of the cause began is superseded, and the artifacts of later phases go."""
+    since = next((i for i, p in enumerate(view.phases) if p.phase == event.to and p.state != "superseded"), None)
+    if since is None:
+        return replace(view, rollbacks=view.rollbacks + 1)
+    phases = tuple(
+        replace(phase, state="superseded", ended_us=phase.ended_us or now_us)
+        if index >= since and phase.state != "superseded"
+        else phase
+        for index, phase in enumerate(view.phases)
+    )
+    gone = {phase.phase for phase in view.phases[since:]} - ({event.to} if event.units else set())
+    artifacts = tuple(artifact for artifact in view.artifacts if artifact.phase not in gone)
+    return replace(view, phases=phases, artifacts=artifacts, rollbacks=view.rollbacks + 1)

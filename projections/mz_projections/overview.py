@@ -1,0 +1,128 @@
+"""Pure: folds all streams of one run, in the order of the log, into what people are shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import (
+    AnswerGiven,
+    FeatureAdmitted,
+    FeatureReleased,
+    FeatureRested,
+    FilesContended,
+    ItemAdded,
+    ItemHeld,
+    ItemSkipped,
+    Rest,
+    RunFinished,
+    RunHalted,
+    RunRested,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import run_stream
+
+from mz_projections.featureview import evolve_feature
+from mz_projections.views import FeatureStatus, FeatureView, RunView
+
+
+class Overview:
+    """The fold, event by event: what a live view needs. Not for several threads at once."""
+
+    def __init__(self, run: str) -> None:
+        self._run = RunView(run=run)
+        self._stream = run_stream(run)
+        self._features: dict[str, FeatureView] = {}
+
+    @property
+    def run(self) -> RunView:
+        return replace(self._run, features=tuple(self._features.values()))
+
+    def apply(self, recorded: Recorded[Event]) -> None:
+        """Takes the next event of the run's stream or of a feature's; those of other runs change nothing."""
+        if recorded.stream == self._stream:
+            self._run = replace(_evolve_run(self._run, recorded), features=())
+            self._apply_to_feature(recorded)
+        elif recorded.stream.startswith(f"{self._stream}/"):
+            feature = recorded.stream.removeprefix(f"{self._stream}/")
+            self._features[feature] = evolve_feature(self._find(feature), recorded)
+        else:
+            return
+        self._run = replace(self._run, events=self._run.events + 1, last_us=recorded.recorded_at_us)
+
+    def _apply_to_feature(self, recorded: Recorded[Event]) -> None:
+        feature = getattr(recorded.event, "feature", None)
+        if isinstance(feature, str):
+            self._features[feature] = _evolve_item(self._find(feature), recorded)
+
+    def _find(self, feature: str) -> FeatureView:
+        return self._features.get(feature) or FeatureView(feature=feature)
+
+
+def overview(run: str, events: Iterable[Recorded[Event]]) -> RunView:
+    """What is shown of the run after these events, given in the order of the log."""
+    fold = Overview(run)
+    for recorded in events:
+        fold.apply(recorded)
+    return fold.run
+
+
+def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
+    match recorded.event:
+        case RunStarted() as event:
+            return replace(
+                view, status="running", pipeline=event.pipeline, base=event.base, base_commit=event.base_commit,
+                pins=event.pins, core=event.core, started_us=recorded.recorded_at_us,
+            )  # fmt: skip
+        case RunResumed():
+            return replace(view, status="running", code="")
+        case RunHalted(code=code):
+            return replace(view, status="halted", code=code)
+        case RunStopped():
+            return replace(view, status="stopped")
+        case RunRested() if view.status == "running":
+            return replace(view, status="rested")
+        case RunFinished():
+            return replace(view, status="finished")
+    return view
+
+
+def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
+    """What the run's own stream says of a feature."""
+    match recorded.event:
+        case ItemAdded() as event:
+            return replace(
+                view, title=event.title, source=event.source, depends_on=event.depends_on,
+                quarantined=event.quarantined,
+            )  # fmt: skip
+        case ItemSkipped(delivered_by=place):
+            return replace(view, status="skipped", because=place)
+        case ItemHeld(because=because):
+            return replace(view, status="held", because=because)
+        case FilesContended(holder=holder):
+            return replace(view, because=holder)
+        case FeatureAdmitted() | FeatureReleased() | AnswerGiven():
+            return replace(view, status=_going(view.status), ended_us=None)
+        case FeatureRested() as event:
+            return _rested(view, event, recorded.recorded_at_us)
+    return view
+
+
+def _going(status: FeatureStatus) -> FeatureStatus:
+    """A feature that ended stays ended, whatever is still said to it."""
+    return "working" if status in ("queued", "working", "waiting", "held", "stopped") else status
+
+
+def _rested(view: FeatureView, event: FeatureRested, now_us: int) -> FeatureView:
+    changes: dict[str, Any] = {
+        "status": event.status.value, "hold": event.hold, "until_us": event.until_us, "code": event.code or view.code,
+        "ended_us": now_us, "touched": event.touched or view.touched,
+    }  # fmt: skip
+    return replace(view, **changes)
+
+
