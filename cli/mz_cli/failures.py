@@ -11,25 +11,36 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-OK, USAGE, PREREQUISITE, STOPPED, BUG = 0, 2, 11, 20, 70
+from mz_cli.render.console import Unwritten, put
+
+if TYPE_CHECKING:
+    from mz_engine.errors import MzError
+
+OK, STOPPED, BUG = 0, 20, 70
+MESSAGE_MAX = 300
+"""Characters of a foreign exception's text that are shown; the traceback has all of it."""
 
 
 def guarded(work: Callable[[], object], words: Sequence[str]) -> int:
-    """Runs the command; returns its exit code: the integer that it returned, 0, or what its exception means."""
+    """Runs the command; returns its exit code: the integer that it returned, 0, or what its exception means.
+
+    A reader of stdout that has gone (`mz log | head`) has what it wanted: quiet, and no failure.
+    """
     survive_odd_text(sys.stdout, sys.stderr)
     try:
         answer = work()
-        sys.stdout.flush()
+        put(sys.stdout, "")
     except BrokenPipeError:
         silence(sys.stdout)
         return OK
     except Exception as error:
         return report(error, words)
-    except KeyboardInterrupt:
-        return report(click.Abort(), words)
+    except KeyboardInterrupt as error:
+        return report(error, words)
     return answer if isinstance(answer, int) else OK
 
 
@@ -40,52 +51,72 @@ def survive_odd_text(*streams: object) -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def report(error: Exception, words: Sequence[str]) -> int:
+def report(error: BaseException, words: Sequence[str]) -> int:
     """Says on stderr what happened, why and what to do; returns the exit code."""
-    with suppress(OSError):
-        return explain(error, words)
-    return BUG
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        say("stopped")
+        return STOPPED
+    try:
+        told = translated(error, words)
+        say(as_json(told) if "--json" in words else str(told))
+        return int(told.exit_code)
+    except Exception as second:
+        say(f"error: {error!r}; and it could not be explained: {second!r}")
+        return BUG
 
 
-def explain(error: Exception, words: Sequence[str]) -> int:
-    from mz_engine.errors import MzError, format_error, format_error_json
+def translated(error: BaseException, words: Sequence[str]) -> MzError:
+    """The error in the project's own words; what nobody foresaw is a bug, with its traceback in a file."""
+    from mz_engine.errors import MzError
+    from mz_engine.ports import RepositoryUnusable
+    from mz_events.store import BlobMissing, StoreUnusable, UnknownEvent, WrongVersion
 
     match error:
-        case click.exceptions.Exit():
-            return error.exit_code
         case MzError():
-            say(format_error_json(error) if "--json" in words else format_error(error))
-            return int(error.exit_code)
+            return error
         case click.UsageError():
-            say(f"error: {error.format_message()}")
-            say(f"hint: `{usage_path(error)} --help` shows what it takes")
-            return USAGE
+            path = error.ctx.command_path if error.ctx is not None else "mz"
+            return MzError("MZ1002", sentence(error.format_message()), hint=f"`{path} --help` shows what it takes")
         case click.ClickException():
-            say(f"error: {error.format_message()}")
-            return error.exit_code
-        case click.Abort():
-            say("stopped")
-            return STOPPED
-        case OSError() if error.errno is not None and error.filename is None:
+            return MzError("MZ1002", sentence(error.format_message()))
+        case StoreUnusable() | UnknownEvent():
+            return MzError("MZ1006", sentence(str(error)))
+        case BlobMissing():
+            return MzError("MZ1006", sentence(str(error)), hint="it was erased, or `.mz/blobs` is not complete")
+        case WrongVersion():
+            return MzError("MZ5002", sentence(str(error)), hint="`mz status` shows the run")
+        case RepositoryUnusable():
+            return MzError("MZ1003", sentence(str(error)))
+        case Unwritten():
             silence(sys.stdout)
-            say(f"error: the answer could not be written: {error.strerror}")
-            return PREREQUISITE
-    say(crash_message(error, words))
-    return BUG
+            return MzError("MZ1006", str(error), hint="make room, or write it elsewhere")
+    return bug(error, words)
 
 
-def usage_path(error: click.UsageError) -> str:
-    return error.ctx.command_path if error.ctx is not None else "mz"
+def bug(error: BaseException, words: Sequence[str]) -> MzError:
+    from mz_engine.errors import MzError
 
-
-def crash_message(error: Exception, words: Sequence[str]) -> str:
     trace = "".join(traceback.format_exception(error))
     place = write_crash(f"mz {' '.join(words)}\n\n{trace}", crash_folders(Path.cwd()))
-    where = f"the traceback is in {place}" if place is not None else "the traceback could not be written:\n" + trace
-    return (
-        f"error: this is a bug in mz: {type(error).__name__}: {str(error)[:300]}\n"
-        f"hint: nothing that was recorded is lost; {where}"
-    )
+    kept = f"the traceback is in {place}" if place else "the traceback could not be written anywhere"
+    message = f"a bug in mz: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
+    return MzError("MZ1001", message, hint=f"nothing that was recorded is lost; {kept}")
+
+
+def sentence(text: str) -> str:
+    """As messages are written: no final full stop, no capital where it is an ordinary word."""
+    text = text.strip().removesuffix(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def as_json(error: MzError) -> str:
+    from mz_engine.errors import format_error_json
+
+    from mz_cli.render.document import harmless
+
+    return harmless(format_error_json(error))
 
 
 def crash_folders(start: Path) -> tuple[Path, ...]:
@@ -107,11 +138,15 @@ def write_crash(text: str, folders: Sequence[Path]) -> Path | None:
 
 
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """To stderr, harmless; a stderr that is gone is no reason to end otherwise."""
+    from mz_cli.render.text import clean
+
+    with suppress(OSError, ValueError):
+        print(clean(text), file=sys.stderr, flush=True)
 
 
 def silence(stream: object) -> None:
-    """Keeps the interpreter's last flush from complaining about a reader that has gone."""
+    """Keeps the interpreter's last flush from complaining about a reader that has gone or a disk that is full."""
     with suppress(OSError, ValueError):
         if isinstance(stream, io.TextIOWrapper):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

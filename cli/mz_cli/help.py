@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -54,3 +55,9 @@ def command(
         return page
 
     return decorate
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?`, or nothing where no known word is near."""
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""

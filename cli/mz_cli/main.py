@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 
 import click
 
-from mz_cli.help import HELP_WIDTH, write_examples, write_following
+from mz_cli.help import HELP_WIDTH, did_you_mean, write_examples, write_following
 
 COMMANDS: dict[str, str] = {
-    "demo": "Watch a whole run for nothing: recorded agents, a scratch repository.",
-    "init": "Write mz.yaml and a starter backlog for this repository.",
-    "run": "Deliver the backlog: drive agents through the pipeline, feature by feature.",
-    "resume": "Take an unfinished run up again, with an answer where one is waited for.",
-    "status": "Show a run: its features, tests, tokens, money, and what waits for you.",
-    "show": "Show one feature: phases, attempts, violations, artifacts, commits.",
+    "demo": "Watch a whole run, with recorded agents, for nothing.",
+    "init": "Write mz.yaml and a starter backlog.",
+    "run": "Deliver the backlog, feature by feature.",
+    "resume": "Go on with a run, with an answer where it waits for one.",
+    "status": "Show a run, what it took, and what waits for you.",
+    "show": "Show one feature: its phases, attempts and results.",
     "log": "Print what happened, one line an event.",
-    "cancel": "Give up a feature, or all that is left of a run.",
+    "cancel": "Give up features, or all that is left of a run.",
 }
 """Name and summary, in the order of `mz --help`. The module is `mz_cli.commands.<name>`, its command too."""
 
@@ -63,12 +62,6 @@ class LazyGroup(click.Group):
         write_following(formatter, "`mz demo` shows a whole run in a minute; `mz COMMAND --help` explains a command.")
 
 
-def did_you_mean(word: str, known: Sequence[str] | dict[str, str]) -> str:
-    """`; did you mean ...?`, or nothing where no known word is near."""
-    near = get_close_matches(word, list(known), n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
-
-
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH},
@@ -90,4 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from mz_cli.failures import guarded
 
     words = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(guarded(lambda: mz.main(words, prog_name="mz", standalone_mode=False), words))
+    sys.exit(guarded(lambda: run(words), words))
+
+
+def run(words: Sequence[str]) -> object:
+    """Runs the command line; returns what the command returns. Everything that click and the command raise goes
+    through: click's own `main` would end the process itself when the reader of stdout has gone."""
+    with mz.make_context("mz", list(words)) as context:
+        return mz.invoke(context)

@@ -78,7 +78,17 @@ class Config(Setting, frozen=True, kw_only=True):
     pull_requests: PullRequests = PullRequests()
     budget: Budget = Budget()
     limits: Limits = Limits()
-    denied_paths: tuple[str, ...] = (".github/**", ".env", ".env.*", "*.pem", "*.p12", "*.pfx", "*.key", "mz.yaml", ".mz/**")
+    denied_paths: tuple[str, ...] = (
+        ".github/**",
+        ".env",
+        ".env.*",
+        "*.pem",
+        "*.p12",
+        "*.pfx",
+        "*.key",
+        "mz.yaml",
+        ".mz/**",
+    )
     """Never changed by an agent, whatever the phase allows; patterns as in .gitignore."""
     pass_environment: tuple[str, ...] = ()
     """Further variables that agents and commands may see."""

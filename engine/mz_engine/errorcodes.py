@@ -164,8 +164,7 @@ _TABLE = (
         "MZ3002",
         Exit.INVALID,
         "duplicate name in a pipeline",
-        "Phases, artifacts and the results of prepared commands are found by name; each name can stand for "
-        "one only.",
+        "Phases, artifacts and the results of prepared commands are found by name; each name can stand for one only.",
     ),
     ErrorCode(
         "MZ3003",
@@ -312,8 +311,7 @@ _TABLE = (
         "MZ4008",
         Exit.INVALID,
         "cycle of dependencies",
-        "Features wait for each other in a circle, so none of them could ever start. Take one `depends on` "
-        "out.",
+        "Features wait for each other in a circle, so none of them could ever start. Take one `depends on` out.",
     ),
     ErrorCode(
         "MZ4009",

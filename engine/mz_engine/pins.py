@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mz_engine.artifacts.model import RuleSet
+from mz_engine.artifacts.rule import RuleSet
 from mz_engine.config import Config
 from mz_engine.pipelines.definition import Pipeline
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
-from mz_events.catalog.call import Problem, Usage
-from mz_events.catalog.check import Change, Offence
+from mz_events.catalog.call import Offence, Problem, Usage
+from mz_events.catalog.check import Change
 from mz_events.names import Commit, Path
 from mz_events.store import Blobs
 
@@ -279,4 +279,3 @@ class Ports(Protocol):
     def blobs(self) -> Blobs: ...
     @property
     def clock(self) -> Clock: ...
-

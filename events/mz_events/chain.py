@@ -19,8 +19,17 @@ GENESIS = bytes(32)
 """What the first event of a stream is linked to."""
 
 
-def link(prev: bytes, stream: str, version: int, type_: str, schema: int, recorded_at_us: int, observed_at_us: int,
-         causation: str, payload: bytes) -> bytes:
+def link(
+    prev: bytes,
+    stream: str,
+    version: int,
+    type_: str,
+    schema: int,
+    recorded_at_us: int,
+    observed_at_us: int,
+    causation: str,
+    payload: bytes,
+) -> bytes:
     """The 32 bytes of an event's link; `prev` is the link of the version before, or GENESIS."""
     numbers = f"{version} {schema} {recorded_at_us} {observed_at_us} {len(stream)} {len(type_)} "
     texts = f"{numbers}{stream}{type_}{causation}".encode()
@@ -74,6 +83,15 @@ def _break(before: Head, event: Stored) -> str:
     """What is wrong with an event that follows `before`; empty when nothing is."""
     if event.version != before.version + 1:
         return f"version {before.version} of the stream is followed by version {event.version}"
-    expected = link(before.chain, event.stream, event.version, event.type, event.schema, event.recorded_at_us,
-                    event.observed_at_us, event.causation, event.payload)
+    expected = link(
+        before.chain,
+        event.stream,
+        event.version,
+        event.type,
+        event.schema,
+        event.recorded_at_us,
+        event.observed_at_us,
+        event.causation,
+        event.payload,
+    )
     return "" if event.chain == expected else "the event or the one before it was changed: the chain does not fit"

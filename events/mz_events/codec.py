@@ -34,10 +34,13 @@ def type_of(event: Event | type[Event]) -> str:
 def released(families: Iterable[ModuleType]) -> tuple[type[Event], ...]:
     """The concrete event types that these modules define, in the order of their definition."""
     found = chain.from_iterable(vars(family).values() for family in families)
-    return tuple(dict.fromkeys(
-        kind for kind in found
-        if isinstance(kind, type) and issubclass(kind, Event) and kind.__struct_config__.tag is not None
-    ))
+    return tuple(
+        dict.fromkeys(
+            kind
+            for kind in found
+            if isinstance(kind, type) and issubclass(kind, Event) and kind.__struct_config__.tag is not None
+        )
+    )
 
 
 ALL_EVENTS: tuple[type[Event], ...] = released(FAMILIES)
@@ -89,7 +92,7 @@ class Codec:
             raise UnknownEvent(place, name, schema)
         try:
             return decode(payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
             raise StoreUnusable(
                 f"the event {place} ({name}/{schema}) is damaged: {error}; restore the log from a copy"
             ) from error
@@ -104,7 +107,10 @@ def encode(event: Event) -> bytes:
 
 
 def comparable(event: Event) -> Payload:
-    """What two runs may be compared by: type and fields, without those that are measurements."""
+    """What two runs may be compared by: type and fields, without those that are measurements.
+
+    Builtins only: maps, tuples, strings, numbers.
+    """
     fields: Payload = msgspec.to_builtins(event)
     return {name: value for name, value in fields.items() if name not in event.MEASURED}
 

@@ -32,7 +32,9 @@ def parse_name(text: str) -> str:
     """The text itself when it is a legal feature, unit, artifact or phase name; raises BadName."""
     if NAME.match(text):
         return text
-    raise BadName(f"{text[:80]!r} is not a name: letters, digits, `_` and `-`, at most 64, beginning with a letter or digit")
+    raise BadName(
+        f"{text[:80]!r} is not a name: letters, digits, `_` and `-`, at most 64, beginning with a letter or digit"
+    )
 
 
 def parse_path(text: str) -> Path:

@@ -147,9 +147,7 @@ def _ended(state: State, status: Rest, heard: int = 0, code: str | None = None) 
 def _opening(state: Opening, event: Event) -> State | None:
     match event:
         case WorkspaceReady():
-            return Setting(
-                book=Book(started=state.started, head=event.head, tree=event.tree, heard=state.heard)
-            )
+            return Setting(book=Book(started=state.started, head=event.head, tree=event.tree, heard=state.heard))
         case WorkspaceConflicted():
             return replace(state, last=event)
     return None
@@ -206,7 +204,7 @@ def _answered(then: Active, asked: HumanRequested, event: HumanAnswered) -> Stat
 
 def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> Cell:
     notes = cell.notes if event.note is None else (*cell.notes, event.note)
-    cell = replace(cell, asked=asked)
+    cell = replace(cell, asked=asked, moved=False)
     if event.verdict is Verdict.APPROVE and asked.ask is Ask.REPOSITORY:
         return cell
     if event.verdict is Verdict.APPROVE and asked.ask is Ask.APPROVAL:
@@ -254,8 +252,10 @@ def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
     match event:
         case AgentRequested() | AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | CallHeld():
             return _called(cell, event, observed_at_us)
-        case CallReserved() | CallPriced() | SessionBroken() | RefMoved():
+        case CallReserved() | CallPriced() | SessionBroken():
             return cell
+        case RefMoved():
+            return replace(cell, moved=True)
         case CallSettled():
             return replace(cell, spent=replace(cell.spent, nanousd=cell.spent.nanousd + event.nanousd))
         case CommandRan(stage="prepare"):
@@ -288,9 +288,7 @@ def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
     return None
 
 
-def _called(
-    cell: Cell, event: AgentRequested | Outcome | ReplyRead | CallHeld, observed_at_us: int
-) -> Cell:
+def _called(cell: Cell, event: AgentRequested | Outcome | ReplyRead | CallHeld, observed_at_us: int) -> Cell:
     match event:
         case AgentRequested(ref=ref):
             tries = replace(cell.tries.get(ref.role, Tries()), attempt=ref.attempt)
@@ -298,12 +296,15 @@ def _called(
             return replace(cell, checked={}, approved=()) if ref.role == "builder" else cell
         case AgentReplied() | AgentFailed():
             spent = replace(cell.spent, duration_ms=cell.spent.duration_ms + event.duration_ms)
-            return replace(cell, spent=spent, failed_at_us=observed_at_us, last=event)
+            cell = replace(cell, spent=spent, failed_at_us=observed_at_us, last=event)
+            return replace(cell, replied=event) if isinstance(event, AgentReplied) else cell
         case ReplyRead(ref=ref):
             tries = cell.tries.get(ref.role, Tries())
             if event.problem is not None:
                 tries = replace(tries, failures=tries.failures + 1)
-            return replace(cell, tries={**cell.tries, ref.role: tries}, spent=_with_tokens(cell.spent, event), last=event)
+            return replace(
+                cell, tries={**cell.tries, ref.role: tries}, spent=_with_tokens(cell.spent, event), last=event
+            )
         case CallHeld(role=role):
             return replace(cell, role=role, last=event)
         case AgentLost():

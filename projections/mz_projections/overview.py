@@ -124,5 +124,3 @@ def _rested(view: FeatureView, event: FeatureRested, now_us: int) -> FeatureView
         "ended_us": now_us, "touched": event.touched or view.touched,
     }  # fmt: skip
     return replace(view, **changes)
-
-

@@ -125,13 +125,19 @@ class Cell(Shape, frozen=True):
     notes: tuple[Digest, ...] = ()
     parsed: dict[str, ArtifactParsed] = {}
     """Outputs of the present reply, by artifact."""
+    replied: AgentReplied | None = None
+    """The present reply, at the boundary."""
+    reply: Digest | None = None
+    """Its final text."""
     changes: ChangesChecked | None = None
-    """Of the present reply."""
+    """Of the builder's present reply."""
     block: Blocked | None = None
     asked: HumanRequested | None = None
     """The question that a person answered last."""
     pardoned: bool = False
     """A person allowed one more rollback."""
+    moved: bool = False
+    """A ref, `.git/config` or a hook changed during the last call, and no person has said that this is right."""
     failed_at_us: int = 0
     spent: Spent = Spent()
     delivered: tuple[str, ...] = ()

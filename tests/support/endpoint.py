@@ -1,4 +1,4 @@
-"""Adapter: a model endpoint on loopback. It speaks enough of the Messages API for the real `claude` CLI to work against it.
+"""Adapter: a model endpoint on loopback, which speaks enough of the Messages API for the real `claude` CLI.
 
 A *script* (any callable from `Request` to `Answer`) plays the model. It sees what the CLI really sent and raises
 `Unexpected` for a request that it cannot place: the endpoint then answers 400 and remembers why, so that a test can
@@ -231,7 +231,7 @@ def _events(endpoint: Endpoint, request: Request, reply: Reply) -> Iterator[byte
     """The server-sent events of one reply."""
     number = endpoint.next_number()
     usage = endpoint.usage(request)
-    start = {
+    start: dict[str, Any] = {
         "id": f"msg_{number:04d}",
         "type": "message",
         "role": "assistant",

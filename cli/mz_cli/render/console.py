@@ -1,4 +1,4 @@
-"""Adapter: where words go. Answers go to stdout, all else to stderr, and each decides for itself what it may look like."""
+"""Adapter: where words go. Answers go to stdout, all else to stderr; each stream has its own say on colours."""
 
 from __future__ import annotations
 
@@ -38,11 +38,26 @@ def console(stream: TextIO) -> Console:
     )
 
 
+class Unwritten(Exception):
+    """The answer does not fit where it should go: a full disk, mostly."""
+
+
+def put(stream: TextIO, text: str) -> None:
+    """Writes an answer, and at once. Raises Unwritten, and BrokenPipeError when nobody reads any more."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritten(f"the answer could not be written: {error.strerror or error}") from error
+
+
 def answer(text: str) -> None:
-    """Writes to stdout, made harmless."""
-    sys.stdout.write(clean(text) + "\n")
+    """Writes a line to stdout, made harmless."""
+    put(sys.stdout, clean(text) + "\n")
 
 
 def note(text: str) -> None:
-    """Writes to stderr, made harmless, at once."""
+    """Writes a line to stderr, made harmless."""
     print(clean(text), file=sys.stderr, flush=True)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
 
 import msgspec
 
+from mz_cli.render.console import put
 
-def document(command: str, body: msgspec.Struct | Mapping[str, object]) -> str:
+RAW = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+"""What JSON allows inside strings and a terminal would act on."""
+
+
+def document(command: str, body: msgspec.Struct) -> str:
     """`{"schema": "mz.<command>/1", ...}`, indented, without a final line end."""
-    plain = msgspec.to_builtins(body)
-    return msgspec.json.format(msgspec.json.encode({"schema": f"mz.{command}/1", **plain}), indent=2).decode()
+    plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(body)}
+    return harmless(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
 
 
-def show_document(command: str, body: msgspec.Struct | Mapping[str, object]) -> None:
-    sys.stdout.write(document(command, body) + "\n")
+def json_line(plain: object) -> str:
+    """One line of JSON Lines, without its end."""
+    return harmless(msgspec.json.encode(plain).decode())
+
+
+def show_document(command: str, body: msgspec.Struct) -> None:
+    put(sys.stdout, document(command, body) + "\n")
+
+
+def harmless(json: str) -> str:
+    """The same JSON value, with everything that could act on a terminal written as an escape."""
+    return RAW.sub(lambda found: f"\\u{ord(found.group()):04x}", json)

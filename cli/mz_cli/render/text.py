@@ -16,7 +16,9 @@ ESCAPES = re.compile(
     """,
     re.VERBOSE,
 )
-CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+CONTROLS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 """Everything that moves a cursor or turns the direction of writing; tabs and ends of lines are dealt with apart."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -81,4 +83,4 @@ def instant(us: int | None) -> str | None:
 
 def clock(us: int | None) -> str:
     """The time of day in the reader's zone, `12:00:00`."""
-    return "-" if us is None else datetime.fromtimestamp(us / 1_000_000).strftime("%H:%M:%S")  # noqa: DTZ006
+    return "-" if us is None else datetime.fromtimestamp(us / 1_000_000).strftime("%H:%M:%S")

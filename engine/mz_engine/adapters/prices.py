@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mz_events.catalog.call import Usage
 
 from mz_engine.ports import Price
-
-if TYPE_CHECKING:
-    import genai_prices
 
 PACKAGE = "genai-prices"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,22 +40,19 @@ class GenaiPrices:
     @cached_property
     def table(self) -> str:
         """`genai-prices <version> sha256:<digest of its data module>`: the package names no version of its data."""
-        data = Path(self._package.__file__ or "").with_name("data.py").read_bytes()
+        import genai_prices
+
+        data = Path(genai_prices.__file__).with_name("data.py").read_bytes()
         version = importlib.metadata.version(PACKAGE)
         return f"{PACKAGE} {version} sha256:{hashlib.sha256(data).hexdigest()}"
 
-    @cached_property
-    def _package(self) -> Loaded:
+    def _entry(self, usage: Usage, at_us: int) -> int | None:
         import genai_prices
 
-        return genai_prices
-
-    def _entry(self, usage: Usage, at_us: int) -> int | None:
-        calculate: Callable[..., genai_prices.types.PriceCalculation] = self._package.calc_price
         written = usage.cache_write_5m + usage.cache_write_1h
         try:
-            found = calculate(
-                self._package.Usage(
+            found = genai_prices.calc_price(
+                genai_prices.Usage(
                     input_tokens=max(usage.input, usage.cache_read + written),
                     output_tokens=usage.output,
                     cache_read_tokens=usage.cache_read,

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from mz_engine.adapters.environment import variables
 from mz_engine.agents.classify import Patterns
 from mz_engine.agents.claude_stream import read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn
+from mz_engine.agents.supervise import Bounds, Launch, supervise
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec, Reading
 
 COMMAND = "claude"
 VERSION_SECONDS = 30
+VERSION_BYTES_MAX = 10_000
 BYTES_PER_TOKEN = 4
 
 TOOLS: Mapping[Tool, tuple[str, ...]] = {
@@ -55,15 +57,8 @@ PASSED = (
     "CLAUDE_CONFIG_DIR",
     "CLOUD_ML_REGION",
     "GOOGLE_APPLICATION_CREDENTIALS",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NODE_EXTRA_CA_CERTS",
-    "NO_PROXY",
-    "https_proxy",
-    "http_proxy",
-    "no_proxy",
 )
-"""Variables of the caller's that the CLI reads; the rest of the caller's environment stays outside."""
+"""Variables of the caller's that this CLI reads, beyond those that every command gets."""
 
 KEYS = (
     "ANTHROPIC_API_KEY",
@@ -96,13 +91,13 @@ class ClaudeCode:
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Looks for the command, its version and a key or a login file. Calls no model; never reads a secret's value."""
+        """Looks for the command, its version and a key or a login file; calls no model, and shows no secret."""
         command = shutil.which(COMMAND, path=environment.get("PATH", ""))
         if command is None:
             return AuthCheck(
                 code="tool-missing",
                 message="`claude` is not on PATH",
-                fix="install Claude Code (npm install -g @anthropic-ai/claude-code), or choose another agent in mz.yaml",
+                fix="install Claude Code (npm install -g @anthropic-ai/claude-code), or name another agent in mz.yaml",
             )
         version = _version(command, environment)
         if version is None:
@@ -149,19 +144,28 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
 
 def _version(command: str, environment: Mapping[str, str]) -> str | None:
     """`2.1.197` of `2.1.197 (Claude Code)`; None where the command fails or says something else."""
-    try:
-        done = subprocess.run(
-            [command, "--version"],
-            env={**environment, **SETTINGS},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=VERSION_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.match(rb"\s*(\d+\.\d+\.\d+[\w.+-]*)", done.stdout)
-    return found[1].decode() if found and done.returncode == 0 else None
+    launch = Launch(
+        argv=(command, "--version"),
+        env=variables(environment, f"check/{COMMAND}", own=SETTINGS),
+        cwd=Path(environment.get("HOME", "/")),
+    )
+    said = Said()
+    ended = supervise(launch, Bounds(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), said)
+    found = re.match(rb"\s*(\d+\.\d+\.\d+[\w.+-]*)", bytes(said.stdout))
+    return found[1].decode() if found and ended.exit == 0 else None
+
+
+class Said:
+    """A sink that keeps standard output."""
+
+    def __init__(self) -> None:
+        self.stdout = bytearray()
+
+    def out(self, data: bytes) -> None:
+        self.stdout += data
+
+    def err(self, data: bytes) -> None:
+        del data
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:

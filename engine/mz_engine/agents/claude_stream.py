@@ -1,7 +1,7 @@
 """Pure: reads what `claude -p --output-format stream-json` wrote. Total over any bytes.
 
-The verdict is `is_error` of the last `result`, never its subtype nor the exit code. Tokens come from `modelUsage`, which
-is right where `usage` falls short (side models, budget stops, several results); several results are cumulative.
+The verdict is `is_error` of the last `result`, never its subtype nor the exit code. Tokens come from `modelUsage`,
+which is right where `usage` falls short (side models, budget stops, several results: they are cumulative).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Told(msgspec.Struct, kw_only=True):
     """The newest text of the main conversation."""
     requests: dict[str, Usage] = {}
     """By message id: one line per content block repeats the id."""
-    errors: list[str] = []
-    """The agent's names for API errors, in order."""
+    error: str = ""
+    """The agent's name for an API error, where its newest message is one."""
     wait_seconds: int | None = None
 
 
@@ -55,6 +55,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns) -> Reading:
     words = "\n".join([text, *_strings(last.get("errors"))]).strip()
     stderr = result.stderr[-STDERR_BYTES_READ:].decode("utf-8", "replace").strip()
     terminal = _terminal(told.result)
+    usage = _usage(told)
     ending = Ending(
         ours=result.problem,
         terminal=terminal,
@@ -71,8 +72,9 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns) -> Reading:
         terminal=terminal,
         text=text or words or told.said,
         session=told.session,
-        usage=_usage(told),
-        reported_nanousd=_nanousd(last.get("total_cost_usd")),
+        usage=usage,
+        # A killed call may end in a result full of zeros: with tokens used, nothing reported is not "free".
+        reported_nanousd=_nanousd(last.get("total_cost_usd")) or (None if usage or not last else 0),
         problem=problem,
         problem_detail=(words or stderr or told.said) if problem else "",
         bad_lines=told.bad_lines,
@@ -120,8 +122,7 @@ def _note(told: Told, event: Json) -> None:
 
 
 def _note_message(told: Told, event: Json) -> None:
-    if error := _string(event.get("error")):
-        told.errors.append(error)
+    told.error = _string(event.get("error"))
     message = _mapping(event.get("message"))
     name, model = _string(message.get("id")), _string(message.get("model"))
     if name and model and model != "<synthetic>":
@@ -152,8 +153,7 @@ def _terminal(result: Json | None) -> Literal["success", "error", "no-terminal"]
 
 
 def _stops(told: Told, last: Json) -> tuple[str, ...]:
-    """The agent's names for the way it ended; an API error counts only while it is the end."""
-    named = (_string(last.get("subtype")), _string(last.get("terminal_reason")), *told.errors[-1:])
+    named = (_string(last.get("subtype")), _string(last.get("terminal_reason")), told.error)
     return tuple(name for name in named if name)
 
 

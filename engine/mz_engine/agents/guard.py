@@ -2,13 +2,14 @@
 
 It is run as a script, `python -I -S guard.py`, imports little (each start costs the user CPU time) and nothing of ours.
 
-    guard.py LEVEL LIFELINE STATUS [FENCED ...] -- PROGRAM ARGV0 [ARG ...]
+    guard.py LEVEL LIFELINE STATUS FOREIGN [FENCED ...] -- PROGRAM ARGV0 [ARG ...]
 
 LIFELINE is the read end of a pipe that `mz` holds: a byte asks the tree to end, end of file kills it. However `mz`
 dies, the kernel closes the pipe, so nothing outlives `mz`. STATUS is the write end of a pipe, answered in lines:
 `ready`, then `exit CODE` (negative: signal) once the whole tree is gone; or `unstartable ERRNO`; or `broken TEXT` when
-the level cannot be had. The command's standard streams are the guard's own. FENCED paths are read-only to the tree
-where the level has a mount namespace.
+the level cannot be had. FOREIGN is a variable that Python itself may have set and that the command must not see (empty:
+none). The command's standard streams are the guard's own. FENCED paths are read-only to the tree where the level has a
+mount namespace.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def main(arguments: list[str]) -> int:
     cut = arguments.index("--")
     os.set_inheritable(lifeline, False)
     os.set_inheritable(status, False)
+    os.environ.pop(arguments[3], None)
     try:
-        first = enter(level, arguments[3:cut])
+        first = enter(level, arguments[4:cut])
     except (OSError, ImportError) as error:
         say(status, f"broken {error}")
         return 1
@@ -67,7 +69,7 @@ def say(status: int, line: str) -> None:
     try:
         os.write(status, line.encode("utf-8", "replace") + b"\n")
     except OSError:
-        pass  # noqa: SIM105  (contextlib costs an import) Nobody is left to tell.
+        pass  # Nobody is left to tell.
 
 
 def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[str]) -> int:
@@ -152,7 +154,8 @@ class Tree:
             return send(-1, number)
         pids = descendants(os.getpid()) if self.level == SUBREAPER else marked(os.environ.get(MARK, ""))
         group = self.level == MARKER and self.code is None and send(-self.command, number)
-        return any([send(pid, number) for pid in pids]) or group
+        found = [send(pid, number) for pid in pids]
+        return any(found) or group
 
 
 def send(pid: int, number: int) -> bool:

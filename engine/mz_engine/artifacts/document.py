@@ -20,7 +20,8 @@ TEXT_MAX = 262_144
 """Characters that are looked at; rule sets refuse longer artifacts long before."""
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
-COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+LINE_MAX = 10_000
+"""Longer lines are not searched for code spans: that search can take quadratic time."""
 CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 NUMBERING = re.compile(r"\A(?:(?:\d+(?:\.\d+)*[.):]?|[IVX]+\.|[A-Z][.)])\s+)")
 
@@ -69,7 +70,7 @@ def read_markdown(text: str) -> Document:
     lines = text.split("\n")
     return Document(
         lines=tuple(lines),
-        prose=tuple(blank_code(COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text).split("\n"), tokens)),
+        prose=tuple(blank_comments("\n".join(blank_code(lines, tokens))).split("\n")),
         headings=tuple(headings(tokens, len(lines))),
         entries=tuple(entries(tokens)),
     )
@@ -85,7 +86,23 @@ def markdown() -> MarkdownIt:
 def blank_code(lines: list[str], tokens: list[Token]) -> Iterator[str]:
     code = {line for token in tokens if token.type in ("fence", "code_block") for line in range(*(token.map or (0, 0)))}
     for number, line in enumerate(lines):
-        yield "" if number in code else CODE_SPAN.sub(lambda match: " " * len(match[0]), line)
+        if number in code:
+            yield ""
+        elif len(line) > LINE_MAX:
+            yield line
+        else:
+            yield CODE_SPAN.sub(lambda match: " " * len(match[0]), line)
+
+
+def blank_comments(text: str) -> str:
+    """HTML comments become empty lines; an unclosed one reaches to the end, as in Markdown."""
+    kept, at = [], 0
+    while (start := text.find("<!--", at)) >= 0:
+        end = text.find("-->", start)
+        end = len(text) if end < 0 else end + 3
+        kept += [text[at:start], "\n" * text.count("\n", start, end)]
+        at = end
+    return "".join((*kept, text[at:]))
 
 
 def headings(tokens: list[Token], end: int) -> Iterator[Heading]:
@@ -133,6 +150,6 @@ def count_words(document: Document) -> int:
     """Words below the first level 2 or 3 heading; headings are not counted, code is."""
     first = next((heading.line for heading in document.headings if heading.level in (2, 3)), 0)
     titles = {line for heading in document.headings for line in range(heading.line, heading.below)}
-    commented = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), "\n".join(document.lines)).split("\n")
-    body = (line for number, line in enumerate(commented) if number >= first and number not in titles)
+    lines = blank_comments("\n".join(document.lines)).split("\n")
+    body = (line for number, line in enumerate(lines) if number >= first and number not in titles)
     return sum(any(sign.isalnum() for sign in word) for line in body for word in line.split())

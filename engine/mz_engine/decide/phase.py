@@ -148,6 +148,8 @@ def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
             return act.ReadReply(outcome=outcome)
         case CallHeld():
             return act.HoldFeature(hold=Hold.BUDGET)
+        case ReplyRead() if cell.moved:
+            return act.AskHuman(ask=Ask.REPOSITORY, code="ref-moved")
         case ReplyRead(problem=problem):
             return act.CheckChanges() if problem is None else after_problem(cell, phase, problem, pins.config.limits)
         case ChangesChecked():
@@ -266,4 +268,3 @@ def _asks(gate: HumanGate, state: Working, cell: Cell) -> bool:
         return True
     artifact = cell.parsed.get(gate.artifact) or state.book.artifacts.get(gate.artifact)
     return artifact is not None and artifact.fields.get(gate.field or "") in gate.values
-

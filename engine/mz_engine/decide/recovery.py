@@ -40,9 +40,7 @@ def after_problem(cell: Cell, phase: Phase, problem: Problem, limits: Limits) ->
         return act.AskHuman(ask=Ask.LIMIT, code=problem.code, text=problem.detail)
     if wait_seconds <= 0:
         return next_call(cell)
-    return act.HoldFeature(
-        hold=Hold.TIMER, until_us=cell.failed_at_us + wait_seconds * 1_000_000, code=problem.code
-    )
+    return act.HoldFeature(hold=Hold.TIMER, until_us=cell.failed_at_us + wait_seconds * 1_000_000, code=problem.code)
 
 
 def refused(cell: Cell, phase: Phase, exhausted: Action) -> Action:

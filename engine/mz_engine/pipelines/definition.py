@@ -25,8 +25,10 @@ class AgentUse(Definition, frozen=True, kw_only=True):
 
 
 class Timeout(Definition, frozen=True, kw_only=True):
-    total_seconds: int = 1800
-    idle_seconds: int = 300
+    """Written `timeout: {total: 30m, idle: 5m}`; seconds once loaded, in the pins too."""
+
+    total_seconds: int = msgspec.field(default=1800, name="total")
+    idle_seconds: int = msgspec.field(default=300, name="idle")
     """Without a byte of output."""
 
 

@@ -30,8 +30,6 @@ class CommandData(Data, frozen=True, kw_only=True):
 class UnitData(Data, frozen=True, kw_only=True):
     id: str
     files: tuple[str, ...]
-    text: str
-    """The unit as its artifact words it."""
 
 
 class ReworkData(Data, frozen=True, kw_only=True):

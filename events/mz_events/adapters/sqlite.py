@@ -55,8 +55,15 @@ class SqliteStore:
     `read_only` needs no write permission and refuses appends; it raises StoreUnusable where there is no log.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False, timeout_seconds: float = LOCK_SECONDS,
-                 codec: Codec = CODEC, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        timeout_seconds: float = LOCK_SECONDS,
+        codec: Codec = CODEC,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> None:
         self._codec = codec
         self._database = Database(path, read_only, timeout_seconds, migrations)
         self._names: dict[int, StreamId] = {}
@@ -137,8 +144,10 @@ class SqliteStore:
     def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
         """Events of these types with `after < position <= upto`, in order; the others are not even decoded."""
         marks = ", ".join("?" * len(types))
-        query = (f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type IN ({marks}) "
-                 f"ORDER BY position LIMIT {PAGE_ROWS}")
+        query = (
+            f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type IN ({marks}) "
+            f"ORDER BY position LIMIT {PAGE_ROWS}"
+        )
         while True:
             with self._database.reading() as cursor:
                 rows: list[Row] = cursor.execute(query, (after, upto, *types)).fetchall()
@@ -185,8 +194,10 @@ class SqliteStore:
                 if answer != "ok":
                     return (Damage("", 0, f"the file is damaged: {answer}"),)
                 names = {id_: StreamId(name) for id_, name in cursor.execute("SELECT id, name FROM stream")}
-                heads = {StreamId(name): Head(version, chain)
-                         for name, version, chain in cursor.execute("SELECT name, version, chain FROM stream")}
+                heads = {
+                    StreamId(name): Head(version, chain)
+                    for name, version, chain in cursor.execute("SELECT name, version, chain FROM stream")
+                }
                 rows = cursor.execute(OF_LOG, (-1 << 62, -1))
                 return verify((Stored(names.get(row[0], StreamId("?")), *row[1:]) for row in rows), heads)
             finally:
@@ -229,8 +240,15 @@ def _founded(cursor: sqlite3.Cursor, stream: StreamId, tail: _Tail) -> _Tail:
     return tail
 
 
-def _grow(tail: _Tail, position: int, append: Append, payloads: Sequence[Encoded], now_us: int,
-          rows: list[Row], recorded: list[Recorded[Event]]) -> None:
+def _grow(
+    tail: _Tail,
+    position: int,
+    append: Append,
+    payloads: Sequence[Encoded],
+    now_us: int,
+    rows: list[Row],
+    recorded: list[Recorded[Event]],
+) -> None:
     """Adds the events of one append after `position`; moves the tail."""
     stream, causation = append.stream, append.causation
     tail.recorded_at_us = at = max(now_us, tail.recorded_at_us)

@@ -7,13 +7,15 @@ from sqlalchemy import Column, ForeignKey, Integer, LargeBinary, MetaData, Table
 METADATA = MetaData()
 
 LOG = Table(
-    "log", METADATA,
+    "log",
+    METADATA,
     Column("id", Text, nullable=False),
 )
 """One row: which log this is."""
 
 STREAM = Table(
-    "stream", METADATA,
+    "stream",
+    METADATA,
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("version", Integer, nullable=False),
@@ -23,7 +25,8 @@ STREAM = Table(
 """The head of each stream."""
 
 EVENT = Table(
-    "event", METADATA,
+    "event",
+    METADATA,
     Column("position", Integer, primary_key=True),
     Column("stream_id", Integer, ForeignKey("stream.id"), nullable=False),
     Column("version", Integer, nullable=False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal
 
 from mz_events.catalog.base import Event, Fact, Role
 from mz_events.names import Commit, Digest, FeatureId
@@ -62,6 +63,16 @@ class Problem(Fact, frozen=True, kw_only=True):
     """Blob: the agent's own words, redacted."""
 
 
+class Offence(Fact, frozen=True, kw_only=True):
+    """Something that the agent did outside its contract."""
+
+    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "commit", "secret"]
+    """Outside the phase's mutations; on a denied path; FIFO or device; a repository inside; over 50 MB; a commit of
+    its own, so that the branch moved; a file that holds a secret."""
+    path: str
+    size_bytes: int | None = None
+
+
 class CallReserved(Event, frozen=True, kw_only=True, tag="call.reserved"):
     """Money set aside for a call; in the run's stream and in the feature's, in one transaction with the request."""
 
@@ -119,6 +130,8 @@ class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
     duration_ms: int
     tree: Commit
     """Capture after the call."""
+    offences: tuple[Offence, ...] = ()
+    """Seen at capture: what no tree can hold, and commits of its own."""
     salvaged: bool = False
     version: str = ""
     """Of the agent's CLI, as `check_auth` or the stream told it."""

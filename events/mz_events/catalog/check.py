@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from mz_events.catalog.base import Event, Fact, Role
-from mz_events.catalog.call import CallRef
+from mz_events.catalog.call import CallRef, Offence
 from mz_events.names import Commit, Digest, Path
 
 
@@ -56,16 +56,6 @@ class Change(Fact, frozen=True, kw_only=True):
 
     path: Path
     kind: Literal["added", "modified", "deleted", "mode"]
-
-
-class Offence(Fact, frozen=True, kw_only=True):
-    """Something that the agent did outside its contract."""
-
-    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "commit", "secret"]
-    """Outside the phase's mutations; on a denied path; FIFO or device; a repository inside; over 50 MB; a commit of
-    its own, so that the branch moved; a file that holds a secret."""
-    path: str
-    size_bytes: int | None = None
 
 
 class ChangesChecked(Event, frozen=True, kw_only=True, tag="changes.checked"):

@@ -1,0 +1,47 @@
+# Everything that people and CI run. Each target is complete in itself: it builds what it needs first.
+
+BIN := .venv/bin
+CODE := events projections engine recordings qa cli tests
+WORKERS ?= 2
+
+.PHONY: demo test quick lint types fix clis dev help
+.DEFAULT_GOAL := help
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: .venv/installed  ## Build a virtual environment and watch three features being delivered from bundled recordings
+	@$(BIN)/mz demo
+
+test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included
+	@echo "Running all tests"
+	@$(BIN)/pytest -q -n $(WORKERS)
+
+quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; under a minute
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not cli"
+
+lint: .venv/developed  ## Style, layout of code, and which room may import what
+	@echo "Checking style and imports"
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo 'Some files are not formatted: run `make fix`.' >&2; exit 1; }
+	@$(BIN)/lint-imports --no-logo
+
+types: .venv/developed  ## Types, strictly, tests included
+	@echo "Checking types"
+	@$(BIN)/mypy $(CODE)
+
+fix: .venv/developed  ## Mend what a machine can mend
+	@$(BIN)/ruff check --fix --quiet
+	@$(BIN)/ruff format --quiet
+
+clis:  ## Install the real agent CLIs, at the versions in scripts/clis.txt, into .clis
+	@scripts/install-clis
+
+dev: .venv/developed  ## Build the virtual environment for development
+
+.venv/installed: pyproject.toml scripts/make-venv
+	@scripts/make-venv .
+
+.venv/developed: pyproject.toml scripts/make-venv
+	@scripts/make-venv '.[dev]'
+	@touch .venv/installed

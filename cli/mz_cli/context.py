@@ -1,0 +1,133 @@
+"""Adapter: what reading commands share: where the log is, which run is meant, the events and words of it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mz_engine.errors import MzError
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_events.names import Digest, StreamId, feature_stream, run_stream
+from mz_events.store import BlobMissing
+from mz_projections.overview import overview
+from mz_projections.views import FeatureView, RunView
+
+from mz_cli.help import did_you_mean
+
+HOME = ".mz"
+RUNS_NAMED_MAX = 5
+FEATURES_NAMED_MAX = 20
+
+
+def find_home(start: Path) -> Path:
+    """The repository (its main working tree) that `start` is in. Raises MzError (MZ1003) outside of any."""
+    for folder in (start, *start.parents):
+        if (folder / HOME / "mz.db").is_file():
+            return folder
+        marker = folder / ".git"
+        if marker.is_dir():
+            return folder
+        if marker.is_file():
+            return main_tree(marker) or folder
+    raise MzError(
+        "MZ1003", f"{start} is not in a git repository", hint="change into the repository, or begin one with `git init`"
+    )
+
+
+def main_tree(marker: Path) -> Path | None:
+    """The main working tree that a linked one's `.git` file leads to; None for a submodule and the like."""
+    target = marker.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
+    git = (marker.parent / target).resolve()
+    return git.parents[2] if git.parent.name == "worktrees" and git.parents[1].name == ".git" else None
+
+
+class Reading:
+    """The log of one repository, open for reading."""
+
+    def __init__(self, home: Path, store: SqliteStore) -> None:
+        self.home, self.store = home, store
+        self.blobs = FileBlobs(home / HOME / "blobs")
+
+    def words(self, digest: Digest | None) -> str:
+        """The text of a blob; empty for None, and for one that was erased."""
+        if digest is None:
+            return ""
+        try:
+            return self.blobs.get(digest).decode("utf-8", "replace")
+        except BlobMissing:
+            return ""
+
+    def runs(self) -> tuple[str, ...]:
+        """Ids of all runs, the newest first."""
+        names = [name for name, _ in self.store.streams("run/") if name.count("/") == 1]
+        begun = {name: next(iter(self.store.read(name))).position for name in names}
+        return tuple(name.removeprefix("run/") for name in sorted(names, key=begun.__getitem__, reverse=True))
+
+    def find_run(self, wanted: str | None) -> str:
+        """The run with this id or the only one whose id begins so; None means the newest. Raises MzError (MZ5001)."""
+        runs = self.runs()
+        if not runs:
+            raise nothing_ran()
+        if wanted is None or wanted in runs:
+            return wanted or runs[0]
+        found = [run for run in runs if run.startswith(wanted)]
+        if len(found) == 1 and wanted:
+            return found[0]
+        known = ", ".join(runs[:RUNS_NAMED_MAX]) + (", ..." if len(runs) > RUNS_NAMED_MAX else "")
+        problem = f"{len(found)} runs have ids that begin with {wanted!r}" if found else f"there is no run {wanted!r}"
+        raise MzError("MZ5001", problem, hint=f"runs, the newest first: {known}")
+
+    def streams(self, run: str) -> tuple[StreamId, ...]:
+        """The run's own stream and those of its features."""
+        own = run_stream(run)
+        return (own, *(name for name, _ in self.store.streams(feature_stream(run, ""))))
+
+    def events(self, run: str) -> Iterator[Recorded[Event]]:
+        """All events of the run, in the order of the log."""
+        return heapq.merge(*(self.store.read(stream) for stream in self.streams(run)), key=lambda each: each.position)
+
+    def view(self, run: str) -> RunView:
+        return overview(run, self.events(run))
+
+    def find_feature(self, run: str | None, feature: str) -> tuple[RunView, FeatureView]:
+        """The feature in that run, or in the newest run that has it. Raises MzError (MZ5001, MZ4010)."""
+        chosen = self.find_run(run)
+        if run is None:
+            chosen = next((each for each in self.runs() if self.has(each, feature)), chosen)
+        view = self.view(chosen)
+        found = view.find(feature)
+        if found is None:
+            raise no_feature(view, feature)
+        return view, found
+
+    def has(self, run: str, feature: str) -> bool:
+        return next(iter(self.store.read(feature_stream(run, feature))), None) is not None
+
+
+@contextmanager
+def reading(start: Path | None = None) -> Iterator[Reading]:
+    """The log of the repository that `start` (the current directory) is in. Raises MzError (MZ1003, MZ5001)."""
+    home = find_home((start or Path.cwd()).absolute())
+    log = home / HOME / "mz.db"
+    if not log.is_file():
+        raise nothing_ran()
+    with SqliteStore(log, read_only=True) as store:
+        yield Reading(home, store)
+
+
+def nothing_ran() -> MzError:
+    return MzError(
+        "MZ5001", "nothing has run in this repository", hint="`mz run` starts the first run; `mz demo` shows one"
+    )
+
+
+def no_feature(view: RunView, feature: str) -> MzError:
+    known = [each.feature for each in view.features]
+    names = ", ".join(known[:FEATURES_NAMED_MAX]) + (", ..." if len(known) > FEATURES_NAMED_MAX else "")
+    message = f"run {view.run} has no feature {feature!r}{did_you_mean(feature, known)}"
+    return MzError("MZ4010", message, hint=f"it has: {names or 'none'}")

@@ -1,0 +1,196 @@
+"""Pure: from what is folded to what commands print: one place for tables and JSON, for status, run and demo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mz_events.names import Digest
+from mz_projections.views import FeatureView, RunView
+
+from mz_cli.render.table import Table, columns
+from mz_cli.render.text import count, instant, line, money, shorten, usd
+from mz_cli.shapes import FeatureStatus, FeatureSummary, RunStatus, Tests, Tokens, WaitingShape
+
+Words = Callable[[Digest | None], str]
+"""The text of a blob; empty for None, and for a blob that was erased."""
+NOT_REPORTED = "not reported"
+DETAIL_MAX = 300
+NO_FEATURES = "The run has no features."
+
+
+def feature_summary(view: FeatureView) -> FeatureSummary:
+    return FeatureSummary(**_summary(view))
+
+
+def feature_status(view: FeatureView, run: str, words: Words) -> FeatureStatus:
+    return FeatureStatus(**_summary(view), **_standing(view, run, words))
+
+
+def run_status(view: RunView, repository: str, words: Words) -> RunStatus:
+    return RunStatus(
+        repository=repository, run=view.run, status=view.status, pipeline=view.pipeline, base=view.base,
+        base_commit=view.base_commit, mz=view.core, started_at=instant(view.started_us),
+        last_event_at=instant(view.last_us), events=view.events, code=view.code or None,
+        features=tuple(feature_status(feature, view.run, words) for feature in view.features),
+    )  # fmt: skip
+
+
+def resume_command(run: str, view: FeatureView) -> str | None:
+    """The exact command that helps a feature on; None where nothing has to be done."""
+    if view.waiting is not None and view.status == "waiting":
+        return f"mz resume {run} --feature {view.feature} --answer {' | '.join(answers(view))}"
+    return f"mz resume {run}" if view.status in ("held", "stopped") else None
+
+
+def waits(view: RunView, words: Words) -> tuple[tuple[str, str], ...]:
+    """What needs somebody: a line that says why, and the command that helps."""
+    found = []
+    for feature in view.features:
+        helps = resume_command(view.run, feature)
+        if helps is not None:
+            asked = feature.waiting
+            place = f" in {asked.phase}{'/' if asked.unit else ''}{asked.unit}" if asked and asked.phase else ""
+            detail = shorten(line(words(asked.detail)), DETAIL_MAX) if asked else ""
+            found.append((f"{feature.feature}: {standing(feature)}{place}{': ' if detail else ''}{detail}", helps))
+    return tuple(found)
+
+
+def answers(view: FeatureView) -> tuple[str, ...]:
+    """What a person may say, the likeliest first."""
+    asked = view.waiting
+    first = "approve" if asked is not None and asked.ask.value in ("approval", "repository") else "retry"
+    return (first, *(answer for answer in ("approve", "retry", "reject") if answer != first))
+
+
+def _summary(view: FeatureView) -> dict[str, Any]:
+    tests = view.tests
+    return {
+        "id": view.feature,
+        "status": view.status,
+        "branch": view.branch or None,
+        "phases": view.completed,
+        "attempts": view.attempts,
+        "tests": Tests(passed=tests[0], failed=tests[1]) if tests else None,
+        "tokens": Tokens(input=view.input_tokens, output=view.output_tokens),
+        "estimated_usd": usd(view.estimated_nanousd),
+        "reported_usd": usd(view.reported_nanousd),
+        "computed_usd": usd(view.computed_nanousd),
+    }
+
+
+def _standing(view: FeatureView, run: str, words: Words) -> dict[str, Any]:
+    return {
+        "title": line(words(view.title)),
+        "source": view.source or None,
+        "phase": view.phase or None,
+        "iteration": view.phases[-1].iteration if view.phases else None,
+        "depends_on": view.depends_on,
+        "quarantined": view.quarantined,
+        "rollbacks": view.rollbacks,
+        "pull_request": view.pull_request or None,
+        "hold": view.hold.value if view.hold else None,
+        "until": instant(view.until_us),
+        "because": view.because or None,
+        "code": view.code or None,
+        "waiting": _waiting(view, run, words),
+        "next": resume_command(run, view),
+    }
+
+
+def _waiting(view: FeatureView, run: str, words: Words) -> WaitingShape | None:
+    asked = view.waiting
+    if asked is None:
+        return None
+    return WaitingShape(
+        ask=asked.ask.value, code=asked.code or None, phase=asked.phase, unit=asked.unit or None,
+        since=instant(asked.since_us), place=asked.place, detail=words(asked.detail) or None,
+        resume=resume_command(run, view) or f"mz resume {run}",
+    )  # fmt: skip
+
+
+# tables ---------------------------------------------------------------------------------------------------------------
+TAKEN = (">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed")
+
+
+def status_table(view: RunView, words: Words, whole: bool) -> Table:
+    """`whole`: for a pipe, with all that a terminal shows in other places."""
+    if not whole:
+        rows = tuple((feature.feature, standing(feature), *taken(feature, whole)) for feature in view.features)
+        return Table(columns=columns("feature", "status", *TAKEN), rows=rows, empty=NO_FEATURES)
+    rows = tuple(
+        (
+            feature.feature, standing(feature), feature.phase or "-", *taken(feature, whole),
+            words(feature.title), resume_command(view.run, feature) or "",
+        )
+        for feature in view.features
+    )  # fmt: skip
+    return Table(columns=columns("feature", "status", "phase", *TAKEN, "title", "next"), rows=rows, empty=NO_FEATURES)
+
+
+def closing_table(features: Sequence[FeatureView], whole: bool) -> Table:
+    """What a run delivered, and what it took. On a terminal, a status is shown where it is not `delivered`."""
+    rows = tuple(
+        (*ending(feature, whole), " ".join(feature.completed) or "-", *taken(feature, whole)) for feature in features
+    )
+    heads = ("feature", "status") if whole else ("feature",)
+    return Table(columns=columns(*heads, "phases", *TAKEN), rows=rows, empty=NO_FEATURES)
+
+
+def ending(view: FeatureView, whole: bool) -> tuple[str, ...]:
+    if whole:
+        return view.feature, standing(view)
+    return (view.feature if view.status == "delivered" else f"{view.feature}: {standing(view)}",)
+
+
+def taken(view: FeatureView, whole: bool) -> tuple[str, ...]:
+    """The cells below `TAKEN`."""
+    return (
+        attempts_cell(view.attempts, whole),
+        tests_cell(view.tests),
+        view.branch or "-",
+        tokens_cell(view.input_tokens, view.output_tokens),
+        *money_cells(view, whole),
+    )
+
+
+def standing(view: FeatureView) -> str:
+    """The status, and in brackets what explains it."""
+    why = (view.hold.value if view.hold else "", view.waiting.ask.value if view.waiting else "", view.code)
+    shown = next((word for word in why if word), "") if view.status in ("held", "waiting", "failed") else ""
+    if view.status == "held" and view.because:
+        shown = f"{shown} {view.because}".strip()
+    return f"{view.status} ({shown})" if shown else view.status
+
+
+def attempts_cell(attempts: dict[str, int], whole: bool) -> str:
+    """On a terminal the sum, and the phases that took more than one; in a pipe every phase."""
+    if whole:
+        return " ".join(f"{phase}={number}" for phase, number in attempts.items()) or "-"
+    again = ", ".join(f"{phase} {number}" for phase, number in attempts.items() if number > 1)
+    return f"{sum(attempts.values()) or '-'}" + (f" ({again})" if again else "")
+
+
+def tests_cell(tests: tuple[int, int] | None) -> str:
+    if tests is None:
+        return "-"
+    passed, failed = tests
+    return f"{passed} passed, {failed} failed" if failed else f"{passed} passed"
+
+
+def tokens_cell(taken: int | None, given: int | None) -> str:
+    """Input and output."""
+    return "-" if taken is None and given is None else f"{count(taken)} in, {count(given)} out"
+
+
+def money_cells(view: FeatureView, whole: bool) -> tuple[str, str, str]:
+    """Estimated, reported, computed; before the first call there is nothing to know."""
+    if not view.calls:
+        return "-", "-", "-"
+    if whole:
+        return (
+            usd(view.estimated_nanousd) or "unpriced",
+            usd(view.reported_nanousd) or NOT_REPORTED,
+            usd(view.computed_nanousd) or "unpriced",
+        )
+    return money(view.estimated_nanousd), money(view.reported_nanousd, NOT_REPORTED), money(view.computed_nanousd)

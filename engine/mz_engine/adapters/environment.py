@@ -1,0 +1,53 @@
+"""Adapter: what an outside command finds around it: its variables, its directory, and what it may not write to."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Iterable, Mapping
+
+from mz_engine.agents.guard import MARK
+from mz_engine.ports import Place
+
+INHERITED = re.compile(
+    r"""PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH
+    |XDG_(CONFIG|DATA|CACHE|STATE)_HOME|XDG_RUNTIME_DIR
+    |(HTTP|HTTPS|ALL|NO)_PROXY|(http|https|all|no)_proxy
+    |SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE
+    |VIRTUAL_ENV|JAVA_HOME|GOPATH|GOROOT|CARGO_HOME|RUSTUP_HOME|NVM_DIR|PYENV_ROOT""",
+    re.VERBOSE,
+)
+"""Where tools are and how they reach the network; whatever else may be a secret is passed on by name only."""
+
+
+def variables(
+    environment: Mapping[str, str], key: str, *, passed: Iterable[str] = (), own: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The whole environment of a command: the allow list and `passed` out of `environment`, then `own`, then MZ_KEY."""
+    names = frozenset(passed)
+    kept = {name: value for name, value in environment.items() if name in names or INHERITED.fullmatch(name)}
+    return {**kept, **(own or {}), MARK: key}
+
+
+def worktree(root: pathlib.Path, place: Place) -> pathlib.Path:
+    """Where a feature is worked on; it need not exist."""
+    return root / ".mz" / "worktrees" / place.run / place.feature
+
+
+def fenced(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
+    """The repository's configuration and hooks, as far as they exist. `root` may itself be a linked worktree."""
+    directory = git_directory(root)
+    if directory is None:
+        return ()
+    return tuple(path for path in (directory / "config", directory / "hooks") if path.exists())
+
+
+def git_directory(root: pathlib.Path) -> pathlib.Path | None:
+    """The directory that all worktrees of the repository share; None where `root` is no repository."""
+    place = root / ".git"
+    if place.is_file():
+        place = root / place.read_text().removeprefix("gitdir:").strip()
+        common = place / "commondir"
+        if common.is_file():
+            place = place / common.read_text().strip()
+    return place.resolve() if place.is_dir() else None

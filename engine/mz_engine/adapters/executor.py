@@ -1,0 +1,96 @@
+"""Adapter: runs the user's own commands in a worktree, with whole trees, limits and redaction as for agents."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections.abc import Callable, Mapping
+
+from mz_engine.adapters.environment import fenced, variables, worktree
+from mz_engine.agents.spool import Redactor
+from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, supervise
+from mz_engine.ports import CommandResult, Place
+
+KEPT_BYTES = 20_000_000
+"""Of a command's output; half from its beginning, half from its end."""
+
+NOT_STARTED = 127
+"""What a shell answers for a command that it cannot start."""
+
+
+class CommandStopped(Exception):
+    """The user stopped `mz` while a command ran; it was killed and says nothing. Running it again is safe."""
+
+
+class ProcessExecutor:
+    """Implements `ports.Executor`; thread-safe. Parameters as for `AgentProcesses`."""
+
+    def __init__(
+        self,
+        root: pathlib.Path,
+        environment: Mapping[str, str],
+        redactor: Callable[[], Redactor],
+        *,
+        passed: tuple[str, ...] = (),
+        stop: threading.Event | None = None,
+        kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        self._root, self._environment, self._redactor = root, environment, redactor
+        self._passed, self._stop, self._kept_bytes = passed, stop, kept_bytes
+
+    def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
+        """`sh -c command`; output beyond 20 MB loses its middle. Raises CommandStopped."""
+        launch = Launch(
+            argv=("sh", "-c", command),
+            env=variables(self._environment, key, passed=self._passed),
+            cwd=worktree(self._root, place),
+            fenced=fenced(self._root),
+            merged=True,
+        )
+        kept = Kept(self._redactor(), self._kept_bytes)
+        ended = supervise(launch, Bounds(total_seconds=timeout_seconds), kept, stop=self._stop)
+        if ended.ending is Ending.STOPPED:
+            raise CommandStopped(command)
+        if ended.detail:
+            kept.out(f"mz: {ended.detail}\n".encode())
+        return CommandResult(exit=exit_of(ended), output=kept.joined(), duration_ms=ended.duration_ms)
+
+
+def exit_of(ended: Ended) -> int | None:
+    if ended.ending is Ending.EXITED:
+        return ended.exit
+    return None if ended.ending is Ending.TIMEOUT else NOT_STARTED
+
+
+class Kept:
+    """A sink that remembers the first and the last half of what may be kept, redacted."""
+
+    def __init__(self, redactor: Redactor, kept_bytes: int) -> None:
+        self._redactor, self._half = redactor, kept_bytes // 2
+        self._head, self._tail = bytearray(), bytearray()
+        self._left_out = 0
+
+    def out(self, data: bytes) -> None:
+        self._keep(self._redactor.feed(data))
+
+    err = out
+
+    def joined(self) -> bytes:
+        """All of it, or both ends and a line that says how much is missing. Once, after the last byte."""
+        self._keep(self._redactor.finish())
+        self._trim(self._half)
+        gap = f"\n[mz: {self._left_out} bytes left out]\n".encode() if self._left_out else b""
+        return bytes(self._head) + gap + bytes(self._tail)
+
+    def _keep(self, data: bytes) -> None:
+        room = max(0, self._half - len(self._head))
+        self._head += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > 2 * self._half:
+            self._trim(self._half)
+
+    def _trim(self, size: int) -> None:
+        excess = len(self._tail) - size
+        if excess > 0:
+            del self._tail[:excess]
+            self._left_out += excess

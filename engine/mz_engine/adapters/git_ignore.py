@@ -1,0 +1,194 @@
+"""Pure: git's own ignore rules (gitignore(5), and the matching in git's `dir.c` and `wildmatch.c`) over byte paths.
+
+Only for paths that are not tracked; a path below an ignored directory is ignored, which the walker sees to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+SPECIAL = frozenset(b"*?[\\")
+CLASSES: Mapping[bytes, bytes] = {
+    b"alnum": rb"0-9A-Za-z",
+    b"alpha": rb"A-Za-z",
+    b"blank": rb" \t",
+    b"cntrl": rb"\x00-\x1f\x7f",
+    b"digit": rb"0-9",
+    b"graph": rb"!-~",
+    b"lower": rb"a-z",
+    b"print": rb" -~",
+    b"punct": rb"!-/:-@\[-`{-~",
+    b"space": rb" \t\n\v\f\r",
+    b"upper": rb"A-Z",
+    b"xdigit": rb"0-9A-Fa-f",
+}
+
+
+class Pattern(NamedTuple):
+    """One line of a `.gitignore`."""
+
+    negative: bool
+    directory_only: bool
+    basename_only: bool
+    """Without a slash: matches the last part of a path, at any depth."""
+    regex: re.Pattern[bytes]
+
+
+class Rules(msgspec.Struct, frozen=True, dict=True):
+    """Ignore rules: the text of each `.gitignore`, by the directory that it lies in (b"" is the top)."""
+
+    texts: Mapping[bytes, bytes]
+
+    @cached_property
+    def _patterns(self) -> dict[bytes, tuple[Pattern, ...]]:
+        return {directory: tuple(parse(text)) for directory, text in self.texts.items()}
+
+    def ignores(self, path: bytes, is_directory: bool) -> bool:
+        """Whether the path itself is ignored, not counting ignored directories above it."""
+        directory, _, name = path.rpartition(b"/")
+        while True:
+            inside = path[len(directory) + 1 :] if directory else path
+            for pattern in reversed(self._patterns.get(directory, ())):
+                if pattern.directory_only and not is_directory:
+                    continue
+                if pattern.regex.fullmatch(name if pattern.basename_only else inside):
+                    return not pattern.negative
+            if not directory:
+                return False
+            directory = directory.rpartition(b"/")[0]
+
+
+def rules_of(patterns: Iterable[str]) -> Rules:
+    """Rules from patterns as a person writes them in a setting, all relative to the top."""
+    return Rules({b"": "\n".join(patterns).encode("utf-8", "surrogateescape")})
+
+
+def parse(text: bytes) -> Iterable[Pattern]:
+    """The patterns of one `.gitignore`, in order; what git cannot match is left out."""
+    for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        pattern = _parse_line(_trim(line.removesuffix(b"\r")))
+        if pattern is not None:
+            yield pattern
+
+
+def _parse_line(line: bytes) -> Pattern | None:
+    if not line or line.startswith(b"#"):
+        return None
+    negative = line.startswith(b"!")
+    body = line[1:] if negative else line
+    directory_only = body.endswith(b"/")
+    body = body[:-1] if directory_only else body
+    basename_only = b"/" not in body
+    regex = translate(body.removeprefix(b"/"), crossing=basename_only)
+    return Pattern(negative, directory_only, basename_only, regex) if body and regex else None
+
+
+def _trim(line: bytes) -> bytes:
+    """Without trailing spaces, but for one that a backslash keeps."""
+    end, at = None, 0
+    while at < len(line):
+        if line[at : at + 1] == b" ":
+            end = at if end is None else end
+        else:
+            at += line[at : at + 1] == b"\\"
+            end = None
+        at += 1
+    return line if end is None else line[:end]
+
+
+def translate(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
+    """A glob as a regular expression; `crossing`: wildcards match `/` too. None: it can match nothing."""
+    one, some = (b".", b".*") if crossing else (b"[^/]", b"[^/]*")
+    out, at = [], 0
+    while at < len(glob):
+        char = glob[at : at + 1]
+        if char == b"*":
+            piece, at = _stars(glob, at, some, crossing)
+        elif char == b"?":
+            piece, at = one, at + 1
+        elif char == b"[":
+            bracket = _bracket(glob, at + 1, crossing)
+            if bracket is None:
+                return None
+            piece, at = bracket
+        elif char == b"\\":
+            if at + 1 == len(glob):
+                return None
+            piece, at = re.escape(glob[at + 1 : at + 2]), at + 2
+        else:
+            piece, at = re.escape(char), at + 1
+        out.append(piece)
+    return re.compile(b"".join(out), re.DOTALL)
+
+
+def _stars(glob: bytes, at: int, some: bytes, crossing: bool) -> tuple[bytes, int]:
+    """`*`, or `**` where it stands for whole directories: at either end or between slashes."""
+    end = at
+    while glob[end : end + 1] == b"*":
+        end += 1
+    alone = end - at > 1 and (at == 0 or glob[at - 1 : at] == b"/")
+    if crossing or not alone:
+        return some, end
+    if end == len(glob):
+        return b".*", end
+    if glob[end : end + 1] == b"/":
+        return b"(?:.*/)?", end + 1
+    if glob[end : end + 2] == b"\\/":
+        return b"(?:.*/)?", end + 2
+    return some, end
+
+
+def _bracket(glob: bytes, at: int, crossing: bool) -> tuple[bytes, int] | None:
+    """`[...]` from after the bracket: the expression and where it ends; None when it is not closed or malformed."""
+    negated = glob[at : at + 1] in (b"!", b"^")
+    at += negated
+    out: list[bytes] = []
+    previous, first = b"", True
+    while first or glob[at : at + 1] != b"]":
+        first = False
+        char = glob[at : at + 1]
+        if char == b"-" and previous and glob[at + 1 : at + 2] not in (b"", b"]"):
+            last, at = _literal(glob, at + 1)
+            if not last:
+                return None
+            out.append(_range(previous, last))
+            previous = b""
+        elif glob[at : at + 2] == b"[:" and (name := _class_name(glob, at + 2)) is not None:
+            if name not in CLASSES:
+                return None
+            out.append(CLASSES[name])
+            previous, at = b"", at + len(name) + 4
+        else:
+            previous, at = _literal(glob, at)
+            if not previous:
+                return None
+            out.append(re.escape(previous))
+    return _set(b"".join(out), negated, crossing), at + 1
+
+
+def _class_name(glob: bytes, at: int) -> bytes | None:
+    """`alpha` of `[:alpha:]`; None where the text up to the next `]` is no class but plain characters."""
+    end = glob.find(b"]", at)
+    return glob[at : end - 1] if end > at and glob[end - 1 : end] == b":" else None
+
+
+def _literal(glob: bytes, at: int) -> tuple[bytes, int]:
+    """One character, escaped or not, and where the next one is; empty at the end of the text."""
+    at += glob[at : at + 1] == b"\\"
+    return glob[at : at + 1], at + 1
+
+
+def _range(low: bytes, high: bytes) -> bytes:
+    return b"%s-%s" % (re.escape(low), re.escape(high)) if low <= high else b""
+
+
+def _set(inside: bytes, negated: bool, crossing: bool) -> bytes:
+    never = b"" if crossing else b"(?!/)"
+    if not inside:
+        return never + (b"." if negated else b"(?!)")
+    return never + (b"[^%s]" if negated else b"[%s]") % inside

@@ -1,0 +1,132 @@
+"""Adapter: agent calls as processes: spawned into a spool, ended by their limits, salvaged after a crash of ours."""
+
+from __future__ import annotations
+
+import errno
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from mz_events.catalog.call import Problem, ProblemClass
+
+from mz_engine.adapters.environment import fenced, variables, worktree
+from mz_engine.agents.contract import Invocation
+from mz_engine.agents.spool import Closing, Meta, Redactor, Spool, Spooled, directory, load
+from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marked, supervise
+from mz_engine.ports import CallResult, CallSpec
+
+OUTPUT_BYTES_MAX = 200_000_000
+
+PROBLEMS: Mapping[Ending, Problem | None] = {
+    Ending.EXITED: None,
+    Ending.TIMEOUT: Problem(kind=ProblemClass.TRANSIENT, code="timeout"),
+    Ending.IDLE: Problem(kind=ProblemClass.TRANSIENT, code="idle"),
+    Ending.OUTPUT_LIMIT: Problem(kind=ProblemClass.PHASE, code="output-limit"),
+    Ending.STOPPED: Problem(kind=ProblemClass.TRANSIENT, code="stopped"),
+    Ending.MISSING: Problem(kind=ProblemClass.FATAL, code="tool-missing"),
+    Ending.UNSTARTABLE: Problem(kind=ProblemClass.TRANSIENT, code="unstartable"),
+    Ending.LOST: Problem(kind=ProblemClass.TRANSIENT, code="killed"),
+    Ending.DISK_FULL: Problem(kind=ProblemClass.FATAL, code="disk-full"),
+    Ending.BROKEN: Problem(kind=ProblemClass.FATAL, code="unstartable"),
+}
+"""An exit code alone is no problem: the verdict is the parser's."""
+
+NOTHING = Spooled(stdout=b"", stderr=b"", duration_ms=0, closing=None)
+
+
+class AgentProcesses:
+    """Spawns the agent calls of one repository; `spawn` is the `Spawn` that adapters are given. Thread-safe.
+
+    `environment` is what variables are taken from, `passed` names further ones, `redactor` makes a fresh redactor for
+    each stream, and setting `stop` ends every call that is under way (their problem is then `stopped`).
+    """
+
+    def __init__(
+        self,
+        root: pathlib.Path,
+        environment: Mapping[str, str],
+        redactor: Callable[[], Redactor],
+        *,
+        passed: tuple[str, ...] = (),
+        stop: threading.Event | None = None,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+    ) -> None:
+        self._root, self._environment, self._redactor = root, environment, redactor
+        self._passed, self._stop = passed, stop
+        self._output_bytes_max = output_bytes_max
+        self._spools = root / ".mz" / "spool"
+
+    def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+        """Runs the call in its worktree. Returns when nothing of its tree is left; never raises for what the agent
+        does, nor for a full disk."""
+        launch = self._launch(spec, invocation)
+        place = directory(self._spools, spec.key)
+        try:
+            ended = self._run(spec, launch, place)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            ended = Ended(ending=Ending.DISK_FULL)
+        held = load(place) or NOTHING
+        return CallResult(
+            stdout=held.stdout,
+            stderr=held.stderr,
+            exit=ended.exit,
+            duration_ms=held.duration_ms,
+            problem=PROBLEMS[ended.ending],
+        )
+
+    def salvage(self, key: str) -> CallResult | None:
+        """Kills what still runs under the key, and returns what its spool holds: with exit and problem where the end
+        was seen, else with an unknown exit. None: the call never began."""
+        kill_marked(key)
+        held = load(directory(self._spools, key))
+        if held is None:
+            return None
+        return CallResult(
+            stdout=held.stdout,
+            stderr=held.stderr,
+            exit=held.closing.exit if held.closing else None,
+            duration_ms=held.duration_ms,
+            problem=held.closing.problem if held.closing else None,
+        )
+
+    def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
+        return Launch(
+            argv=invocation.argv,
+            env=variables(self._environment, spec.key, passed=self._passed, own=invocation.env),
+            cwd=worktree(self._root, spec.place),
+            stdin=invocation.stdin,
+            fenced=fenced(self._root),
+        )
+
+    def _run(self, spec: CallSpec, launch: Launch, place: pathlib.Path) -> Ended:
+        spool = Spool(place, self._meta(spec, launch), self._redactor)
+        try:
+            ended = supervise(launch, self._bounds(spec), spool, stop=self._stop)
+            if ended.detail:
+                spool.note(ended.detail)
+            spool.flush()
+            problem = PROBLEMS[ended.ending]
+            spool.finish(Closing(exit=ended.exit, duration_ms=ended.duration_ms, problem=problem))
+        finally:
+            spool.close()
+        return ended
+
+    def _bounds(self, spec: CallSpec) -> Bounds:
+        return Bounds(
+            total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self._output_bytes_max
+        )
+
+    def _meta(self, spec: CallSpec, launch: Launch) -> Meta:
+        redactor = self._redactor()
+        argv = redactor.feed("\0".join(launch.argv).encode("utf-8", "surrogateescape")) + redactor.finish()
+        return Meta(
+            key=spec.key,
+            agent=spec.agent,
+            model=spec.model,
+            argv=tuple(argv.decode("utf-8", "replace").split("\0")),
+            environment=tuple(sorted(launch.env)),
+            started_us=time.time_ns() // 1000,
+        )

@@ -1,0 +1,92 @@
+"""Adapter: every agent that `mz` can call, by name, behind the one door that the engine knows (port `Agents`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Protocol
+
+import msgspec
+
+from mz_engine.agents.classify import Patterns, parse_patterns
+from mz_engine.agents.claude_code import ClaudeCode
+from mz_engine.agents.contract import Adapter, AuthCheck, Invocation
+from mz_engine.ports import CallResult, CallSpec, Reading
+
+
+class UnknownAgent(Exception):
+    """No adapter has this name; says which there are."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"there is no agent {name!r}; known: {', '.join(known)}")
+        self.name, self.known = name, known
+
+
+class Processes(Protocol):
+    """Where calls run; see `mz_engine.agents.process.AgentProcesses`."""
+
+    def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult: ...
+
+    def salvage(self, key: str) -> CallResult | None: ...
+
+
+@cache
+def load_patterns() -> Patterns:
+    """The patterns that come with `mz`."""
+    return parse_patterns((files("mz_engine.agents") / "problems.toml").read_text("utf-8"))
+
+
+def built_in() -> dict[str, Adapter]:
+    """All adapters, by name. A new agent is one more line here."""
+    known: tuple[Adapter, ...] = (ClaudeCode(load_patterns()),)
+    return {adapter.name: adapter for adapter in known}
+
+
+class AgentDoor:
+    """Implements `mz_engine.ports.Agents`. Thread-safe. Every method that names an agent may raise UnknownAgent.
+
+    `environment` is the caller's: adapters take from it, by name, what their agent needs.
+    """
+
+    def __init__(
+        self, processes: Processes, environment: Mapping[str, str], adapters: Mapping[str, Adapter] | None = None
+    ) -> None:
+        self._processes, self._environment = processes, environment
+        self._adapters = built_in() if adapters is None else adapters
+        self._versions: dict[str, str] = {}
+
+    def check(self, agent: str) -> AuthCheck:
+        """Whether the agent can be called here. Starts its CLI to ask for the version, and no model."""
+        found = self._find(agent).check_auth(self._environment)
+        self._versions[agent] = found.version
+        return found
+
+    def call(self, spec: CallSpec) -> CallResult:
+        result = self._find(spec.agent).run_phase(spec, self._environment, self._processes.spawn)
+        return msgspec.structs.replace(result, version=result.version or self._versions.get(spec.agent, ""))
+
+    def salvage(self, key: str) -> CallResult | None:
+        return self._processes.salvage(key)
+
+    def read(self, agent: str, result: CallResult) -> Reading:
+        return self._find(agent).parse_output(result)
+
+    def estimate_tokens(self, agent: str, prompt: str) -> int:
+        return self._find(agent).estimate_tokens(prompt)
+
+    def format_prompt(self, agent: str, prompt: str) -> str:
+        return self._find(agent).format_prompt(prompt)
+
+    def model(self, agent: str, tier: str) -> str:
+        """The adapter's default for a tier; raises KeyError for a tier that no agent has."""
+        return self._find(agent).capabilities().models[tier]
+
+    def continues_sessions(self, agent: str) -> bool:
+        return self._find(agent).capabilities().sessions
+
+    def _find(self, agent: str) -> Adapter:
+        try:
+            return self._adapters[agent]
+        except KeyError:
+            raise UnknownAgent(agent, tuple(sorted(self._adapters))) from None

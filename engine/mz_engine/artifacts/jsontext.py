@@ -1,0 +1,132 @@
+"""Pure: JSON artifacts as items. Total: what is not JSON is a problem with a line, never an exception."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from mz_engine.artifacts.document import normalise_newlines
+from mz_engine.artifacts.rule import Field, Json, RuleSet
+
+BLOCK = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[ \t]*(?:json|JSON|json5)?[ \t]*\n(.*?)\n[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL
+)
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One object; `line` from 1, None where it is not known."""
+
+    fields: Mapping[str, Any]
+    line: int | None = None
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """Why the text gives no items."""
+
+    problem: str
+    line: int | None = None
+
+
+def read_items(rule: Json, text: str) -> tuple[Item, ...] | Broken:
+    """The objects of a JSON text: see `Json` for what is understood."""
+    text = normalise_newlines(text)
+    value, broken = load(text)
+    if broken and rule.embedded:
+        for block in reversed(BLOCK.findall(text)):
+            value, broken = load(block[1])
+            if not broken:
+                break
+    if broken:
+        return broken
+    return single(value) if rule.root == "object" else several(value, text)
+
+
+def load(text: str) -> tuple[Any, Broken | None]:
+    try:
+        return json.loads(text), None
+    except json.JSONDecodeError as error:
+        return None, Broken(f"{error.msg} in column {error.colno}", error.lineno)
+    except (RecursionError, ValueError) as error:
+        return None, Broken(type(error).__name__ if isinstance(error, RecursionError) else str(error)[:200])
+
+
+def single(value: Any) -> tuple[Item, ...] | Broken:
+    return (Item(value, 1),) if isinstance(value, dict) else Broken(f"it holds {noun(value)}, not an object")
+
+
+def several(value: Any, text: str) -> tuple[Item, ...] | Broken:
+    if isinstance(value, dict):
+        lists = [member for member in value.values() if is_objects(member)]
+        return tuple(map(Item, lists[0])) if len(lists) == 1 else (Item(value, 1),)
+    if not isinstance(value, list):
+        return Broken(f"it holds {noun(value)}, not a list")
+    if not value:
+        return Broken("the list is empty")
+    for number, member in enumerate(value, 1):
+        if not isinstance(member, dict):
+            return Broken(f"entry {number} is {noun(member)}, not an object")
+    return tuple(Item(member, line) for member, line in zip(value, item_lines(text, len(value)), strict=True))
+
+
+def is_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(member, dict) for member in value)
+
+
+def item_lines(text: str, count: int) -> list[int]:
+    """In which line each entry of a top-level list begins."""
+    decoder, lines, seen, line = json.JSONDecoder(), [], 0, 1
+    at = text.index("[") + 1
+    for _ in range(count):
+        while text[at] in " \t\n,":
+            at += 1
+        line += text.count("\n", seen, at)
+        seen = at
+        lines.append(line)
+        _, at = decoder.raw_decode(text, at)
+    return lines
+
+
+def noun(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+    return "an object"
+
+
+def json_rule(rules: RuleSet) -> Json:
+    """The rule that says how the artifact is read. Raises KeyError for a Markdown rule set."""
+    for rule in rules.rules:
+        if isinstance(rule, Json):
+            return rule
+    raise KeyError(rules.name)
+
+
+def field_rule(rules: RuleSet, field: str) -> Field | None:
+    return next((r for r in rules.rules if isinstance(r, Field) and r.field == field and r.within is None), None)
+
+
+def value_of(rules: RuleSet, item: Item, field: str) -> Any:
+    """The value under the field's name or one of its aliases; None where it is absent."""
+    rule = field_rule(rules, field)
+    for name in (field, *(rule.aliases if rule else ())):
+        if name in item.fields:
+            return item.fields[name]
+    return None
+
+
+def strings(value: Any) -> tuple[str, ...]:
+    """The non-blank texts of a list, or a text alone; empty for anything else."""
+    members = value if isinstance(value, list) else [value]
+    return tuple(member.strip() for member in members if isinstance(member, str) and member.strip())

@@ -1,0 +1,70 @@
+"""Adapter: reads the rule sets and patterns that come with the package, and rule sets that a run has pinned."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+import msgspec
+
+from mz_engine.artifacts.patterns import CountPatterns, OutputPatterns
+from mz_engine.artifacts.rule import RuleSet
+
+T = TypeVar("T")
+
+
+@cache
+def load_rules() -> dict[str, RuleSet]:
+    """The built-in rule sets by name."""
+    import yaml
+
+    folder = resources.files("mz_engine.artifacts") / "rules"
+    texts = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    shared = yaml.safe_load(texts.pop("shared.yaml"))
+    sets = (assemble(yaml.safe_load(text), shared) for _, text in sorted(texts.items()))
+    return {rules.name: rules for rules in sets}
+
+
+def assemble(data: dict[str, Any], shared: dict[str, dict[str, Any]]) -> RuleSet:
+    """A rule set from its YAML, with `shared: NAME` entries filled in. Raises msgspec.ValidationError."""
+    rules = [
+        {**shared[rule["shared"]], "id": f"{data['name']}.{rule['shared']}", **without(rule, "shared")}
+        if "shared" in rule
+        else rule
+        for rule in data["rules"]
+    ]
+    return msgspec.convert({**data, "rules": rules}, RuleSet)
+
+
+def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name != key}
+
+
+def decode_rules(data: bytes) -> dict[str, RuleSet]:
+    """Rule sets by name from the canonical JSON that `encode_rules` makes. Raises msgspec.ValidationError."""
+    return msgspec.json.decode(data, type=dict[str, RuleSet])
+
+
+def encode_rules(rules: dict[str, RuleSet]) -> bytes:
+    """Canonical JSON of rule sets, for pins: sorted keys, one text for one content."""
+    return msgspec.json.encode(rules, order="sorted")
+
+
+@cache
+def output_patterns() -> OutputPatterns:
+    """What normalisation replaces, in order."""
+    return read("output.yaml", OutputPatterns)
+
+
+@cache
+def count_patterns() -> CountPatterns:
+    """How test runners say how many tests passed and failed, in order."""
+    return read("counts.yaml", CountPatterns)
+
+
+def read(name: str, shape: type[T]) -> T:
+    import yaml
+
+    text = (resources.files("mz_engine.artifacts") / name).read_text("utf-8")
+    return msgspec.convert(yaml.safe_load(text), shape)

@@ -1,0 +1,102 @@
+"""Pure: process output as a prompt may show it, the same for the same failure on every machine and every day."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+
+from mz_engine.artifacts.load import count_patterns, output_patterns
+from mz_engine.artifacts.patterns import Runner
+
+READ_MAX = 4 * 1024 * 1024
+"""Bytes that are looked at: half from the beginning, half from the end."""
+LINE_MAX = 400
+SIGNATURE_LINES = 5
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])")
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+LEFT_OUT = "[... lines left out ...]"
+CUT = " [... cut ...]"
+
+
+def excerpt(raw: bytes, roots: tuple[str, ...], lines_max: int = 60) -> str:
+    """At most `lines_max` normalised lines, the first third and the last two thirds where there are more.
+
+    `roots` are absolute paths that become `<worktree>`. Without terminal control; durations, times, addresses, seeds,
+    ports, process ids, temporary and library paths are masked; repeated blank lines are one.
+    """
+    lines = squeeze([normalise(line, roots) for line in plain_lines(raw)])
+    if len(lines) > lines_max:
+        head = (lines_max - 1) // 3
+        lines = [*lines[:head], LEFT_OUT, *lines[len(lines) - (lines_max - 1 - head) :]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def signature(text: str) -> str:
+    """SHA-256 over the first five significant lines of an excerpt, in hexadecimal; empty where there are none."""
+    lines = [line.strip() for line in text.splitlines() if is_significant(line)][:SIGNATURE_LINES]
+    return sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest() if lines else ""
+
+
+def count_tests(raw: bytes) -> tuple[int, int] | None:
+    """Passed and failed tests, added up over all runners that reported; None where none did."""
+    text = "\n".join(plain_lines(raw))
+    passed = failed = 0
+    taken: list[tuple[int, int]] = []
+    for runner in count_patterns().runners:
+        if runner.alone and taken:
+            continue
+        for block in compiled(runner.block).finditer(text):
+            if any(start < block.end() and block.start() < end for start, end in taken):
+                continue
+            taken.append(block.span())
+            good, bad = count(runner, block[0])
+            passed, failed = passed + good, failed + bad
+    return (passed, failed) if taken else None
+
+
+def count(runner: Runner, block: str) -> tuple[int, int]:
+    failed = add(runner.failed, block)
+    if runner.total:
+        return max(0, add(runner.total, block) - failed - add(runner.other, block)), failed
+    return add(runner.passed, block), failed
+
+
+def add(patterns: tuple[str, ...], block: str) -> int:
+    matches = (match for pattern in patterns for match in compiled(pattern).finditer(block))
+    return sum(int(match[1]) if match.re.groups else 1 for match in matches)
+
+
+def is_significant(line: str) -> bool:
+    text = line.strip()
+    return bool(text) and not any(compiled(pattern).match(text) for pattern in output_patterns().insignificant)
+
+
+def plain_lines(raw: bytes) -> Iterator[str]:
+    """Lines as a terminal would leave them: no escapes, and of an overwritten line what was written last."""
+    if len(raw) > READ_MAX:
+        raw = raw[: READ_MAX // 2] + f"\n{LEFT_OUT}\n".encode() + raw[-READ_MAX // 2 :]
+    for line in ESCAPE.sub("", raw.decode("utf-8", "replace")).split("\n"):
+        yield CONTROL.sub("", line.rstrip("\r").rsplit("\r", 1)[-1]).rstrip()
+
+
+def normalise(line: str, roots: tuple[str, ...]) -> str:
+    if len(line) > LINE_MAX:
+        line = line[:LINE_MAX] + CUT
+    for root in sorted(filter(None, roots), key=len, reverse=True):
+        line = re.sub(rf"(?<![\w/.-]){re.escape(root.rstrip('/'))}(?![\w.-])", "<worktree>", line)
+    for replacement in output_patterns().replacements:
+        line = compiled(replacement.find).sub(replacement.put, line)
+    return line
+
+
+def squeeze(lines: list[str]) -> list[str]:
+    """Without blank lines at both ends, and one where there were several."""
+    kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    return kept[:-1] if kept and not kept[-1] else kept
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.MULTILINE)

@@ -1,0 +1,111 @@
+"""Pure: the rules that read an artifact as text or Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from mz_engine.artifacts.document import count_words, plain
+from mz_engine.artifacts.rule import Bytes, Covers, Files, Paths, Placeholders, Rule, Section, Title, Unique, Words
+from mz_engine.artifacts.sections import files_in, files_rule, is_empty, parts_of
+from mz_engine.artifacts.subject import Breach, Subject, defined, mentioned
+
+
+def judge(rule: Rule, subject: Subject) -> Iterator[Breach]:
+    """Where the rule is broken; kinds that only JSON artifacts know are kept by any Markdown."""
+    match rule:
+        case Bytes():
+            return size(rule, subject)
+        case Words():
+            return words(rule, subject)
+        case Placeholders():
+            return placeholders(rule, subject.document.prose)
+        case Title():
+            return title(rule, subject)
+        case Section():
+            return section(rule, subject)
+        case Files():
+            return files(rule, subject)
+        case Paths():
+            return paths(rule, subject)
+        case Unique():
+            return unique(rule, subject)
+        case Covers():
+            return covers(rule, subject)
+    return iter(())
+
+
+def size(rule: Bytes, subject: Subject) -> Iterator[Breach]:
+    count = len(subject.text.encode("utf-8", "surrogatepass"))
+    if not subject.limit(rule.min) <= count <= subject.limit(rule.max):
+        yield Breach(found=str(count))
+
+
+def words(rule: Words, subject: Subject) -> Iterator[Breach]:
+    count = count_words(subject.document)
+    if count > subject.limit(rule.max):
+        yield Breach(found=str(count))
+
+
+def placeholders(rule: Placeholders, lines: tuple[str, ...]) -> Iterator[Breach]:
+    """One breach for each line that holds one."""
+    patterns = [re.compile(pattern) for pattern in rule.patterns]
+    for number, line in enumerate(lines, 1):
+        if match := next(filter(None, (pattern.search(line) for pattern in patterns)), None):
+            yield Breach(line=number, found=match[0])
+
+
+def title(rule: Title, subject: Subject) -> Iterator[Breach]:
+    first = next(iter(subject.document.headings), None)
+    if first is None:
+        yield Breach(found="there is no heading")
+    elif first.level != 1:
+        yield Breach(line=first.line + 1, found=f"the first heading is of level {first.level}")
+    elif not first.text.strip():
+        yield Breach(line=first.line + 1, found="the first heading is empty")
+    elif len(first.text) > subject.limit(rule.max):
+        yield Breach(line=first.line + 1, found=f"it has {len(first.text)} characters")
+
+
+def section(rule: Section, subject: Subject) -> Iterator[Breach]:
+    parts = parts_of(subject.rules, rule, subject.document)
+    if parts and all(is_empty(part, subject.document) for part in parts):
+        yield Breach(line=parts[0].at + 1, found="nothing stands below the heading")
+    elif not parts:
+        wrong = near_miss(rule, subject)
+        yield Breach(line=wrong, found="the heading is not of level 2 or 3" if wrong else "no such heading")
+
+
+def near_miss(rule: Section, subject: Subject) -> int | None:
+    """The line of a heading with the right words and the wrong level."""
+    aliases = tuple(plain(alias) for alias in rule.aliases)
+    headings = (h for h in subject.document.headings if h.level not in (2, 3) and plain(h.text).startswith(aliases))
+    return next((heading.line + 1 for heading in headings), None)
+
+
+def files(rule: Files, subject: Subject) -> Iterator[Breach]:
+    parts = [r for r in subject.rules.rules if isinstance(r, Section) and r.id == rule.section]
+    at = parts_of(subject.rules, parts[0], subject.document)
+    count = len(files_in(subject.rules, rule, subject.document))
+    if at and not subject.limit(rule.min) <= count <= subject.limit(rule.max):
+        yield Breach(line=at[0].at + 1, found=str(count) if count else "no")
+
+
+def paths(rule: Paths, subject: Subject) -> Iterator[Breach]:
+    for listed in files_in(subject.rules, files_rule(subject.rules, rule.files), subject.document):
+        if listed.path is None:
+            yield Breach(line=listed.line + 1, found=listed.text)
+
+
+def unique(rule: Unique, subject: Subject) -> Iterator[Breach]:
+    names = sorted(defined(rule.pattern or r"(?!)()", subject.document))
+    for name in sorted({first for first, second in pairwise(names) if first == second}):
+        yield Breach(found=name)
+
+
+def covers(rule: Covers, subject: Subject) -> Iterator[Breach]:
+    """For JSON and Markdown alike: the whole text is searched."""
+    for name in subject.ids_of(rule.artifact, rule.field, rule.pattern):
+        if not mentioned(subject.text, name):
+            yield Breach(found=name)

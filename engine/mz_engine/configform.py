@@ -1,0 +1,133 @@
+"""Facts: `mz.yaml` as it is written. `mz_engine.configure` turns it into the `Config` of `mz_engine.config`, where
+everything is parsed; the descriptions here are those that editors and docs show."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from mz_engine.config import Command, Config, Limits, Models, PullRequests, WorkspaceSettings
+from mz_engine.pipelines.definition import Autonomy
+
+FILE_NAME = "mz.yaml"
+SCHEMA_PATH = ".mz/schema/mz.yaml.json"
+"""Where `mz init` puts the JSON Schema, and the editor line of a starter file looks for it."""
+
+Duration = Annotated[int | str, Meta(description="Seconds, or a text such as 90s, 30m, 1h30m.", examples=["30m"])]
+Money = Annotated[int | float | str, Meta(description="US dollars, best as a quoted decimal.", examples=["5.00"])]
+
+DEFAULT = Config()
+LIMITS = Limits()
+MODELS = Models()
+PULL_REQUESTS = PullRequests()
+WORKSPACE = WorkspaceSettings()
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base."""
+
+
+class CommandForm(Form, frozen=True, kw_only=True):
+    run: Annotated[str, Meta(description="A command line for `sh -c`, run in the worktree.")]
+    timeout: Annotated[Duration, Meta(description="How long it may take; then its whole process tree is killed.")] = (
+        Command(run="").timeout_seconds
+    )
+
+
+class WorkspaceForm(Form, frozen=True, kw_only=True):
+    setup: Annotated[
+        tuple[str, ...],
+        Meta(description="Commands run once in each new worktree, which has neither dependencies nor build results."),
+    ] = WORKSPACE.setup
+    copy: Annotated[
+        tuple[str, ...], Meta(description="Ignored files of the main checkout that each worktree gets a copy of.")
+    ] = WORKSPACE.copy
+    keep: Annotated[
+        tuple[str, ...], Meta(description="Ignored paths that stay when a worktree is put back to an earlier state.")
+    ] = WORKSPACE.keep
+
+
+class PullRequestsForm(Form, frozen=True, kw_only=True):
+    strategy: Annotated[
+        Literal["none", "draft", "ready"],
+        Meta(description="Whether pull requests are opened, and how; none writes the text to a file for a person."),
+    ] = PULL_REQUESTS.strategy
+    remote: Annotated[str, Meta(description="The git remote that branches are pushed to.")] = PULL_REQUESTS.remote
+
+
+class BudgetForm(Form, frozen=True, kw_only=True):
+    run: Annotated[Money | None, Meta(description="Most that one run may spend; without it there is no limit.")] = None
+    feature: Annotated[Money | None, Meta(description="Most that one feature may spend; without it no limit.")] = None
+
+
+class ModelsForm(Form, frozen=True, kw_only=True):
+    cheap: Annotated[str | None, Meta(description="Model of the cheap tier; absent: the agent's own.")] = MODELS.cheap
+    mid: Annotated[str | None, Meta(description="Model of the mid tier; absent: the agent's own.")] = MODELS.mid
+    premium: Annotated[str | None, Meta(description="Model of the premium tier; absent: the agent's own.")] = (
+        MODELS.premium
+    )
+
+
+class LimitsForm(Form, frozen=True, kw_only=True):
+    techspec_files_max: Annotated[int, Meta(ge=1, description="Most files that a technical specification lists.")] = (
+        LIMITS.techspec_files_max
+    )
+    feature_criteria_max: Annotated[int, Meta(ge=1, description="More acceptance criteria: a person is asked.")] = (
+        LIMITS.feature_criteria_max
+    )
+    feature_tasks_max: Annotated[int, Meta(ge=1, description="More tasks in a feature: a person is asked.")] = (
+        LIMITS.feature_tasks_max
+    )
+    task_files_max: Annotated[int, Meta(ge=1, description="Most files that one task may touch.")] = (
+        LIMITS.task_files_max
+    )
+    feature_files_max: Annotated[int, Meta(ge=1, description="More files in a feature: a person is asked.")] = (
+        LIMITS.feature_files_max
+    )
+    wait_max: Annotated[Duration, Meta(description="A rate limit that asks for more is a question for a person.")] = (
+        LIMITS.wait_minutes_max * 60
+    )
+
+
+class ConfigForm(Form, frozen=True, kw_only=True):
+    pipeline: Annotated[
+        str, Meta(description="Name of pipelines/NAME.yaml or of a built-in pipeline, or the path of a pipeline file.")
+    ] = DEFAULT.pipeline
+    agent: Annotated[str, Meta(description="Which agent is called.")] = DEFAULT.agent
+    base: Annotated[
+        str | None,
+        Meta(description="Branch that features start from and pull requests target; absent: the current one."),
+    ] = DEFAULT.base
+    backlog: Annotated[str, Meta(description="The Markdown file with the features.")] = DEFAULT.backlog
+    branch_prefix: Annotated[str, Meta(description="Features get branches PREFIX/ID.")] = DEFAULT.branch_prefix
+    autonomy: Annotated[
+        Autonomy,
+        Meta(description="How often a person is asked: after planning too (supervised), at gates, or never."),
+    ] = DEFAULT.autonomy
+    parallel_max: Annotated[int, Meta(ge=1, le=64, description="How many features are worked on at the same time.")] = (
+        DEFAULT.parallel_max
+    )
+    sanitize: Annotated[
+        Literal["strict", "relaxed", "off"],
+        Meta(description="What happens to backlog text that tries to give orders to the agent."),
+    ] = DEFAULT.sanitize
+    models: ModelsForm = ModelsForm()
+    commands: Annotated[
+        dict[str, str | CommandForm],
+        Meta(
+            description="Commands by name, such as test, lint and build; pipelines run them before and after an agent."
+        ),
+    ] = {}
+    workspace: WorkspaceForm = WorkspaceForm()
+    pull_requests: PullRequestsForm = PullRequestsForm()
+    budget: BudgetForm = BudgetForm()
+    limits: LimitsForm = LimitsForm()
+    denied_paths: Annotated[
+        tuple[str, ...],
+        Meta(description="Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."),
+    ] = DEFAULT.denied_paths
+    pass_environment: Annotated[
+        tuple[str, ...], Meta(description="Further environment variables that agents and commands may see.")
+    ] = DEFAULT.pass_environment

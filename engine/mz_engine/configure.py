@@ -1,0 +1,184 @@
+"""Pure: from the written form of the settings to the settings, everything in them parsed; and their JSON Schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+import pathspec
+from msgspec import inspect
+from mz_events.names import BadName, parse_name, parse_path
+
+from mz_engine.config import Budget, Command, Config, Limits, Models, PullRequests, WorkspaceSettings
+from mz_engine.configform import CommandForm, ConfigForm, LimitsForm
+from mz_engine.quantity import parse_duration, parse_usd
+from mz_engine.shape import Mismatch, Route, describe
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock(?:/|\Z)))[A-Za-z0-9_][A-Za-z0-9._+@/-]*(?<![./])\Z")
+"""Narrower than git's own rule for ref names: nothing here needs quoting anywhere."""
+
+
+def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
+    """The settings, and all that is wrong with them; the settings hold only when nothing is."""
+    reader = _Reader()
+    limits = form.limits
+    config = Config(
+        pipeline=reader.parse(("pipeline",), form.pipeline, _filled, ""),
+        agent=reader.parse(("agent",), form.agent, parse_name, ""),
+        base=reader.optional(("base",), form.base, _branch),
+        backlog=reader.parse(("backlog",), form.backlog, parse_path, ""),
+        branch_prefix=reader.parse(("branch_prefix",), form.branch_prefix, _branch, ""),
+        autonomy=form.autonomy,
+        parallel_max=form.parallel_max,
+        sanitize=form.sanitize,
+        models=Models(**msgspec.structs.asdict(form.models)),
+        commands=dict(reader.commands(form)),
+        workspace=reader.workspace(form),
+        pull_requests=PullRequests(
+            strategy=form.pull_requests.strategy,
+            remote=reader.parse(("pull_requests", "remote"), form.pull_requests.remote, _branch, ""),
+        ),
+        budget=Budget(
+            run_nanousd=reader.optional(("budget", "run"), form.budget.run, parse_usd, "MZ2010"),
+            feature_nanousd=reader.optional(("budget", "feature"), form.budget.feature, parse_usd, "MZ2010"),
+        ),
+        limits=_limits(limits, reader.duration(("limits", "wait_max"), limits.wait_max)),
+        denied_paths=reader.every(("denied_paths",), form.denied_paths, _pattern),
+        pass_environment=reader.every(("pass_environment",), form.pass_environment, _variable),
+    )
+    return config, tuple(reader.found)
+
+
+class _Reader:
+    """Applies parsers that raise ValueError, and notes where one did."""
+
+    def __init__(self) -> None:
+        self.found: list[Mismatch] = []
+
+    def parse(self, route: Route, value: V, parser: Callable[[V], R], spare: R, code: str = "MZ2013") -> R:
+        try:
+            return parser(value)
+        except ValueError as error:
+            self.found.append(
+                Mismatch(route=route, code=code, message=f"`{describe(route)}`: {error}", hint=_advice(code))
+            )
+            return spare
+
+    def optional(self, route: Route, value: V | None, parser: Callable[[V], R], code: str = "MZ2013") -> R | None:
+        return None if value is None else self.parse(route, value, parser, None, code)
+
+    def every(self, route: Route, values: Iterable[str], parser: Callable[[str], R]) -> tuple[R, ...]:
+        parsed = [self.parse((*route, at), each, parser, None) for at, each in enumerate(values)]
+        return tuple(each for each in parsed if each is not None)
+
+    def duration(self, route: Route, written: int | str) -> int:
+        return self.parse(route, written, parse_duration, 0, "MZ2009")
+
+    def commands(self, form: ConfigForm) -> Iterator[tuple[str, Command]]:
+        for name, written in form.commands.items():
+            route = ("commands", name)
+            command = CommandForm(run=written) if isinstance(written, str) else written
+            self.parse(route, name, parse_name, "")
+            run = self.parse(route, command.run, _filled, "")
+            yield name, Command(run=run, timeout_seconds=self.duration((*route, "timeout"), command.timeout))
+
+    def workspace(self, form: ConfigForm) -> WorkspaceSettings:
+        return WorkspaceSettings(
+            setup=self.every(("workspace", "setup"), form.workspace.setup, _filled),
+            copy=self.every(("workspace", "copy"), form.workspace.copy, parse_path),
+            keep=self.every(("workspace", "keep"), form.workspace.keep, parse_path),
+        )
+
+
+def _limits(form: LimitsForm, wait_seconds: int) -> Limits:
+    numbers = msgspec.structs.asdict(form)
+    del numbers["wait_max"]
+    return Limits(**numbers, wait_minutes_max=-(-wait_seconds // 60))
+
+
+def _filled(text: str) -> str:
+    if not text.strip() or "\0" in text:
+        raise BadName("it is empty")
+    return text
+
+
+def _branch(text: str) -> str:
+    if not _BRANCH.match(text):
+        raise BadName(f"{text[:80]!r} is not usable as a branch or remote name")
+    return text
+
+
+def _variable(text: str) -> str:
+    if not _VARIABLE.match(text):
+        raise BadName(f"{text[:80]!r} is not the name of an environment variable")
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        pathspec.GitIgnoreSpec.from_lines([_filled(text)])
+    except BadName:
+        raise
+    except ValueError:
+        raise BadName(f"{text[:80]!r} is not a pattern as in .gitignore") from None
+    return text
+
+
+def _advice(code: str) -> str:
+    return {
+        "MZ2009": "write seconds (600), or a text such as 90s, 30m, 1h30m",
+        "MZ2010": 'write US dollars as a quoted decimal, such as "5.00"',
+    }.get(code, "")
+
+
+def config_schema() -> dict[str, Any]:
+    """JSON Schema (draft 7, which editors read) of `mz.yaml`."""
+    return json_schema(ConfigForm, "mz.yaml")
+
+
+def json_schema(kind: type[object], title: str) -> dict[str, Any]:
+    """JSON Schema (draft 7) of a Struct, self-contained, as plain values."""
+    (root,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
+    own = definitions.pop(root["$ref"].rpartition("/")[2])
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", **own, "title": title, "definitions": definitions}
+    return dict(msgspec.to_builtins(schema))
+
+
+class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of the file, as docs, origins and variables name it."""
+
+    name: str
+    """Dotted, such as `budget.run`."""
+    description: str
+    type: inspect.Type
+    scalar: bool
+    """Can come from a variable or a flag."""
+
+    @property
+    def variable(self) -> str:
+        return "MZ_" + self.name.replace(".", "_").upper()
+
+
+def settings(kind: type[object] = ConfigForm, prefix: str = "") -> tuple[SettingInfo, ...]:
+    """All settings in the order of the form; sections are opened, `commands` is one."""
+    described = inspect.type_info(kind)
+    assert isinstance(described, inspect.StructType)
+    found: list[SettingInfo] = []
+    for field in described.fields:
+        name, bare = prefix + field.encode_name, field.type
+        description = ""
+        while isinstance(bare, inspect.Metadata):
+            description = description or str((bare.extra_json_schema or {}).get("description", ""))
+            bare = bare.type
+        if isinstance(bare, inspect.StructType):
+            found.extend(settings(bare.cls, f"{name}."))
+        else:
+            scalar = not isinstance(bare, inspect.VarTupleType | inspect.DictType)
+            found.append(SettingInfo(name=name, description=description, type=field.type, scalar=scalar))
+    return tuple(found)

@@ -1,0 +1,236 @@
+"""Pure: what concerns several features: order, slots, dependencies, claims of files, money, fatal stops, rest.
+
+`decide_run` reads the stream of the run alone. `reserve` and `claim` answer what a feature asks for on the way.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from mz_events.catalog.call import AgentRequested, CallHeld, CallReserved
+from mz_events.catalog.run import FilesClaimed, FilesContended, Hold, Rest
+from mz_events.names import Commit, FeatureId, Path
+from mz_projections.run import RunState, Track, held_for
+
+from mz_engine.pins import Pins
+
+
+class RunCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the actions."""
+
+
+class Admit(RunCommand, frozen=True):
+    feature: FeatureId
+    starts_from: tuple[Commit, ...]
+    """Empty: the base commit."""
+    onto: FeatureId | None
+
+
+class HoldItem(RunCommand, frozen=True):
+    feature: FeatureId
+    because: FeatureId
+
+
+class Release(RunCommand, frozen=True):
+    feature: FeatureId
+    hold: Hold
+
+
+class CompareClaim(RunCommand, frozen=True):
+    feature: FeatureId
+    confirmed: tuple[Path, ...]
+    unused: tuple[Path, ...]
+    missed: tuple[Path, ...]
+
+
+class Halt(RunCommand, frozen=True):
+    feature: FeatureId
+    code: str
+
+
+class Await(RunCommand, frozen=True):
+    """Features are at work, or a timer runs: nothing to decide until one of them says something."""
+
+    until_us: int | None
+    """The earliest timer."""
+
+
+class RestRun(RunCommand, frozen=True):
+    """Nothing can go on by itself."""
+
+
+class FinishRun(RunCommand, frozen=True):
+    """Every item has ended."""
+
+
+RunAction = Admit | HoldItem | Release | CompareClaim | Halt | Await | RestRun | FinishRun
+
+
+def decide_run(state: RunState, pins: Pins) -> RunAction:
+    """Total; the first rule that applies. Rules that only record come first, those that start work need a slot."""
+    tracks = state.tracks.values()
+    return (
+        _compare(state)
+        or _halt(state)
+        or (_start(state, pins) if not (state.halted or state.stopped) else None)
+        or _wait(state)
+        or (FinishRun() if all(track.ended for track in tracks) else RestRun())
+    )
+
+
+def _compare(state: RunState) -> RunAction | None:
+    for feature, track in state.tracks.items():
+        if track.delivered and track.claim is not None and not track.compared and track.rested is not None:
+            claimed, touched = set(track.claim), set(track.rested.touched)
+            return CompareClaim(
+                feature=FeatureId(feature),
+                confirmed=tuple(sorted(claimed & touched)),
+                unused=tuple(sorted(claimed - touched)),
+                missed=tuple(sorted(touched - claimed)),
+            )
+    return None
+
+
+def _halt(state: RunState) -> RunAction | None:
+    for feature, track in state.tracks.items():
+        if held_for(track, Hold.FATAL) and state.halted is None and track.rested is not None:
+            return Halt(feature=FeatureId(feature), code=track.rested.code or "unknown")
+    return None
+
+
+def _start(state: RunState, pins: Pins) -> RunAction | None:
+    for feature, track in state.tracks.items():
+        lost = _lost_dependency(state, track)
+        if lost is not None and track.held_by != lost and not track.admitted:
+            return HoldItem(feature=FeatureId(feature), because=lost)
+    if sum(track.active for track in state.tracks.values()) >= pins.config.parallel_max:
+        return None
+    for feature, track in sorted(state.tracks.items(), key=_precedence):
+        if _releasable(state, track, pins):
+            assert track.rested is not None and track.rested.hold is not None
+            return Release(feature=FeatureId(feature), hold=track.rested.hold)
+        if not track.admitted and not track.ended and _ready(state, track):
+            return _admit(state, track)
+    return None
+
+
+def _precedence(entry: tuple[str, Track]) -> tuple[bool, int, int]:
+    """What has begun first, then by priority, then as listed."""
+    track = entry[1]
+    return (not track.admitted, track.item.priority, track.item.order)
+
+
+def _ready(state: RunState, track: Track) -> bool:
+    """Every dependency is delivered: by this run, or by an earlier one."""
+    return all(
+        (other in state.tracks and state.tracks[other].delivered) or (other not in state.tracks)
+        for other in track.item.depends_on
+    )
+
+
+def _admit(state: RunState, track: Track) -> Admit:
+    heads = []
+    for other in track.item.depends_on:
+        if other in state.tracks:
+            rested = state.tracks[other].rested
+            head = rested.head if rested else None
+        else:
+            head = state.skipped[other].head if other in state.skipped else None
+        if head is not None:
+            heads.append(head)
+    onto = track.item.depends_on[0] if len(track.item.depends_on) == 1 and heads else None
+    return Admit(feature=track.item.feature, starts_from=tuple(heads), onto=onto)
+
+
+def _lost_dependency(state: RunState, track: Track) -> FeatureId | None:
+    for other in track.item.depends_on:
+        there = state.tracks.get(other)
+        if there is not None and ((there.ended and not there.delivered) or there.held_by is not None):
+            return other
+    return None
+
+
+def _releasable(state: RunState, track: Track, pins: Pins) -> bool:
+    if held_for(track, Hold.FATAL):
+        return True
+    if held_for(track, Hold.CLAIM):
+        return track.contended is not None and _holder(state, track.item.feature, track.contended.paths) is None
+    if held_for(track, Hold.BUDGET):
+        return _fits(state, track, track.wanted_nanousd or 0, pins)
+    return False
+
+
+def _wait(state: RunState) -> RunAction | None:
+    timers = [
+        track.rested.until_us
+        for track in state.tracks.values()
+        if held_for(track, Hold.TIMER) and track.rested is not None and track.rested.until_us is not None
+    ]
+    over = state.halted is not None or state.stopped
+    if any(track.active for track in state.tracks.values()) or (timers and not over):
+        return Await(until_us=min(timers, default=None) if not over else None)
+    return None
+
+
+def runnable(state: RunState, alive: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
+    """Active features that no thread drives, as many as there are free slots, what has begun first."""
+    if state.halted or state.stopped:
+        return ()
+    waiting = [FeatureId(f) for f, track in state.tracks.items() if track.active and f not in alive]
+    return tuple(waiting[: max(0, parallel_max - len(alive))])
+
+
+def due(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
+    """Features whose timer has run out."""
+    return tuple(
+        FeatureId(feature)
+        for feature, track in state.tracks.items()
+        if held_for(track, Hold.TIMER)
+        and track.rested is not None
+        and track.rested.until_us is not None
+        and track.rested.until_us <= now_us
+    )
+
+
+# what features ask for ------------------------------------------------------------------------------------------------
+def _fits(state: RunState, track: Track, nanousd: int, pins: Pins) -> bool:
+    budget = pins.config.budget
+    within_run = budget.run_nanousd is None or state.committed_nanousd + nanousd <= budget.run_nanousd
+    within_feature = budget.feature_nanousd is None or track.committed_nanousd + nanousd <= budget.feature_nanousd
+    return within_run and within_feature
+
+
+def reserve(state: RunState, feature: FeatureId, request: AgentRequested, pins: Pins) -> CallReserved | CallHeld:
+    """Money for a call. A model without a price reserves nothing: what it will cost is not known."""
+    nanousd = request.estimated_nanousd
+    if _fits(state, state.tracks[feature], nanousd or 0, pins):
+        return CallReserved(feature=feature, key=request.ref.key, nanousd=nanousd)
+    return CallHeld(feature=feature, key=request.ref.key, role=request.ref.role, nanousd=nanousd)
+
+
+def claim(state: RunState, feature: FeatureId, phase: str, paths: tuple[Path, ...]) -> FilesClaimed | FilesContended:
+    """Files for a feature, all or none: refused while another feature in flight has claimed one of them."""
+    holder = _holder(state, feature, paths)
+    if holder is None:
+        return FilesClaimed(feature=feature, phase=phase, paths=paths)
+    return FilesContended(feature=feature, phase=phase, paths=paths, holder=holder)
+
+
+def _holder(state: RunState, feature: FeatureId, paths: tuple[Path, ...]) -> FeatureId | None:
+    wanted = set(paths)
+    for other, track in state.tracks.items():
+        if other != feature and track.claim is not None and not track.ended and wanted & set(track.claim):
+            return FeatureId(other)
+    return None
+
+
+# the verdict ----------------------------------------------------------------------------------------------------------
+def statuses(state: RunState) -> dict[FeatureId, Rest]:
+    """How each item stands: as it rested; `held` while it waits for another; `stopped` while it has work to do."""
+    found = {}
+    for track in state.tracks.values():
+        if track.rested is not None and not track.active:
+            status = track.rested.status
+        else:
+            status = Rest.STOPPED if track.active else Rest.HELD
+        found[track.item.feature] = status
+    return found

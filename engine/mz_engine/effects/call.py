@@ -1,0 +1,239 @@
+"""Effects of one agent call: reserve and request, call, settle after a crash, read and price the reply."""
+
+from __future__ import annotations
+
+from uuid import NAMESPACE_URL, uuid5
+
+from msgspec.structs import replace
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallPriced,
+    CallRef,
+    Offence,
+    Problem,
+    ProblemClass,
+    ReplyRead,
+)
+from mz_events.catalog.check import RefMoved
+from mz_projections.feature import Outcome
+
+from mz_engine.decide.actions import CallAgent, ReadReply
+from mz_engine.effects.prompt import compose
+from mz_engine.effects.steps import Effect, ReserveCall, Scene, SettleCall, Steps, do, emit, put
+from mz_engine.pipelines.definition import Phase, Timeout, Tool
+from mz_engine.ports import CallResult, CallSpec, Capture, Moved, Place, Price, Reading, RepositoryUnusable
+
+REPLY_TOKENS = 2000
+"""Assumed length of a reply, for the estimate."""
+LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
+WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
+
+
+def call_agent(action: CallAgent, scene: Scene) -> Effect:
+    work, cell, phase, place, config = scene.work, scene.cell, scene.phase, scene.place, scene.pins.config
+    yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, work.book.head, cell.tree))
+    tier, tools, template = _use(phase, action.role)
+    text = yield from compose(scene, action.role, template)
+    prompt = yield from do("agents.format_prompt", lambda ports: ports.agents.format_prompt(config.agent, text))
+    model = getattr(config.models, tier) or (
+        yield from do("agents.model", lambda ports: ports.agents.model(config.agent, tier))
+    )
+    tokens = yield from do("agents.estimate_tokens", lambda ports: ports.agents.estimate_tokens(config.agent, prompt))
+    estimate = yield from do(
+        "prices.estimate",
+        lambda ports: ports.prices.estimate(model, tokens, REPLY_TOKENS, ports.clock.now_us()),
+    )
+    key = scene.key(f"agent.{action.role}", action.attempt)
+    request = AgentRequested(
+        ref=CallRef(
+            key=key,
+            phase=work.phase,
+            unit=cell.unit,
+            iteration=cell.iteration,
+            attempt=action.attempt,
+            role=action.role,
+        ),
+        agent=config.agent,
+        model=model,
+        prompt=(yield from put(prompt)),
+        template=template,
+        whole=True,
+        session=str(uuid5(NAMESPACE_URL, key)),
+        resumes=False,
+        tree=cell.tree,
+        estimated_tokens=tokens + REPLY_TOKENS,
+        estimated_nanousd=estimate,
+    )
+    before = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
+    granted: bool = yield ReserveCall(request)
+    if granted:
+        yield from _carry_out(request, place, prompt, tools, phase.timeout, before, config.branch_prefix)
+
+
+def _carry_out(
+    request: AgentRequested,
+    place: Place,
+    prompt: str,
+    tools: tuple[Tool, ...],
+    timeout: Timeout,
+    before: dict[str, str],
+    branch_prefix: str,
+) -> Effect:
+    spec = CallSpec(
+        key=request.ref.key,
+        place=place,
+        agent=request.agent,
+        model=request.model,
+        prompt=prompt,
+        session=request.session,
+        resumes=request.resumes,
+        tools=tools,
+        total_seconds=timeout.total_seconds,
+        idle_seconds=timeout.idle_seconds,
+    )
+    result = yield from do("agents.call", lambda ports: ports.agents.call(spec))
+    after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
+    capture = yield from _capture(place, request, before, after)
+    moved = moved_refs(before, after, branch_prefix)
+    if moved:
+        yield from do("workspace.rescue", lambda ports: ports.workspace.rescue(place, moved))
+    stdout, stderr = (yield from put(result.stdout)), (yield from put(result.stderr))
+    outcome: Outcome
+    if capture is None or result.problem is not None:
+        outcome = AgentFailed(
+            ref=request.ref,
+            problem=result.problem or WORKTREE_LOST,
+            stdout=stdout,
+            stderr=stderr,
+            duration_ms=result.duration_ms,
+            tree=capture.tree if capture else request.tree,
+        )
+    else:
+        outcome = AgentReplied(
+            ref=request.ref,
+            stdout=stdout,
+            stderr=stderr,
+            exit=result.exit,
+            duration_ms=result.duration_ms,
+            tree=capture.tree,
+            offences=capture.offences,
+            version=result.version,
+        )
+    refs = [RefMoved(ref=request.ref, name=one.name, old=one.old, new=one.new) for one in moved]
+    yield from emit(*refs, outcome)
+
+
+def moved_refs(before: dict[str, str], after: dict[str, str], branch_prefix: str) -> tuple[Moved, ...]:
+    """What no event of ours explains. Branches of features are the engine's own: they are put back, not reported."""
+    ours = f"/{branch_prefix}/"
+    return tuple(
+        Moved(name=name, old=before.get(name, ""), new=after.get(name, ""))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name) and ours not in name
+    )
+
+
+def _use(phase: Phase, role: str) -> tuple[str, tuple[Tool, ...], str]:
+    """Tier, tools and template of a role's call."""
+    if role == "builder":
+        assert phase.agent is not None
+        return phase.agent.tier, phase.agent.tools, phase.prompt or phase.phase
+    assert phase.review is not None
+    return phase.review.tier, phase.review.tools, phase.review.prompt
+
+
+def settle_call(intent: AgentRequested, scene: Scene) -> Effect:
+    """After a crash: kill what runs under the key; a spool that ends with a terminal event is a reply, else the call
+    is lost. The tree is only looked at: the next call's preparation restores it, after the outcome is durable."""
+    found = yield from do("agents.salvage", lambda ports: ports.agents.salvage(intent.ref.key))
+    if found is None:
+        yield from emit(AgentLost(ref=intent.ref, stdout=(yield from put(b""))))
+        return
+    stdout, stderr = (yield from put(found.stdout)), (yield from put(found.stderr))
+    reading = yield from _read(intent.agent, found)
+    own = {f"refs/heads/{scene.place.branch}": str(scene.work.book.head)}
+    after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
+    capture = yield from _capture(scene.place, intent, own, after)
+    if reading.terminal == "no-terminal" or capture is None:
+        yield from emit(AgentLost(ref=intent.ref, stdout=stdout))
+        return
+    yield from emit(
+        AgentReplied(
+            ref=intent.ref,
+            stdout=stdout,
+            stderr=stderr,
+            exit=None,
+            duration_ms=found.duration_ms,
+            tree=capture.tree,
+            offences=capture.offences,
+            salvaged=True,
+            version=found.version,
+        )
+    )
+
+
+def _capture(
+    place: Place, request: AgentRequested, before: dict[str, str], after: dict[str, str]
+) -> Steps[Capture | None]:
+    """The tree, and with it the commits that the agent made by itself. None: it left no worktree that can be read."""
+    try:
+        capture = yield from do("workspace.capture", lambda ports: ports.workspace.capture(place, request.tree))
+    except RepositoryUnusable:
+        return None
+    branch = f"refs/heads/{place.branch}"
+    if before.get(branch) == after.get(branch):
+        return capture
+    return replace(capture, offences=(*capture.offences, Offence(kind="commit", path=place.branch)))
+
+
+def _read(agent: str, result: CallResult) -> Steps[Reading]:
+    return (yield from do("agents.read", lambda ports: ports.agents.read(agent, result)))
+
+
+def read_reply(action: ReadReply, scene: Scene) -> Effect:
+    """Parse, price and settle, in one transaction."""
+    outcome = action.outcome
+    result = yield from _result_of(outcome)
+    reading = yield from _read(scene.pins.config.agent, result)
+    price = yield from do("prices.price", lambda ports: ports.prices.price(reading.usage, ports.clock.now_us()))
+    problem = LOST if isinstance(outcome, AgentLost) else reading.problem
+    if problem is not None and problem.detail is None and reading.problem_detail:
+        detail = yield from put(reading.problem_detail)
+        problem = replace(problem, detail=detail)
+    read = ReplyRead(
+        ref=outcome.ref,
+        parser=reading.parser,
+        terminal=reading.terminal,
+        session=reading.session,
+        usage=reading.usage,
+        reported_nanousd=reading.reported_nanousd,
+        text=(yield from put(reading.text)),
+        problem=problem,
+        bad_lines=reading.bad_lines,
+    )
+    priced = CallPriced(
+        key=outcome.ref.key, computed_nanousd=price.nanousd, unpriced=price.unpriced, prices=price.prices
+    )
+    yield SettleCall(outcome.ref.key, worst_of(reading, price), (read, priced))
+
+
+def worst_of(reading: Reading, price: Price) -> int:
+    """The worst of what is known; nothing is known: 0, and the reservation stands in for it where the call was lost."""
+    return max(reading.reported_nanousd or 0, price.nanousd or 0)
+
+
+def _result_of(outcome: Outcome) -> Steps[CallResult]:
+    stdout = yield from do("blobs.get", lambda ports: ports.blobs.get(outcome.stdout))
+    if isinstance(outcome, AgentLost):
+        return CallResult(stdout=stdout, stderr=b"", exit=None, duration_ms=0, problem=LOST)
+    stderr = yield from do("blobs.get", lambda ports: ports.blobs.get(outcome.stderr))
+    if isinstance(outcome, AgentFailed):
+        return CallResult(
+            stdout=stdout, stderr=stderr, exit=None, duration_ms=outcome.duration_ms, problem=outcome.problem
+        )
+    return CallResult(
+        stdout=stdout, stderr=stderr, exit=outcome.exit, duration_ms=outcome.duration_ms, version=outcome.version
+    )

@@ -1,0 +1,237 @@
+"""Effects that check what was handed over: prepare, put back what the contract forbids, rules, gates."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mz_events.catalog.call import AgentReplied, Offence
+from mz_events.catalog.check import (
+    ArtifactParsed,
+    ArtifactValidated,
+    Change,
+    ChangesChecked,
+    CommandRan,
+    GateChecked,
+    Violation,
+)
+from mz_events.names import Commit, Path, parse_path
+
+from mz_engine.artifacts.output import count_tests, excerpt, signature
+from mz_engine.artifacts.parse import parse
+from mz_engine.artifacts.rule import Finding, Parsed, RuleFacts
+from mz_engine.artifacts.validate import check_rule, validate
+from mz_engine.decide.actions import CheckRule, Prepare, RunGate, SetUp
+from mz_engine.effects.prompt import may_change, outputs_of, read_file
+from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, put, put_report
+from mz_engine.patterns import matches
+from mz_engine.pipelines.definition import Output
+
+SETUP_SECONDS = 1800
+TREE_OFFENCES = frozenset({"special", "nested-git", "too-big"})
+"""What cannot be reverted into a commit: refused like a broken rule."""
+
+
+# commands -------------------------------------------------------------------------------------------------------------
+def set_up(action: SetUp, scene: Scene) -> Effect:
+    key = f"{scene.run}/{scene.feature}/setup/{action.command}"
+    ran = yield from _run(scene, "setup", action.command, action.command, SETUP_SECONDS, key)
+    yield from emit(ran)
+
+
+def prepare(action: Prepare, scene: Scene) -> Effect:
+    yield from _at_cell_tree(scene)
+    yield from emit((yield from _run_named(scene, "prepare", action.command)))
+
+
+def run_gate(action: RunGate, scene: Scene) -> Effect:
+    yield from _at_cell_tree(scene)
+    ran = yield from _run_named(scene, "gate", action.gate)
+    passed = ran.exit == 0
+    report = None
+    if not passed:
+        words = yield from get(ran.excerpt)
+        how = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
+        command = scene.pins.config.commands[action.gate].run
+        report = yield from put_report((f"the command `{action.gate}` ({command}) {how}; it printed:\n{words}",))
+    gate = GateChecked(
+        phase=scene.work.phase,
+        unit=scene.cell.unit,
+        gate=action.gate,
+        passed=passed,
+        cause=action.cause,
+        violations=() if passed else (Violation(rule=action.gate),),
+        report=report,
+        signature="" if passed else ran.signature,
+    )
+    yield from emit(ran, gate)
+
+
+def _at_cell_tree(scene: Scene) -> Effect:
+    """Commands run on the captured tree, not on what an earlier one left lying about."""
+    head, tree, place = scene.work.book.head, scene.cell.tree, scene.place
+    yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
+
+
+def _run_named(scene: Scene, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
+    command = scene.pins.config.commands[name]
+    return (yield from _run(scene, stage, name, command.run, command.timeout_seconds, scene.key(f"{stage}.{name}")))
+
+
+def _run(
+    scene: Scene, stage: Literal["setup", "prepare", "gate"], name: str, command: str, seconds: int, key: str
+) -> Steps[CommandRan]:
+    place = scene.place
+    result = yield from do("executor.run", lambda ports: ports.executor.run(place, command, seconds, key))
+    words = excerpt(result.output)
+    tests = count_tests(result.output)
+    inside = stage != "setup"
+    return CommandRan(
+        stage=stage,
+        phase=scene.work.phase if inside else "",
+        unit=scene.cell.unit if inside else "",
+        name=name,
+        exit=result.exit,
+        passed=tests[0] if tests else None,
+        failed=tests[1] if tests else None,
+        signature=signature(words),
+        output=(yield from put(result.output)),
+        excerpt=(yield from put(words)),
+        duration_ms=result.duration_ms,
+    )
+
+
+# the tree -------------------------------------------------------------------------------------------------------------
+def check_changes(scene: Scene) -> Effect:
+    """Compare the tree after the reply with the tree before; put back what may not change; put the branch back."""
+    cell, place, head, reply = scene.cell, scene.place, scene.work.book.head, reply_of(scene)
+    changes = yield from do("workspace.changes", lambda ports: ports.workspace.changes(cell.tree, reply.tree))
+    outside = _outside(changes, may_change(scene, cell.role), scene.pins.config.denied_paths)
+    revert, tree = tuple(Path(offence.path) for offence in outside), reply.tree
+    if revert:
+        tree = yield from do(
+            "workspace.keep", lambda ports: ports.workspace.keep(place, reply.tree, cell.tree, revert)
+        )
+    kept = tuple(change for change in changes if change.path not in revert)
+    secrets = yield from _secrets(kept, tree)
+    yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
+    offences = (*reply.offences, *outside, *secrets)
+    yield from emit(ChangesChecked(ref=reply.ref, tree=tree, changes=kept, offences=offences))
+
+
+def reply_of(scene: Scene) -> AgentReplied:
+    assert scene.cell.replied is not None
+    return scene.cell.replied
+
+
+def _outside(changes: tuple[Change, ...], allowed: tuple[str, ...], denied: tuple[str, ...]) -> list[Offence]:
+    offences = []
+    for change in changes:
+        if matches(denied, change.path):
+            offences.append(Offence(kind="denied", path=change.path))
+        elif not matches(allowed, change.path):
+            offences.append(Offence(kind="outside", path=change.path))
+    return offences
+
+
+def _secrets(changes: tuple[Change, ...], tree: Commit) -> Steps[list[Offence]]:
+    found = []
+    for change in changes:
+        if (yield from _holds_secret(tree, change.path)):
+            found.append(Offence(kind="secret", path=change.path))
+    return found
+
+
+def _holds_secret(tree: Commit, path: Path) -> Steps[bool]:
+    data = yield from do("workspace.read", lambda ports: ports.workspace.read(tree, path))
+    return bool(data and (yield from do("secrets.scan", lambda ports: ports.secrets.scan(data))))
+
+
+# rules ----------------------------------------------------------------------------------------------------------------
+def validate_outputs(scene: Scene) -> Effect:
+    """Every output of the reply, by its rules; and what cannot be in a tree."""
+    findings = [_tree_finding(offence) for offence in _offences(scene) if offence.kind in TREE_OFFENCES]
+    others = yield from _texts(scene)
+    parsed = []
+    for output in outputs_of(scene, scene.cell.role):
+        text = yield from _output_text(output, scene)
+        rules = scene.pins.rules[output.rules]
+        findings += validate(rules, text, output.path or output.artifact, scene.pins.config.limits, others)
+        if text is not None:
+            parsed.append((yield from _parsed(output, text, parse(rules, text), scene)))
+            others[output.artifact] = text
+    report = (yield from put_report(tuple(finding.message for finding in findings))) if findings else None
+    violations = tuple(finding.violation for finding in findings)
+    yield from emit(*parsed, ArtifactValidated(ref=reply_of(scene).ref, violations=violations, report=report))
+
+
+def _offences(scene: Scene) -> tuple[Offence, ...]:
+    last = scene.cell.last
+    return last.offences if isinstance(last, ChangesChecked) else ()
+
+
+def _tree_finding(offence: Offence) -> Finding:
+    words = {
+        "special": "is a FIFO, socket or device, or has a name that no commit can hold; remove it",
+        "nested-git": "is a git repository inside the worktree; remove it",
+        "too-big": "is larger than 50 MB; remove it",
+    }
+    return Finding(
+        violation=Violation(rule=f"tree.{offence.kind}", path=offence.path),
+        message=f"{offence.path}: {words[offence.kind]}",
+    )
+
+
+def _output_text(output: Output, scene: Scene) -> Steps[str | None]:
+    if output.path is not None:
+        return (yield from read_file(scene.cell.tree, parse_path(output.path)))
+    assert scene.cell.reply is not None
+    return (yield from get(scene.cell.reply))
+
+
+def _parsed(output: Output, text: str, found: Parsed, scene: Scene) -> Steps[ArtifactParsed]:
+    return ArtifactParsed(
+        artifact=output.artifact,
+        phase=scene.work.phase,
+        unit=scene.cell.unit,
+        path=parse_path(output.path) if output.path else None,
+        digest=(yield from put(text)),
+        units=found.units,
+        files=found.files,
+        fields=found.fields,
+    )
+
+
+def _texts(scene: Scene) -> Steps[dict[str, str]]:
+    """Texts of all artifacts so far, the present reply's last."""
+    texts = {}
+    for name, artifact in {**scene.work.book.artifacts, **scene.cell.parsed}.items():
+        texts[name] = yield from get(artifact.digest)
+    return texts
+
+
+def check_feature_rule(action: CheckRule, scene: Scene) -> Effect:
+    """A rule over the feature as a whole."""
+    texts = yield from _texts(scene)
+    artifacts = {**scene.work.book.artifacts, **scene.cell.parsed}
+    rules = {output.artifact: output.rules for phase in scene.pins.pipeline.phases for output in phase.outputs}
+    facts = RuleFacts(
+        artifacts={name: parse(scene.pins.rules[rules[name]], texts[name]) for name in artifacts if name in rules},
+        texts=texts,
+        changes=scene.cell.changes.changes if scene.cell.changes else (),
+        limits=scene.pins.config.limits,
+        unit=scene.cell.unit,
+        outputs=tuple(output.path for output in outputs_of(scene, "builder") if output.path),
+    )
+    findings = check_rule(action.rule, facts)
+    report = (yield from put_report(tuple(finding.message for finding in findings))) if findings else None
+    yield from emit(
+        GateChecked(
+            phase=scene.work.phase,
+            unit=scene.cell.unit,
+            gate=action.rule,
+            passed=not findings,
+            cause=action.cause,
+            violations=tuple(finding.violation for finding in findings),
+            report=report,
+        )
+    )

@@ -1,0 +1,110 @@
+"""Effects of delivery: push and pull request, each looked for before it is done again; and the end of a feature."""
+
+from __future__ import annotations
+
+from mz_events.catalog.delivery import (
+    DeliveryFailed,
+    PullRequestOpened,
+    PullRequestRequested,
+    Pushed,
+    PushRequested,
+)
+from mz_events.catalog.feature import FeatureDelivered
+from mz_projections.state import Between
+
+from mz_engine.decide.actions import FinishFeature
+from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, put
+from mz_engine.ports import RemoteRefused
+
+
+def push(scene: Scene) -> Effect:
+    place, remote, head = scene.place, scene.pins.config.pull_requests.remote, scene.work.book.head
+    try:
+        old = yield from do("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, place.branch))
+    except RemoteRefused as error:
+        yield from _failed(scene.key("push"), "remote-unreachable", error)
+        return
+    request = PushRequested(key=scene.key("push"), remote=remote, branch=place.branch, commit=head, old=old)
+    yield from emit(request)
+    yield from _push(request)
+
+
+def settle_push(intent: PushRequested) -> Effect:
+    """The remote says whether it has the commit."""
+    there = yield from do(
+        "workspace.remote_head", lambda ports: ports.workspace.remote_head(intent.remote, intent.branch)
+    )
+    if there == intent.commit:
+        yield from emit(Pushed(key=intent.key, commit=intent.commit))
+    else:
+        yield from _push(intent)
+
+
+def _push(request: PushRequested) -> Effect:
+    try:
+        yield from do(
+            "workspace.push",
+            lambda ports: ports.workspace.push(request.remote, request.branch, request.commit, request.old),
+        )
+    except RemoteRefused as error:
+        yield from _failed(request.key, "push-refused", error)
+        return
+    yield from emit(Pushed(key=request.key, commit=request.commit))
+
+
+def _failed(key: str, code: str, error: RemoteRefused) -> Effect:
+    yield from emit(DeliveryFailed(key=key, code=code, detail=(yield from put(str(error)))))
+
+
+def open_pull_request(scene: Scene) -> Effect:
+    """Title: the feature's, to the letter. Body: the pull request artifact, and the key by which it is found."""
+    started, key = scene.work.book.started, scene.key("open_pr")
+    title = yield from get(started.title)
+    body = yield from _body(scene)
+    request = PullRequestRequested(
+        key=key,
+        branch=started.branch,
+        target=started.target,
+        title=(yield from put(title)),
+        body=(yield from put(f"{body.rstrip()}\n\nMz-Key: {key}\n")),
+        strategy=scene.pins.config.pull_requests.strategy,
+    )
+    yield from emit(request)
+    yield from settle_pull_request(request, scene)
+
+
+def _body(scene: Scene) -> Steps[str]:
+    for output in scene.phase.outputs:
+        parsed = scene.cell.parsed.get(output.artifact)
+        if parsed is not None:
+            return (yield from get(parsed.digest))
+    return ""
+
+
+def settle_pull_request(intent: PullRequestRequested, scene: Scene) -> Effect:
+    """Found by head branch and key, else opened; both the first time and after a crash."""
+    title, body, place = (yield from get(intent.title)), (yield from get(intent.body)), scene.place
+    if intent.strategy == "none":
+        yield from do("forge.hand_over", lambda ports: ports.forge.hand_over(place, intent.target, title, body))
+        yield from emit(PullRequestOpened(key=intent.key, url="", number=None))
+        return
+    draft = intent.strategy == "draft"
+    try:
+        found = yield from do("forge.find", lambda ports: ports.forge.find(intent.branch, intent.key))
+        if found is None:
+            found = yield from do(
+                "forge.open", lambda ports: ports.forge.open(intent.branch, intent.target, title, body, draft)
+            )
+    except RemoteRefused as error:
+        yield from _failed(intent.key, "pull-request-refused", error)
+        return
+    yield from emit(PullRequestOpened(key=intent.key, url=found.url, number=found.number))
+
+
+def finish(action: FinishFeature, scene: Scene) -> Effect:
+    """Every phase is complete; the worktree has done its work, the branch stays."""
+    assert isinstance(scene.state, Between)
+    head, place = scene.state.book.head, scene.place
+    touched = yield from do("workspace.touched", lambda ports: ports.workspace.touched(action.base, head))
+    yield from do("workspace.close", lambda ports: ports.workspace.close(place))
+    yield from emit(FeatureDelivered(terminal=scene.pins.pipeline.terminal, head=head, touched=touched))

@@ -1,0 +1,42 @@
+"""Pure: durations and money as people write them, parsed once."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+SECONDS_MAX = 7 * 24 * 3600
+NANOUSD_PER_USD = 10**9
+USD_MAX = 10**6
+
+_DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s?)?\Z")
+
+
+def parse_duration(written: int | str) -> int:
+    """Seconds, 1 to a week, from `600`, `"90s"`, `"30m"`, `"1h30m"`. Raises ValueError."""
+    seconds = written if isinstance(written, int) else _seconds(written.strip().replace(" ", ""))
+    if not 1 <= seconds <= SECONDS_MAX:
+        raise ValueError(f"{written!r} is not between a second and a week")
+    return seconds
+
+
+def _seconds(text: str) -> int:
+    found = _DURATION.match(text)
+    if not found or not text:
+        raise ValueError(f"{text[:40]!r} is not a duration")
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def parse_usd(written: int | float | str) -> int:
+    """Nano-dollars, exactly, from `5`, `"5.00"`, `0.25`: at least 0, at most nine decimals. Raises ValueError."""
+    try:
+        amount = Decimal(str(written).strip())
+    except InvalidOperation:
+        raise ValueError(f"{str(written)[:40]!r} is not an amount of dollars") from None
+    if not amount.is_finite() or not 0 <= amount <= USD_MAX:
+        raise ValueError(f"{str(written)[:40]!r} is not between 0 and {USD_MAX:,} dollars")
+    nanousd = amount * NANOUSD_PER_USD
+    if nanousd != nanousd.to_integral_value():
+        raise ValueError(f"{str(written)[:40]!r} has more than nine decimals")
+    return int(nanousd)

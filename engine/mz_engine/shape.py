@@ -1,0 +1,188 @@
+"""Pure: says in a person's words where plain values differ from the Struct that they should become.
+
+`msgspec.convert` decides; it stops at the first difference and names neither the key of a mapping nor the keys that
+would have been right. These functions find all differences, with their routes, once it has said no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
+import msgspec
+from msgspec import inspect
+
+Route = tuple[str | int, ...]
+"""Keys and list positions (from 0) from the root of a document to a value."""
+
+SHOWN_MAX = 60
+
+
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+    route: Route
+    """Of the value; of the key itself when it is unknown."""
+    code: str
+    message: str
+    hint: str = ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint with the nearest known word, or else with all of them; empty when there are none."""
+    words = list(known)
+    return nearest(word, words) or (f"known here: {', '.join(words)}" if words else "")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint with the nearest known word; empty when none is near."""
+    words = list(known)
+    near = get_close_matches(word, words, n=1) or get_close_matches(word.lower(), words, n=1)
+    return f"did you mean `{near[0]}`?" if near else ""
+
+
+def describe(route: Route) -> str:
+    """`phases[2].timeout.total`; empty for the root. Positions count from 0, as in JSON paths."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in route)
+    return text.removeprefix(".")
+
+
+def without_empty(value: object, kind: inspect.Type) -> object:
+    """The value without the optional keys that have no value (`commands:` with everything under it commented out),
+    which count as not written."""
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    if isinstance(kind, inspect.StructType) and isinstance(value, dict):
+        fields = {field.encode_name: field for field in kind.fields}
+        return {
+            key: without_empty(each, fields[key].type) if key in fields else each
+            for key, each in value.items()
+            if each is not None or key not in fields or fields[key].required
+        }
+    if isinstance(kind, inspect.VarTupleType | inspect.ListType) and isinstance(value, list):
+        return [without_empty(each, kind.item_type) for each in value]
+    return value
+
+
+def mismatches(value: object, kind: inspect.Type, route: Route = ()) -> Iterator[Mismatch]:
+    """All differences between a value (dict, list, str, int, float, bool, None) and a type, in the value's order."""
+    match kind:
+        case inspect.Metadata():
+            yield from mismatches(value, kind.type, route)
+        case inspect.StructType() if isinstance(value, dict):
+            yield from _in_struct(value, kind, route)
+        case inspect.DictType() if isinstance(value, dict):
+            for key, each in value.items():
+                yield from mismatches(each, kind.value_type, (*route, key))
+        case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
+            for position, each in enumerate(value):
+                yield from mismatches(each, kind.item_type, (*route, position))
+        case inspect.UnionType():
+            yield from _in_union(value, kind, route)
+        case inspect.LiteralType() if isinstance(value, str):
+            if value not in kind.values:
+                words = [str(each) for each in kind.values]
+                said = f"{_shown(value)} is not one of {', '.join(words)}"
+                yield _wrong(route, said, nearest(value, words))
+        case _:
+            if not _fits(value, kind):
+                yield _wrong(route, f"expected {_wanted(kind)}, got {_shown(value)}")
+
+
+def _in_struct(value: dict[str, object], kind: inspect.StructType, route: Route) -> Iterator[Mismatch]:
+    fields = {field.encode_name: field for field in kind.fields}
+    for key, each in value.items():
+        if key in fields:
+            yield from mismatches(each, fields[key].type, (*route, key))
+        else:
+            hint = did_you_mean(key, (name for name in fields if name not in value))
+            where = f" in `{describe(route)}`" if route else ""
+            yield Mismatch(route=(*route, key), code="MZ2005", message=f"unknown key `{key[:80]}`{where}", hint=hint)
+    for name, field in fields.items():
+        if field.required and name not in value:
+            where = f"`{describe(route)}` has no key `{name}`" if route else f"the key `{name}` is missing"
+            yield Mismatch(route=route, code="MZ2007", message=where)
+
+
+def _in_union(value: object, kind: inspect.UnionType, route: Route) -> Iterator[Mismatch]:
+    found = [list(mismatches(value, each, route)) for each in kind.types]
+    if not all(found):
+        return
+    near = [differences for differences, each in zip(found, kind.types, strict=True) if _same_family(value, each)]
+    if near:
+        yield from near[0]
+    else:
+        yield _wrong(route, f"expected {_wanted(kind)}, got {_shown(value)}")
+
+
+def _same_family(value: object, kind: inspect.Type) -> bool:
+    match value:
+        case dict():
+            return isinstance(kind, inspect.StructType | inspect.DictType)
+        case list():
+            return isinstance(kind, inspect.VarTupleType | inspect.ListType)
+        case str():
+            return isinstance(kind, inspect.LiteralType)
+    return False
+
+
+def _fits(value: object, kind: inspect.Type) -> bool:
+    match kind:
+        case inspect.AnyType():
+            return True
+        case inspect.StrType():
+            return isinstance(value, str)
+        case inspect.BoolType():
+            return isinstance(value, bool)
+        case inspect.NoneType():
+            return value is None
+        case inspect.IntType():
+            return (
+                type(value) is int and (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
+            )
+        case inspect.FloatType():
+            return type(value) in (int, float)
+    return False
+
+
+def _wanted(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.Metadata():
+            return _wanted(kind.type)
+        case inspect.UnionType():
+            *most, last = [_wanted(each) for each in kind.types]
+            return f"{', '.join(most)} or {last}"
+        case inspect.IntType():
+            least = f" of at least {kind.ge}" if kind.ge is not None else ""
+            return f"a whole number{least}" + (f" and at most {kind.le}" if kind.le is not None else "")
+        case inspect.LiteralType():
+            return "one of " + ", ".join(str(each) for each in kind.values)
+        case inspect.StructType() | inspect.DictType():
+            return "a mapping"
+        case inspect.VarTupleType() | inspect.ListType():
+            return "a list"
+    names: dict[type[inspect.Type], str] = {
+        inspect.StrType: "text",
+        inspect.BoolType: "true or false",
+        inspect.NoneType: "nothing",
+        inspect.FloatType: "a number",
+    }
+    return names.get(type(kind), type(kind).__name__)
+
+
+def _shown(value: object) -> str:
+    match value:
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return repr(value if len(value) <= SHOWN_MAX else value[:SHOWN_MAX] + "...")
+    return str(value)
+
+
+def _wrong(route: Route, said: str, hint: str = "") -> Mismatch:
+    where = f"`{describe(route)}`: " if route else ""
+    return Mismatch(route=route, code="MZ2006", message=where + said, hint=hint)

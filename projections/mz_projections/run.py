@@ -1,0 +1,174 @@
+"""Pure: folds the stream of a run into what concerns several features: items, slots, claims, money, halts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallHeld, CallReserved, CallSettled
+from mz_events.catalog.run import (
+    AnswerGiven,
+    CancelGiven,
+    ClaimCompared,
+    FeatureAdmitted,
+    FeatureReleased,
+    FeatureRested,
+    FilesClaimed,
+    FilesContended,
+    Hold,
+    InboxTaken,
+    ItemAdded,
+    ItemHeld,
+    ItemSkipped,
+    Rest,
+    RunFinished,
+    RunHalted,
+    RunRested,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    TimerFired,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import FeatureId, Path
+
+Message = FeatureAdmitted | FeatureReleased | TimerFired | AnswerGiven | CancelGiven
+"""What the run tells a feature."""
+ENDED = frozenset({Rest.DELIVERED, Rest.MERGED, Rest.TAGGED, Rest.FAILED, Rest.CANCELLED})
+DELIVERED = frozenset({Rest.DELIVERED, Rest.MERGED, Rest.TAGGED})
+
+
+class Track(msgspec.Struct, frozen=True, kw_only=True):
+    """One item, as the run sees it."""
+
+    item: ItemAdded
+    admitted: bool = False
+    active: bool = False
+    """It has work to do: it runs, or runs as soon as there is a slot."""
+    rested: FeatureRested | None = None
+    """How it came to rest last; kept while it is active again."""
+    held_by: FeatureId | None = None
+    """The dependency that failed."""
+    messages: tuple[tuple[int, Message], ...] = ()
+    """What the run told it, with the versions to cite."""
+    claim: tuple[Path, ...] | None = None
+    contended: FilesContended | None = None
+    wanted_nanousd: int | None = None
+    """What a held call asked for."""
+    spent_nanousd: int = 0
+    reserved: dict[str, int] = {}
+    """By key of the call."""
+    compared: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return not self.active and self.rested is not None and self.rested.status in ENDED
+
+    @property
+    def delivered(self) -> bool:
+        return self.ended and self.rested is not None and self.rested.status in DELIVERED
+
+    @property
+    def committed_nanousd(self) -> int:
+        """Spent and set aside."""
+        return self.spent_nanousd + sum(self.reserved.values())
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    started: RunStarted | None = None
+    tracks: dict[str, Track] = {}
+    """By feature, in the order in which items were added."""
+    skipped: dict[str, ItemSkipped] = {}
+    halted: RunHalted | None = None
+    stopped: bool = False
+    resting: bool = False
+    finished: bool = False
+    inbox_version: int = 0
+    version: int = 0
+
+    @property
+    def committed_nanousd(self) -> int:
+        return sum(track.committed_nanousd for track in self.tracks.values())
+
+
+def fold_run(events: Iterable[Recorded[Event]]) -> RunState:
+    return reduce(evolve_run, events, RunState())
+
+
+def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
+    """Total: what the run's stream does not hold changes nothing but the version."""
+    state = replace(state, version=recorded.version)
+    event = recorded.event
+    match event:
+        case RunStarted():
+            return replace(state, started=event)
+        case ItemAdded(feature=feature):
+            return replace(state, tracks={**state.tracks, feature: Track(item=event)}, finished=False)
+        case ItemSkipped(feature=feature):
+            return replace(state, skipped={**state.skipped, feature: event})
+        case RunResumed():
+            return _resumed(state)
+        case RunHalted():
+            return replace(state, halted=event)
+        case RunStopped():
+            return replace(state, stopped=True)
+        case RunRested():
+            return replace(state, resting=True)
+        case RunFinished():
+            return replace(state, finished=True)
+        case InboxTaken(version=version):
+            return replace(state, inbox_version=version)
+    feature = getattr(event, "feature", None)
+    track = state.tracks.get(feature) if feature is not None else None
+    if track is None:
+        return state
+    return replace(state, resting=False, tracks={**state.tracks, track.item.feature: _track(track, recorded)})
+
+
+def _resumed(state: RunState) -> RunState:
+    """What a stop or a fatal problem interrupted goes on."""
+    tracks = {}
+    for feature, track in state.tracks.items():
+        stopped = track.rested is not None and track.rested.status is Rest.STOPPED
+        tracks[feature] = replace(track, active=True) if stopped else track
+    return replace(state, tracks=tracks, halted=None, stopped=False, resting=False)
+
+
+def _track(track: Track, recorded: Recorded[Event]) -> Track:
+    event = recorded.event
+    match event:
+        case FeatureAdmitted() | FeatureReleased() | TimerFired() | AnswerGiven() | CancelGiven():
+            messages = (*track.messages, (recorded.version, event))
+            return replace(
+                track,
+                messages=messages,
+                active=True,
+                admitted=track.admitted or isinstance(event, FeatureAdmitted),
+                held_by=None,
+            )
+        case FeatureRested():
+            return replace(track, active=False, rested=event)
+        case ItemHeld(because=because):
+            return replace(track, held_by=because)
+        case FilesClaimed(paths=paths):
+            return replace(track, claim=paths, contended=None)
+        case FilesContended():
+            return replace(track, contended=event)
+        case ClaimCompared():
+            return replace(track, compared=True)
+        case CallReserved(key=key, nanousd=nanousd):
+            return replace(track, reserved={**track.reserved, key: nanousd or 0}, wanted_nanousd=None)
+        case CallHeld(nanousd=nanousd):
+            return replace(track, wanted_nanousd=nanousd or 0)
+        case CallSettled(key=key, nanousd=nanousd):
+            reserved = {other: amount for other, amount in track.reserved.items() if other != key}
+            return replace(track, reserved=reserved, spent_nanousd=track.spent_nanousd + nanousd)
+    return track
+
+
+def held_for(track: Track, hold: Hold) -> bool:
+    """Whether the track rests, held for this."""
+    return not track.active and track.rested is not None and track.rested.hold is hold

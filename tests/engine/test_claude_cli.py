@@ -1,0 +1,114 @@
+"""The adapter against the real CLI and a scripted model endpoint on loopback."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.claude_code import invocation
+from mz_engine.agents.registry import built_in
+from mz_engine.ports import CallResult, CallSpec
+
+from tests.support.claude_cases import CASES, drive
+from tests.support.claude_cli import environment, installed, plain_spawn, spec
+from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
+
+pytestmark = [
+    pytest.mark.cli,
+    pytest.mark.slow,
+    pytest.mark.skipif(not installed(), reason="the claude CLI is not installed: make clis"),
+]
+
+ADAPTER = built_in()["claude-code"]
+JUNE_2026_US = 1_780_300_800_000_000
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_way_to_end(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    result, endpoint = drive(case, tmp_path)
+    seen = ADAPTER.parse_output(result)
+    assert endpoint.complaints == []
+    problem = (
+        (seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds) if seen.problem else ("", None, None)
+    )
+    assert (seen.terminal, *problem) == (case.terminal, case.code, case.kind, case.retry_after)
+
+
+def test_it_works_in_its_directory_and_counts_exactly(tmp_path: Path) -> None:
+    result, endpoint = drive(CASES["works"], tmp_path)
+    assert (tmp_path / "work" / "note.md").read_text() == "# Hi\n"
+    seen = ADAPTER.parse_output(result)
+    assert sum(usage.requests or 0 for usage in seen.usage) == len(endpoint.requests) == 3
+    priced = GenaiPrices().price(seen.usage, JUNE_2026_US)
+    assert priced.nanousd == seen.reported_nanousd
+
+
+def test_it_offers_the_tools_that_were_asked_for(tmp_path: Path) -> None:
+    outside, call = _call(tmp_path, "look", tools=("read",))
+    with Endpoint(lambda _: Reply("ok")) as endpoint:
+        _run(tmp_path, {**outside, "ANTHROPIC_BASE_URL": endpoint.url}, call)
+    assert endpoint.requests[0].tools == {"Read", "Glob", "Grep"}
+
+
+def test_a_long_prompt_arrives_whole(tmp_path: Path) -> None:
+    prompt = "word " * 80_000 + "end"
+    outside, call = _call(tmp_path, prompt)
+    with Endpoint(lambda _: Reply("ok")) as endpoint:
+        _run(tmp_path, {**outside, "ANTHROPIC_BASE_URL": endpoint.url}, call)
+    assert endpoint.requests[0].prompt.rstrip() == prompt
+    assert endpoint.requests[0].cwd == str(tmp_path / "work")
+
+
+def test_a_session_is_continued(tmp_path: Path) -> None:
+    session = str(uuid.uuid4())
+    outside, first = _call(tmp_path, "Remember seven.", session=session)
+    with Endpoint(_remembers) as endpoint:
+        there = {**outside, "ANTHROPIC_BASE_URL": endpoint.url}
+        _run(tmp_path, there, first)
+        again = spec("Which number?", session, resumes=True)
+        seen = ADAPTER.parse_output(_run(tmp_path, there, again))
+    assert endpoint.complaints == []
+    assert seen.text == "seven"
+    assert seen.session == session
+
+
+def test_a_script_that_is_surprised_is_heard(tmp_path: Path) -> None:
+    def lost(request: Request) -> Answer:
+        raise Unexpected(f"no answer to {request.prompt!r}")
+
+    outside, call = _call(tmp_path, "surprise")
+    with Endpoint(lost) as endpoint:
+        seen = ADAPTER.parse_output(_run(tmp_path, {**outside, "ANTHROPIC_BASE_URL": endpoint.url}, call))
+    assert seen.terminal == "error"
+    assert "no answer to 'surprise" in seen.problem_detail
+    assert len(endpoint.complaints) == 1
+
+
+def _remembers(request: Request) -> Answer:
+    said = "\n".join(request.user_texts())
+    if "Which number?" not in said:
+        return Reply("I will.")
+    if "Remember seven." not in said:
+        raise Unexpected("the earlier conversation is missing")
+    return Reply("seven")
+
+
+def _call(tmp_path: Path, prompt: str, session: str | None = None, **more: object) -> tuple[dict[str, str], CallSpec]:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    return environment(tmp_path / "home", ""), spec(prompt, session or str(uuid.uuid4()), **more)
+
+
+def _run(tmp_path: Path, outside: dict[str, str], call: CallSpec) -> CallResult:
+    return plain_spawn(tmp_path / "work", outside)(call, invocation(call, outside))
+
+
+def test_the_stored_streams_are_of_the_installed_version(tmp_path: Path) -> None:
+    """Else `python -m tests.support.claude_cases` writes them anew."""
+    installed_version = ADAPTER.check_auth(environment(tmp_path, "http://127.0.0.1:1")).version
+    stored = Path(__file__).parents[1] / "cases" / "claude" / "works.exit0.jsonl"
+    assert json.loads(stored.read_bytes().splitlines()[0])["claude_code_version"] == installed_version

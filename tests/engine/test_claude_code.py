@@ -1,0 +1,150 @@
+"""The adapter for `claude`: what it starts, what it lets through, and what it finds out without calling a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mz_engine.agents.claude_code import invocation
+from mz_engine.agents.registry import AgentDoor, UnknownAgent, built_in
+from mz_engine.ports import CallResult, CallSpec
+
+from tests.support.claude_cli import spec
+
+ADAPTER = built_in()["claude-code"]
+SESSION = "11111111-2222-4333-8444-555555555555"
+
+
+def test_the_command_line() -> None:
+    started = invocation(spec("do it", SESSION, tools=("read", "write")), {})
+    assert started.argv == (
+        "claude", "-p", "--output-format", "stream-json", "--verbose", "--model", "claude-sonnet-4-6",
+        "--session-id", SESSION, "--permission-mode", "acceptEdits", "--tools=Read,Glob,Grep,Write,Edit",
+    )  # fmt: skip
+    assert started.stdin == b"do it"
+
+
+def test_a_session_is_continued() -> None:
+    argv = invocation(spec("more", SESSION, resumes=True), {}).argv
+    assert argv[argv.index("--resume") + 1] == SESSION
+    assert "--session-id" not in argv
+
+
+def test_only_a_shell_is_allowed_by_name() -> None:
+    argv = invocation(spec("x", None, tools=("shell", "read")), {}).argv
+    assert argv[-2:] == ("--tools=Read,Glob,Grep,Bash", "--allowedTools=Bash")
+
+
+def test_without_tools_it_has_none() -> None:
+    assert invocation(spec("x", None, tools=()), {}).argv[-1] == "--tools="
+
+
+def test_what_passes_of_the_environment() -> None:
+    outside = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "u", "GITHUB_TOKEN": "t", "HOME": "/h"}
+    started = invocation(spec("x", None), outside)
+    assert started.env["ANTHROPIC_API_KEY"] == "k"
+    assert started.env["DISABLE_AUTOUPDATER"] == "1"
+    assert int(started.env["CLAUDE_CODE_MAX_RETRIES"]) < 5
+    assert "GITHUB_TOKEN" not in started.env
+    assert not any("k" in word.split("=") for word in started.argv)
+
+
+def test_a_prompt_of_any_size_and_script_goes_in() -> None:
+    prompt = "é𝛼 " * 100_000
+    assert invocation(spec(prompt, None), {}).stdin.decode() == prompt
+    assert ADAPTER.estimate_tokens("é𝛼") == 2
+    assert ADAPTER.estimate_tokens("") == 0
+
+
+def fake_claude(directory: Path, script: str) -> Path:
+    """A `claude` on PATH that does as the shell script says."""
+    directory.mkdir(exist_ok=True)
+    path = directory / "claude"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return directory
+
+
+def outside(tmp_path: Path, script: str, **more: str) -> dict[str, str]:
+    binaries = fake_claude(tmp_path / "bin", script)
+    return {"HOME": str(tmp_path), "PATH": f"{binaries}:/usr/bin:/bin", **more}
+
+
+def test_the_command_is_missing(tmp_path: Path) -> None:
+    found = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert found.code == "tool-missing"
+    assert "npm install" in found.fix
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo hello", "echo 2.1.0; exit 3", ":"])
+def test_the_command_gives_no_version(tmp_path: Path, script: str) -> None:
+    found = ADAPTER.check_auth(outside(tmp_path, script, ANTHROPIC_API_KEY="k"))
+    assert found.code == "tool-missing"
+    assert found.version == ""
+
+
+def test_nobody_is_logged_in(tmp_path: Path) -> None:
+    found = ADAPTER.check_auth(outside(tmp_path, "echo '2.1.197 (Claude Code)'"))
+    assert (found.code, found.version) == ("auth-missing", "2.1.197")
+
+
+@pytest.mark.parametrize("name", ["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK"])
+def test_a_key_is_a_login(tmp_path: Path, name: str) -> None:
+    found = ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197", **{name: "tell-nobody"}))
+    assert found.code == ""
+    assert "tell-nobody" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        (".claude/.credentials.json", {"claudeAiOauth": {}}),
+        (".claude.json", {"oauthAccount": {}}),
+        (".claude/settings.json", {"apiKeyHelper": "x"}),
+    ],
+)
+def test_a_login_in_home(tmp_path: Path, file: str, content: object) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
+    assert ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197")).code == ""
+
+
+def test_a_login_elsewhere(tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / ".claude.json").write_text('{"oauthAccount": {}}')
+    assert ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197", CLAUDE_CONFIG_DIR=str(place))).code == ""
+
+
+def test_a_broken_login_file_is_none(tmp_path: Path) -> None:
+    (tmp_path / ".claude.json").write_text("{")
+    assert ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197")).code == "auth-missing"
+
+
+class Nowhere:
+    """Processes that end at once."""
+
+    def spawn(self, spec: CallSpec, invocation: object) -> CallResult:
+        return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
+
+    def salvage(self, key: str) -> CallResult | None:
+        return None
+
+
+def test_the_door(tmp_path: Path) -> None:
+    door = AgentDoor(Nowhere(), outside(tmp_path, "echo 2.1.197", ANTHROPIC_API_KEY="k"))
+    assert door.call(spec("x", None)).version == ""
+    assert door.check("claude-code").version == "2.1.197"
+    result = door.call(spec("x", None))
+    assert result.version == "2.1.197"
+    assert door.read("claude-code", result).terminal == "no-terminal"
+    assert door.continues_sessions("claude-code")
+    assert door.model("claude-code", "cheap").startswith("claude-haiku")
+    assert door.salvage("k") is None
+
+
+def test_an_unknown_agent_names_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UnknownAgent, match="known: claude-code"):
+        AgentDoor(Nowhere(), {}).check("claud")

@@ -1,0 +1,227 @@
+"""What the parser makes of streams: those that the real CLI wrote, those of other versions, and any bytes at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mz_engine.agents.classify import Patterns
+from mz_engine.agents.claude_stream import gather, read_stream
+from mz_engine.agents.registry import load_patterns
+from mz_engine.ports import CallResult, Reading
+from mz_events.catalog.call import Problem, ProblemClass, Usage
+
+from tests.support.claude_cases import CASES, STORED, stored
+
+PATTERNS: Patterns = load_patterns()
+
+
+def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> Reading:
+    stdout = b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
+    return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, problem=problem))
+
+
+def reading(result: CallResult) -> Reading:
+    return read_stream(result, "claude-code/1", PATTERNS)
+
+
+def finished(**more: object) -> dict[str, object]:
+    return {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s", **more}
+
+
+def said(name: str, text: str, **usage: object) -> dict[str, object]:
+    message = {"id": name, "model": "m", "content": [{"type": "text", "text": text}], "usage": usage}
+    return {"type": "assistant", "message": message, "parent_tool_use_id": None}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_streams_of_the_real_cli(name: str) -> None:
+    case, seen = CASES[name], reading(stored(name))
+    code, kind, wait = _problem(seen)
+    assert (seen.terminal, code, kind, wait) == (case.terminal, case.code, case.kind, case.retry_after)
+    assert seen.version == "" if name == "no-session" else seen.version.startswith("2.")
+    assert seen.bad_lines == 0
+
+
+def _problem(seen: Reading) -> tuple[str, ProblemClass | None, int | None]:
+    if seen.problem is None:
+        return "", None, None
+    return seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds
+
+
+def test_a_finished_call() -> None:
+    seen = reading(stored("works"))
+    assert seen.text == "Done: note.md is there."
+    assert seen.session == "11111111-2222-4333-8444-555555555555"
+    (usage,) = seen.usage
+    assert usage.model == "claude-sonnet-4-6"
+    assert usage.requests == 3
+    assert usage.input > usage.cache_read + usage.cache_write_5m > 0
+    assert seen.reported_nanousd is not None
+    by_hand = 3_000 * (usage.input - usage.cache_read - usage.cache_write_5m)
+    by_hand += 300 * usage.cache_read + 3_750 * usage.cache_write_5m + 15_000 * usage.output
+    assert seen.reported_nanousd == by_hand
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_prefix_is_read(name: str) -> None:
+    result = stored(name)
+    whole = reading(result)
+    for cut in range(0, len(result.stdout.rstrip()), 7):
+        seen = reading(CallResult(stdout=result.stdout[:cut], stderr=b"", exit=0, duration_ms=1))
+        assert seen.terminal == "no-terminal"
+        assert seen.problem is not None
+        assert seen.session in (None, whole.session)
+        assert seen.bad_lines <= 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=400))
+def test_any_bytes_are_read(data: bytes) -> None:
+    seen = reading(CallResult(stdout=data, stderr=data, exit=None, duration_ms=1))
+    assert seen.terminal in ("success", "error", "no-terminal")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
+    events = []
+    for line in stored("works").stdout.splitlines():
+        event = json.loads(line)
+        for name in data.draw(st.lists(st.sampled_from(sorted(event)), max_size=3)):
+            event[name] = data.draw(JSON)
+        for name in ("usage", "modelUsage", "message"):
+            inner = event.get(name)
+            if isinstance(inner, dict) and inner:
+                inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(JSON)
+        events.append(event)
+    seen = read(*events)
+    assert all(usage.input >= 0 and usage.output >= 0 for usage in seen.usage)
+
+
+def test_lines_that_are_no_json_are_counted() -> None:
+    seen = read(b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu')
+    assert seen.terminal == "success"
+    assert seen.bad_lines == 5
+
+
+def test_an_api_error_is_an_error_though_it_calls_itself_success() -> None:
+    seen = read(finished(is_error=True, result="API Error: 500 upstream", api_error_status=500), exit_=1)
+    assert seen.terminal == "error"
+    assert _problem(seen)[0] == "overloaded"
+
+
+def test_without_is_error_the_subtype_decides() -> None:
+    old = {"type": "result", "subtype": "error_during_execution", "errors": ["it broke", 3]}
+    seen = read(old, exit_=1)
+    assert seen.terminal == "error"
+    assert seen.text == seen.problem_detail == "it broke"
+    assert _problem(seen)[:2] == ("exit-1", ProblemClass.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("subtype", "code"), [("error_max_turns", "turn-limit"), ("error_max_budget_usd", "call-budget")]
+)
+def test_limits_of_the_cli(subtype: str, code: str) -> None:
+    seen = read(finished(subtype=subtype, is_error=True, result=None, errors=["Reached it"]), exit_=1)
+    assert _problem(seen)[:2] == (code, ProblemClass.PHASE)
+
+
+def test_exit_0_without_a_result_is_a_failure() -> None:
+    seen = read({"type": "system", "subtype": "init", "session_id": "s", "claude_code_version": "2.0.0"}, exit_=0)
+    assert _problem(seen)[0] == "no-terminal"
+    assert seen.session == "s"
+    assert seen.version == "2.0.0"
+
+
+def test_what_we_did_ourselves_comes_first() -> None:
+    ours = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
+    assert read(finished(), problem=ours).problem == ours
+
+
+def test_an_earlier_api_error_that_was_retried_is_over() -> None:
+    broken = said("a", "API Error") | {"error": "rate_limit"}
+    seen = read(broken, said("b", "fine"), finished(subtype="error_max_turns", is_error=True), exit_=1)
+    assert _problem(seen)[0] == "turn-limit"
+
+
+def test_the_last_of_several_results_counts() -> None:
+    """Money and `modelUsage` accumulate over the results of one stream; `usage` does not."""
+    models = {"m": {"inputTokens": 5, "outputTokens": 9, "cacheReadInputTokens": 100, "cacheCreationInputTokens": 70}}
+    split = {"cache_creation_input_tokens": 30, "cache_creation": {"ephemeral_1h_input_tokens": 30}}
+    rest = {"cache_creation_input_tokens": 40, "cache_creation": {"ephemeral_5m_input_tokens": 40}}
+    seen = read(
+        finished(result="first", total_cost_usd=0.10, usage=split, modelUsage={}),
+        finished(result="second", total_cost_usd=0.1394, usage=rest, modelUsage=models),
+    )
+    assert seen.text == "second"
+    assert seen.reported_nanousd == 139_400_000
+    (usage,) = seen.usage
+    assert usage == Usage(model="m", input=175, output=9, cache_read=100, cache_write_5m=40, cache_write_1h=30)
+
+
+def test_side_models_are_counted() -> None:
+    models = {
+        "big": {"inputTokens": 5, "outputTokens": 9, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 20},
+        "small": {"inputTokens": 2, "outputTokens": 1, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0},
+    }
+    main = {"cache_creation_input_tokens": 20, "cache_creation": {"ephemeral_1h_input_tokens": 20}}
+    seen = read(finished(modelUsage=models, usage=main))
+    assert [(usage.model, usage.input, usage.cache_write_1h) for usage in seen.usage] == [
+        ("big", 25, 20),
+        ("small", 2, 0),
+    ]
+
+
+def test_requests_are_told_apart_where_they_add_up() -> None:
+    """Long contexts have prices of their own, so each request is priced by itself where the stream allows it."""
+    models = {"m": {"inputTokens": 30, "outputTokens": 7, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0}}
+    one, other = said("a", "x", input_tokens=10, output_tokens=3), said("b", "y", input_tokens=20, output_tokens=4)
+    seen = read(one, one, other, finished(modelUsage=models))
+    assert [(usage.input, usage.output, usage.requests) for usage in seen.usage] == [(10, 3, 1), (20, 4, 1)]
+
+
+def test_what_a_killed_call_used_is_kept() -> None:
+    seen = read(said("a", "x", input_tokens=10, output_tokens=3), said("a", "more", input_tokens=10, output_tokens=1))
+    assert [(usage.model, usage.input, usage.output) for usage in seen.usage] == [("m", 10, 3)]
+    assert seen.text == "more"
+    assert seen.reported_nanousd is None
+
+
+def test_a_result_of_zeros_after_work_reports_nothing() -> None:
+    seen = read(
+        said("a", "x", input_tokens=10, output_tokens=3), finished(is_error=True, total_cost_usd=0, modelUsage={})
+    )
+    assert seen.usage
+    assert seen.reported_nanousd is None
+
+
+@pytest.mark.parametrize("money", ["0.25", 0.25])
+def test_money_is_exact(money: object) -> None:
+    assert read(finished(total_cost_usd=money)).reported_nanousd == 250_000_000
+
+
+@pytest.mark.parametrize("money", [None, "n/a", True, -1, 1e300, [], "NaN", "1e999999"])
+def test_money_that_is_none(money: object) -> None:
+    stub = said("a", "x", input_tokens=10, output_tokens=3)
+    assert read(stub, finished(total_cost_usd=money)).reported_nanousd is None
+
+
+def test_the_text_of_subagents_is_not_the_agents() -> None:
+    side = said("b", "from a helper") | {"parent_tool_use_id": "t"}
+    assert gather(b"\n".join(json.dumps(event).encode() for event in (said("a", "mine"), side))).said == "mine"
+
+
+def test_stored_streams_name_no_place_of_this_machine() -> None:
+    for path in STORED.glob("*"):
+        assert str(Path.home()).encode() not in path.read_bytes().replace(b"/home/somebody/home", b"")

@@ -1,0 +1,78 @@
+"""Scenarios that run inside a small file system: `python -m tests.events.small_disk full|read-only DIRECTORY`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.store import Append, StoreUnusable
+
+from tests.events.conformance import NOW, ONE, unit, units
+
+
+def refusal(of: Callable[[], object]) -> str:
+    """What is said about something that cannot be done; empty when it could."""
+    try:
+        of()
+    except StoreUnusable as error:
+        return str(error)
+    return ""
+
+
+def append(store: SqliteStore, version: int, count: int) -> str:
+    return refusal(lambda: store.append([Append(ONE, version, units(count))], NOW))
+
+
+def full(directory: Path) -> None:
+    """Fills the disk by appends; what was answered is there, and with room again the same store goes on."""
+    room = directory / "room"
+    room.write_bytes(bytes(1_000_000))
+    path, blobs = directory / "mz.db", FileBlobs(directory / "blobs")
+    with SqliteStore(path) as store:
+        kept, words = 0, ""
+        while not words:
+            words = append(store, kept, 50)
+            kept += 0 if words else 50
+        assert kept > 0
+        assert "mz.db" in words, words
+        assert "full" in words, words
+        assert "No space left" in refusal(lambda: blobs.put(os.urandom(500_000)))
+        assert [one.version for one in store.read(ONE)] == list(range(1, kept + 1))
+        room.unlink()
+        assert not [file for file in (directory / "blobs").rglob("*") if file.is_file()]
+        store.append([Append(ONE, kept, (unit(0),))], NOW)
+        assert blobs.get(blobs.put(b"room again")) == b"room again"
+        assert store.verify() == ()
+    with SqliteStore(path) as store:
+        assert [one.version for one in store.read(ONE)] == list(range(1, kept + 2))
+
+
+def read_only(directory: Path) -> None:
+    """A log that was closed, one that crashed, and none: read without a byte written."""
+    closed, crashed = directory / "closed.db", directory / "crashed.db"
+    with SqliteStore(closed) as store:
+        store.append([Append(ONE, 0, units(3))], NOW)
+    program = (
+        "import os, sys; from tests.events.small_disk import *\n"
+        "SqliteStore(Path(sys.argv[1])).append([Append(ONE, 0, units(4))], NOW); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", program, crashed], check=False)
+    assert crashed.with_name("crashed.db-wal").stat().st_size > 0
+    subprocess.run(["mount", "-o", "remount,ro", directory], check=True)
+    for path, count in ((closed, 3), (crashed, 4)):
+        with SqliteStore(path, read_only=True) as store:
+            assert [one.version for one in store.read(ONE)] == list(range(1, count + 1))
+            assert store.verify() == ()
+            assert "reading only" in append(store, count, 1)
+    for path in (closed, crashed, directory / "none.db"):
+        assert "read-only" in refusal(partial(SqliteStore, path)).lower()
+
+
+if __name__ == "__main__":
+    {"full": full, "read-only": read_only}[sys.argv[1]](Path(sys.argv[2]))

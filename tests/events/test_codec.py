@@ -1,0 +1,165 @@
+"""Every event ever released can be read; what cannot is named."""
+
+from __future__ import annotations
+
+import pkgutil
+
+import msgspec
+import mz_events.catalog
+import pytest
+from mz_events.catalog.base import Event, Role
+from mz_events.catalog.call import AgentReplied
+from mz_events.catalog.check import ArtifactParsed
+from mz_events.catalog.feature import FeatureDelivered, PhaseCompleted, UnitStarted
+from mz_events.codec import ALL_EVENTS, CODEC, FAMILIES, UPCASTERS, Codec, comparable, encode, log_digest, type_of
+from mz_events.names import Commit
+from mz_events.store import StoreUnusable, UnknownEvent
+
+from tests.support.golden import CORPUS, path_of
+from tests.support.samples import sample, samples
+
+IDS = [type_of(kind) for kind in ALL_EVENTS]
+
+
+class Sized(Event, frozen=True, kw_only=True, tag="test.sized"):
+    """Schema 1 had `kb`, schema 2 `bytes`, schema 3 has `size_bytes` and a unit."""
+
+    ROLE = Role.FACT
+    SCHEMA = 3
+    size_bytes: int
+    unit: str
+
+
+def to_bytes(payload: dict[str, object]) -> dict[str, object]:
+    kilobytes = payload["kb"]
+    assert isinstance(kilobytes, int)
+    return {"type": "test.sized", "bytes": kilobytes * 1024}
+
+
+def to_size(payload: dict[str, object]) -> dict[str, object]:
+    return {"type": "test.sized", "size_bytes": payload["bytes"], "unit": "none"}
+
+
+SIZED = Codec((Sized,), {("test.sized", 1): to_bytes, ("test.sized", 2): to_size})
+
+
+def test_every_module_of_the_catalog_is_a_family() -> None:
+    modules = {f"mz_events.catalog.{module.name}" for module in pkgutil.iter_modules(mz_events.catalog.__path__)}
+    assert modules - {"mz_events.catalog.base"} == {family.__name__ for family in FAMILIES}
+
+
+def test_no_two_types_share_a_name() -> None:
+    assert len(set(IDS)) == len(IDS) > 40
+
+
+@pytest.mark.parametrize("kind", ALL_EVENTS, ids=IDS)
+def test_every_type_declares_its_role_and_its_measurements(kind: type[Event]) -> None:
+    assert isinstance(kind.ROLE, Role)
+    assert kind.SCHEMA >= 1
+    assert set(kind.__struct_fields__) >= kind.MEASURED
+    assert kind.__struct_config__.frozen
+
+
+@pytest.mark.parametrize("kind", ALL_EVENTS, ids=IDS)
+def test_every_type_has_a_stored_payload_that_still_fits(kind: type[Event]) -> None:
+    name, path = type_of(kind), path_of(type_of(kind), kind.SCHEMA)
+    assert path.exists(), "run: python -m tests.support.golden"
+    stored = path.read_bytes().rstrip(b"\n")
+    event = CODEC.decode(name, kind.SCHEMA, stored, "corpus@1")
+    assert event == sample(kind), f"{path.name} no longer fits; never released: python -m tests.support.golden --renew"
+    assert encode(event) == stored
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_stored_payload_can_be_read(path: object) -> None:
+    assert hasattr(path, "stem")
+    name, _, schema = path.stem.rpartition(".")
+    stored = (CORPUS / f"{path.stem}.json").read_bytes()
+    assert type_of(CODEC.decode(name, int(schema), stored, "corpus@1")) == name
+
+
+def test_every_older_schema_has_an_upcaster() -> None:
+    older = {(type_of(kind), schema) for kind in ALL_EVENTS for schema in range(1, kind.SCHEMA)}
+    assert older == UPCASTERS.keys()
+
+
+@pytest.mark.parametrize("event", samples(), ids=IDS)
+def test_what_is_encoded_is_decoded(event: Event) -> None:
+    name, schema, payload = CODEC.encode(event)
+    assert CODEC.decode(name, schema, payload, "s@1") == event
+
+
+def test_map_keys_are_sorted_so_that_equal_events_have_equal_bytes() -> None:
+    one = msgspec.structs.replace(sample(ArtifactParsed), fields={"severity": "LOW", "cause": "spec"})
+    other = msgspec.structs.replace(sample(ArtifactParsed), fields={"cause": "spec", "severity": "LOW"})
+    assert encode(one) == encode(other)
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload"),
+    [
+        (1, b'{"type":"test.sized","kb":2}'),
+        (2, b'{"type":"test.sized","bytes":2048}'),
+    ],
+)
+def test_an_older_schema_is_lifted_step_by_step(schema: int, payload: bytes) -> None:
+    assert SIZED.decode("test.sized", schema, payload, "s@1") == Sized(size_bytes=2048, unit="none")
+
+
+def test_a_gap_among_the_upcasters_is_found_at_once() -> None:
+    with pytest.raises(KeyError):
+        Codec((Sized,), {("test.sized", 1): to_bytes})
+
+
+@pytest.mark.parametrize(("name", "schema"), [("phase.dreamt", 1), ("unit.started", 2), ("unit.started", 0)])
+def test_what_a_newer_version_wrote_is_named(name: str, schema: int) -> None:
+    with pytest.raises(UnknownEvent, match=f"run/r/f@7 is {name}/{schema}") as caught:
+        CODEC.decode(name, schema, b"{}", "run/r/f@7")
+    assert (caught.value.place, caught.value.type, caught.value.schema) == ("run/r/f@7", name, schema)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"type":"phase.completed"}',
+        b"\xff\xfe",
+        b'{"type":"unit.started","phase":"p","unit":"u","iteration":"1"}',
+        b'{"type":"unit.started","phase":"\xff","unit":"u","iteration":1}',
+        b'{"type":"unit.started","phase":"p","unit":"u","iteration":1,"more":1}',
+        b'{"type":"phase.completed","phase":"p"}',
+    ],
+)
+def test_a_damaged_payload_is_named(payload: bytes) -> None:
+    with pytest.raises(StoreUnusable, match="run/r/f@3"):
+        CODEC.decode("unit.started", 1, payload, "run/r/f@3")
+
+
+def test_a_damaged_older_payload_is_named() -> None:
+    with pytest.raises(StoreUnusable, match="s@9"):
+        SIZED.decode("test.sized", 2, b'{"type":"test.sized","bytes":"many"}', "s@9")
+    with pytest.raises(StoreUnusable, match="s@9"):
+        SIZED.decode("test.sized", 1, b'{"type":"test.sized"}', "s@9")
+
+
+def test_the_log_digest_leaves_measurements_out() -> None:
+    reply = sample(AgentReplied)
+    slower = msgspec.structs.replace(reply, duration_ms=99, tree=Commit("ab" * 20))
+    other = msgspec.structs.replace(reply, ref=msgspec.structs.replace(reply.ref, attempt=99))
+    assert log_digest([reply]) == log_digest([slower]) != log_digest([other])
+
+
+def test_the_log_digest_sees_order_type_and_number() -> None:
+    started, completed = sample(UnitStarted), sample(PhaseCompleted)
+    digests = {
+        log_digest(events) for events in ([], [started], [started, started], [started, completed], [completed, started])
+    }
+    assert len(digests) == 5
+
+
+def test_comparable_keeps_everything_but_measurements() -> None:
+    event = sample(FeatureDelivered)
+    assert comparable(event) == {"type": "feature.delivered", "terminal": "terminal", "touched": ("src/app.py",)}

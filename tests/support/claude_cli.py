@@ -1,0 +1,72 @@
+"""Adapter: the installed `claude` CLI, and how tests call it without the engine's own process handling."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_engine.agents.contract import Invocation, Spawn
+from mz_engine.ports import CallResult, CallSpec, Place
+
+CLIS = Path(__file__).resolve().parents[2] / ".clis" / "node_modules" / ".bin"
+"""Where `make clis` puts it."""
+
+
+def installed() -> bool:
+    return (CLIS / "claude").exists()
+
+
+def environment(home: Path, url: str) -> dict[str, str]:
+    """A fresh HOME and the scripted endpoint: nothing of the caller's login or settings."""
+    return {
+        "ANTHROPIC_API_KEY": "scripted",
+        "ANTHROPIC_BASE_URL": url,
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "PATH": f"{CLIS}:{os.environ['PATH']}",
+    }
+
+
+def spec(prompt: str, session: str | None, **more: object) -> CallSpec:
+    """A call of the adapter with everything filled in."""
+    fields: dict[str, object] = {
+        "key": "r/f/prd/-/1/1/agent.builder",
+        "place": Place(run="r", feature="f", branch="feat/f"),
+        "agent": "claude-code",
+        "model": "claude-sonnet-4-6",
+        "prompt": prompt,
+        "session": session,
+        "resumes": False,
+        "tools": ("read", "write", "shell"),
+        "total_seconds": 60,
+        "idle_seconds": 60,
+    }
+    return CallSpec(**{**fields, **more})  # type: ignore[arg-type]
+
+
+def plain_spawn(directory: Path, outside: Mapping[str, str], signal_after: tuple[int, float] | None = None) -> Spawn:
+    """Runs an invocation to its end in a directory; with `signal_after` a signal is sent after so many seconds."""
+
+    def spawn(call: CallSpec, invocation: Invocation) -> CallResult:
+        began = time.monotonic()
+        process = subprocess.Popen(
+            invocation.argv,
+            cwd=directory,
+            env={name: outside[name] for name in ("HOME", "LANG", "PATH")} | dict(invocation.env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            stdout, stderr = process.communicate(invocation.stdin, None if signal_after is None else signal_after[1])
+        except subprocess.TimeoutExpired:
+            assert signal_after is not None
+            process.send_signal(signal_after[0])
+            stdout, stderr = process.communicate(timeout=call.total_seconds)
+        duration = int((time.monotonic() - began) * 1000)
+        return CallResult(stdout=stdout, stderr=stderr, exit=process.returncode, duration_ms=duration)
+
+    return spawn
