@@ -15,6 +15,7 @@ from mz_cli.shapes import FeatureStatus, FeatureSummary, RunStatus, Tests, Token
 Words = Callable[[Digest | None], str]
 """The text of a blob; empty for None, and for a blob that was erased."""
 NOT_REPORTED = "not reported"
+UNPRICED = "unpriced"
 DETAIL_MAX = 300
 NO_FEATURES = "The run has no features."
 
@@ -185,12 +186,15 @@ def tokens_cell(taken: int | None, given: int | None) -> str:
 
 def money_cells(view: FeatureView, whole: bool) -> tuple[str, str, str]:
     """Estimated, reported, computed; before the first call there is nothing to know."""
+    amounts = view.estimated_nanousd, view.reported_nanousd, view.computed_nanousd
     if not view.calls:
         return "-", "-", "-"
-    if whole:
-        return (
-            usd(view.estimated_nanousd) or "unpriced",
-            usd(view.reported_nanousd) or NOT_REPORTED,
-            usd(view.computed_nanousd) or "unpriced",
-        )
-    return money(view.estimated_nanousd), money(view.reported_nanousd, NOT_REPORTED), money(view.computed_nanousd)
+    shown = [usd(amount) if whole else money(amount) for amount in amounts]
+    return shown[0] or UNPRICED, shown[1] or NOT_REPORTED, shown[2] or UNPRICED
+
+
+def money_words(estimated: str | None, reported: str | None, computed: str | None) -> str:
+    """The three amounts, given as exact decimal strings, in a sentence."""
+    said = [f"{name} ${amount}" for name, amount in (("estimated", estimated), ("reported", reported),
+                                                     ("computed", computed)) if amount is not None]  # fmt: skip
+    return ", ".join(said) or UNPRICED

@@ -133,6 +133,8 @@ class CommandResult(Fact, frozen=True, kw_only=True):
     output: bytes
     """stdout and stderr as they came, redacted."""
     duration_ms: int
+    root: str = ""
+    """Absolute path of the worktree, as it may stand in the output."""
 
 
 class Executor(Protocol):

@@ -28,7 +28,7 @@ def _seconds(text: str) -> int:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def parse_usd(written: int | float | str) -> int:
+def parse_usd(written: object) -> int:
     """Nano-dollars, exactly, from `5`, `"5.00"`, `0.25`: at least 0, at most nine decimals. Raises ValueError."""
     try:
         amount = Decimal(str(written).strip())

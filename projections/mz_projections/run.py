@@ -62,6 +62,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     reserved: dict[str, int] = {}
     """By key of the call."""
     compared: bool = False
+    pardoned: bool = False
+    """The run was resumed after this feature's fatal problem."""
 
     @property
     def ended(self) -> bool:
@@ -121,8 +123,7 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
             return replace(state, finished=True)
         case InboxTaken(version=version):
             return replace(state, inbox_version=version)
-    feature = getattr(event, "feature", None)
-    track = state.tracks.get(feature) if feature is not None else None
+    track = state.tracks.get(getattr(event, "feature", ""))
     if track is None:
         return state
     return replace(state, resting=False, tracks={**state.tracks, track.item.feature: _track(track, recorded)})
@@ -133,7 +134,8 @@ def _resumed(state: RunState) -> RunState:
     tracks = {}
     for feature, track in state.tracks.items():
         stopped = track.rested is not None and track.rested.status is Rest.STOPPED
-        tracks[feature] = replace(track, active=True) if stopped else track
+        fatal = held_for(track, Hold.FATAL)
+        tracks[feature] = replace(track, active=track.active or stopped, pardoned=fatal)
     return replace(state, tracks=tracks, halted=None, stopped=False, resting=False)
 
 
@@ -150,7 +152,7 @@ def _track(track: Track, recorded: Recorded[Event]) -> Track:
                 held_by=None,
             )
         case FeatureRested():
-            return replace(track, active=False, rested=event)
+            return replace(track, active=False, rested=event, pardoned=False)
         case ItemHeld(because=because):
             return replace(track, held_by=because)
         case FilesClaimed(paths=paths):

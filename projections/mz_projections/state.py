@@ -23,7 +23,7 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
 )
 from mz_events.catalog.run import Hold, Rest
-from mz_events.names import Commit, Digest
+from mz_events.names import Commit, Digest, Path
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +215,7 @@ class Ended(Shape, frozen=True):
     heard: int
     head: Commit | None
     code: str | None = None
-    touched: tuple[str, ...] = ()
+    touched: tuple[Path, ...] = ()
     book: Book | None = None
 
 

@@ -16,6 +16,7 @@ from mz_events.catalog.call import (
     AgentRequested,
     CallPriced,
     CallRef,
+    Offence,
     Problem,
     ProblemClass,
     ReplyRead,
@@ -28,7 +29,6 @@ from mz_events.catalog.check import (
     ChangesChecked,
     CommandRan,
     GateChecked,
-    Offence,
     Violation,
 )
 from mz_events.catalog.delivery import CommitRequested, Committed, PullRequestOpened

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 NANO = 9
-UNPRICED = "unpriced"
+CENT_OF_A_CENT = 100_000
+"""$0.0001 in nano-dollars."""
 ESCAPES = re.compile(
     r"""\x1b\[ [0-?]* [\ -/]* [@-~]?                 # CSI: colours, cursor movements
       | \x1b[\]PX^_] [^\x07\x1b\x9c\n]* (?:\x07|\x1b\\|\x9c)?  # OSC, DCS, SOS, PM, APC: titles, links, clipboard
@@ -47,15 +48,13 @@ def usd(nanousd: int | None) -> str | None:
     return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
 
 
-def money(nanousd: int | None, unknown: str = UNPRICED) -> str:
-    """Dollars for people: four decimals; what is smaller still is said to be so."""
+def money(nanousd: int | None) -> str | None:
+    """Dollars for people: four decimals; what is smaller still is said to be so. None stays None."""
     if nanousd is None:
-        return unknown
-    amount = Decimal(nanousd).scaleb(-NANO)
-    if 0 < amount < Decimal("0.0001"):
+        return None
+    if 0 < nanousd < CENT_OF_A_CENT:
         return "<$0.0001"
-    rounded = amount.quantize(Decimal("0.0001")).normalize()
-    return f"${rounded:.2f}" if -rounded.as_tuple().exponent <= 2 else f"${rounded:f}"  # type: ignore[operator]
+    return f"${usd(round(Decimal(nanousd) / CENT_OF_A_CENT) * CENT_OF_A_CENT)}"
 
 
 def count(number: int | None) -> str:

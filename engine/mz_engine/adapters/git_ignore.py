@@ -104,11 +104,13 @@ def _trim(line: bytes) -> bytes:
 def translate(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
     """A glob as a regular expression; `crossing`: wildcards match `/` too. None: it can match nothing."""
     one, some = (b".", b".*") if crossing else (b"[^/]", b"[^/]*")
+    # git compares what stands before the first wildcard by itself: a `**` right after it counts as if it came first.
+    plain = next((at for at, char in enumerate(glob) if char in SPECIAL), len(glob))
     out, at = [], 0
     while at < len(glob):
         char = glob[at : at + 1]
         if char == b"*":
-            piece, at = _stars(glob, at, some, crossing)
+            piece, at = _stars(glob, at, some, crossing, at == plain)
         elif char == b"?":
             piece, at = one, at + 1
         elif char == b"[":
@@ -126,12 +128,12 @@ def translate(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
     return re.compile(b"".join(out), re.DOTALL)
 
 
-def _stars(glob: bytes, at: int, some: bytes, crossing: bool) -> tuple[bytes, int]:
+def _stars(glob: bytes, at: int, some: bytes, crossing: bool, first: bool) -> tuple[bytes, int]:
     """`*`, or `**` where it stands for whole directories: at either end or between slashes."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
-    alone = end - at > 1 and (at == 0 or glob[at - 1 : at] == b"/")
+    alone = end - at > 1 and (first or glob[at - 1 : at] == b"/")
     if crossing or not alone:
         return some, end
     if end == len(glob):

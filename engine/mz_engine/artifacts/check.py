@@ -7,17 +7,13 @@ from collections.abc import Callable, Iterator
 from mz_events.catalog.check import Violation
 
 from mz_engine.artifacts.rule import Finding, RuleFacts
+from mz_engine.patterns import matches
 
-TESTS = (
-    "test/", "tests/", "__tests__/", "spec/", "specs/", "testdata/", "test_*.py", "*_test.py", "conftest.py", "*_test.go", "*.test.*",
-    "*.spec.*", "*_spec.rb", "*_test.rb", "*Test.java", "*Tests.java", "*IT.java", "*Test.kt", "*Test.php", "*Tests.cs", "*Tests.swift",
-)  # fmt: skip
-"""What counts as a test, as in .gitignore."""
-
-
-def check_rule(name: str, facts: RuleFacts) -> tuple[Finding, ...]:
-    """The findings of one rule, in order; empty: kept. Raises KeyError for a name that RULES does not hold."""
-    return tuple(RULES[name](facts))
+TESTS = """
+test/ tests/ __tests__/ spec/ specs/ testdata/ conftest.py test_*.py *_test.py *_test.go *.test.* *.spec.*
+*_spec.rb *_test.rb *Test.java *Tests.java *IT.java *Test.kt *Test.php *Tests.cs *Tests.swift
+"""
+"""What counts as a test: patterns as in .gitignore."""
 
 
 def size(facts: RuleFacts) -> Iterator[Finding]:
@@ -51,11 +47,9 @@ def files_max(facts: RuleFacts) -> Iterator[Finding]:
 
 def tests_only(facts: RuleFacts) -> Iterator[Finding]:
     """Only tests changed."""
-    from pathspec import PathSpec
-
-    tests = PathSpec.from_lines("gitwildmatch", TESTS)
+    patterns = TESTS.split()
     for path in changed(facts):
-        if not tests.match_file(path):
+        if not matches(patterns, path):
             yield finding("tests_only", path, f"{path} changed, and it is no test; only tests may change here")
 
 

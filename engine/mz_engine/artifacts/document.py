@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -86,12 +87,12 @@ def markdown() -> MarkdownIt:
 def blank_code(lines: list[str], tokens: list[Token]) -> Iterator[str]:
     code = {line for token in tokens if token.type in ("fence", "code_block") for line in range(*(token.map or (0, 0)))}
     for number, line in enumerate(lines):
-        if number in code:
-            yield ""
-        elif len(line) > LINE_MAX:
-            yield line
-        else:
-            yield CODE_SPAN.sub(lambda match: " " * len(match[0]), line)
+        yield "" if number in code else blank_spans(line)
+
+
+def blank_spans(line: str) -> str:
+    """A line with its code spans blanked."""
+    return line if len(line) > LINE_MAX else CODE_SPAN.sub(lambda match: " " * len(match[0]), line)
 
 
 def blank_comments(text: str) -> str:
@@ -108,7 +109,7 @@ def blank_comments(text: str) -> str:
 def headings(tokens: list[Token], end: int) -> Iterator[Heading]:
     found = [
         (int(token.tag[1]), inline.content, token.map)
-        for token, inline in zip(tokens, tokens[1:], strict=False)
+        for token, inline in pairwise(tokens)
         if token.type == "heading_open" and token.map and token.level == 0
     ]
     for index, (level, text, (first, below)) in enumerate(found):

@@ -11,6 +11,7 @@ from typing import Any
 from mz_events.names import BadName, parse_name
 
 from mz_engine.artifacts import textrules
+from mz_engine.artifacts.document import blank_spans
 from mz_engine.artifacts.jsontext import Broken, Item, noun, strings, value_of
 from mz_engine.artifacts.rule import Acyclic, Bytes, Covers, Field, Json, Placeholders, References, Rule, Unique
 from mz_engine.artifacts.sections import legal
@@ -25,9 +26,7 @@ def judge(rule: Rule, subject: Subject) -> Iterator[Breach]:
         return textrules.size(rule, subject)
     items = subject.items
     if isinstance(items, Broken):
-        return (
-            iter((Breach(line=items.line, found=items.problem),)) if isinstance(rule, Json) else textual(rule, subject)
-        )
+        return iter((Breach(line=items.line, found=items.problem),) if isinstance(rule, Json) else ())
     match rule:
         case Field():
             return field(rule, items, subject)
@@ -40,7 +39,7 @@ def judge(rule: Rule, subject: Subject) -> Iterator[Breach]:
         case Covers():
             return textrules.covers(rule, subject)
         case Placeholders():
-            return textrules.placeholders(rule, tuple(subject.text.split("\n")))
+            return textrules.placeholders(rule, tuple(map(blank_spans, subject.text.split("\n"))))
     return iter(())
 
 

@@ -1,4 +1,4 @@
-"""Adapter: reads the rule sets and patterns that come with the package, and rule sets that a run has pinned."""
+"""Adapter: reads the rule sets and patterns that come with the package."""
 
 from __future__ import annotations
 
@@ -39,16 +39,6 @@ def assemble(data: dict[str, Any], shared: dict[str, dict[str, Any]]) -> RuleSet
 
 def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if name != key}
-
-
-def decode_rules(data: bytes) -> dict[str, RuleSet]:
-    """Rule sets by name from the canonical JSON that `encode_rules` makes. Raises msgspec.ValidationError."""
-    return msgspec.json.decode(data, type=dict[str, RuleSet])
-
-
-def encode_rules(rules: dict[str, RuleSet]) -> bytes:
-    """Canonical JSON of rule sets, for pins: sorted keys, one text for one content."""
-    return msgspec.json.encode(rules, order="sorted")
 
 
 @cache

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
+from itertools import pairwise
 
 from mz_engine.artifacts.load import count_patterns, output_patterns
 from mz_engine.artifacts.patterns import Runner
@@ -20,10 +21,11 @@ LEFT_OUT = "[... lines left out ...]"
 CUT = " [... cut ...]"
 
 
-def excerpt(raw: bytes, roots: tuple[str, ...], lines_max: int = 60) -> str:
+def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str:
     """At most `lines_max` normalised lines, the first third and the last two thirds where there are more.
 
-    `roots` are absolute paths that become `<worktree>`. Without terminal control; durations, times, addresses, seeds,
+    `roots` are absolute paths that become `<worktree>`, as worktrees of ours do in any case. Without
+    terminal control; durations, times, addresses, seeds,
     ports, process ids, temporary and library paths are masked; repeated blank lines are one.
     """
     lines = squeeze([normalise(line, roots) for line in plain_lines(raw)])
@@ -93,7 +95,7 @@ def normalise(line: str, roots: tuple[str, ...]) -> str:
 
 def squeeze(lines: list[str]) -> list[str]:
     """Without blank lines at both ends, and one where there were several."""
-    kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    kept = [line for before, line in pairwise(["", *lines]) if line or before]
     return kept[:-1] if kept and not kept[-1] else kept
 
 

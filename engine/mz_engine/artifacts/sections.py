@@ -20,11 +20,8 @@ LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 BETWEEN = re.compile(r"\s*(?:,|and|&|\+)?\s*\Z")
 TOKEN = re.compile(r"[^\s()=<>\"'`|;:]+\Z")
 EXTENSION = re.compile(r"\.[A-Za-z0-9_]{1,12}\Z")
-BARE = frozenset(
-    "makefile dockerfile containerfile license notice readme changelog procfile gemfile rakefile justfile jenkinsfile"
-    " vagrantfile codeowners brewfile pipfile".split()
-)
-COLUMNS = ("file", "path", "datei")
+BARE = re.compile(r"(?i)(?:[A-Z]+file|LICENSE|NOTICE|README|CHANGELOG|CODEOWNERS)\Z")
+COLUMNS = ("file", "path")
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -82,7 +79,7 @@ def files_in(rules: RuleSet, rule: Files, document: Document) -> tuple[Listed, .
     for part in parts_of(rules, section, document):
         skipped = tuple(ignored_parts(rule, part, document))
         for entry in document.entries_of(part.first, part.end):
-            if is_ignored(rule, entry) or any(line in entry_range for line in (entry.line,) for entry_range in skipped):
+            if is_ignored(rule, entry) or any(entry.line in lines for lines in skipped):
                 continue
             for text in paths_in(entry):
                 found.setdefault(text, Listed(entry.line, text, legal(text)))
@@ -150,9 +147,7 @@ def paths_of(cell: str) -> tuple[str, ...]:
 def looks_like_path(text: str) -> bool:
     if not TOKEN.match(text) or text.startswith("-"):
         return False
-    return (
-        "/" in text or "\\" in text or bool(EXTENSION.search(text)) or text.startswith(".") or text.casefold() in BARE
-    )
+    return "/" in text or "\\" in text or bool(EXTENSION.search(text)) or text.startswith(".") or bool(BARE.match(text))
 
 
 def legal(text: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""Pure: today's rules over one artifact: which are broken, where, and the words for it."""
+"""Pure: rules over one artifact or over a feature as a whole: which are broken, where, and the words for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from mz_events.catalog.check import Violation
 
 from mz_engine.artifacts import jsonrules, textrules
-from mz_engine.artifacts.rule import Bytes, File, Finding, Json, Limit, Rule, RuleSet
+from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.rule import Bytes, File, Finding, Json, Limit, Rule, RuleFacts, RuleSet
 from mz_engine.artifacts.subject import Breach, Subject, resolve
 from mz_engine.config import Limits
 
@@ -36,6 +37,11 @@ def validate(
         if breaches and isinstance(rule, STOPPING):
             break
     return tuple(found)
+
+
+def check_rule(name: str, facts: RuleFacts) -> tuple[Finding, ...]:
+    """The findings of a rule over the feature, in order; empty: kept. Raises KeyError for a name not in RULES."""
+    return tuple(RULES[name](facts))
 
 
 def judge(rule: Rule, subject: Subject) -> tuple[Breach, ...]:

@@ -92,7 +92,7 @@ def _compare(state: RunState) -> RunAction | None:
 
 def _halt(state: RunState) -> RunAction | None:
     for feature, track in state.tracks.items():
-        if held_for(track, Hold.FATAL) and state.halted is None and track.rested is not None:
+        if held_for(track, Hold.FATAL) and not track.pardoned and state.halted is None and track.rested:
             return Halt(feature=FeatureId(feature), code=track.rested.code or "unknown")
     return None
 
@@ -151,7 +151,7 @@ def _lost_dependency(state: RunState, track: Track) -> FeatureId | None:
 
 def _releasable(state: RunState, track: Track, pins: Pins) -> bool:
     if held_for(track, Hold.FATAL):
-        return True
+        return track.pardoned
     if held_for(track, Hold.CLAIM):
         return track.contended is not None and _holder(state, track.item.feature, track.contended.paths) is None
     if held_for(track, Hold.BUDGET):

@@ -220,9 +220,13 @@ def read_reply(action: ReadReply, scene: Scene) -> Effect:
     yield SettleCall(outcome.ref.key, worst_of(reading, price), (read, priced))
 
 
-def worst_of(reading: Reading, price: Price) -> int:
-    """The worst of what is known; nothing is known: 0, and the reservation stands in for it where the call was lost."""
-    return max(reading.reported_nanousd or 0, price.nanousd or 0)
+def worst_of(reading: Reading, price: Price) -> int | None:
+    """The higher of what the agent reported and what its usage comes to; None where a call that did not end said
+    neither."""
+    known = [amount for amount in (reading.reported_nanousd, price.nanousd if reading.usage else None) if amount]
+    if not known and reading.terminal == "no-terminal":
+        return None
+    return max(known, default=0)
 
 
 def _result_of(outcome: Outcome) -> Steps[CallResult]:

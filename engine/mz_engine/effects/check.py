@@ -82,7 +82,7 @@ def _run(
 ) -> Steps[CommandRan]:
     place = scene.place
     result = yield from do("executor.run", lambda ports: ports.executor.run(place, command, seconds, key))
-    words = excerpt(result.output)
+    words = excerpt(result.output, (result.root,) if result.root else ())
     tests = count_tests(result.output)
     inside = stage != "setup"
     return CommandRan(

@@ -43,10 +43,11 @@ class ReserveCall(msgspec.Struct, frozen=True):
 
 
 class SettleCall(msgspec.Struct, frozen=True):
-    """The reservation is replaced by what the call cost; `events` go to the feature's stream with it."""
+    """The reservation is replaced by what the call cost; `events` go to the feature's stream before it."""
 
     key: str
-    nanousd: int
+    nanousd: int | None
+    """None: nothing is known of a call that did not end; the reservation counts as spent."""
     events: tuple[Event, ...]
 
 

@@ -1,0 +1,17 @@
+"""Adapter: reads the backlog file of a repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mz_engine.backlog.item import Item
+from mz_engine.backlog.markdown import parse_backlog
+from mz_engine.textfile import read_text
+
+BYTES_MAX = 16_000_000
+
+
+def read_backlog(root: Path, name: str) -> tuple[Item, ...]:
+    """The items of the Markdown backlog `name`, a path relative to `root`. Raises MzError: MZ2001 to MZ2008 for the
+    file, MZ40nn for what is in it."""
+    return parse_backlog(read_text(root / name, name, BYTES_MAX), name)

@@ -1,0 +1,175 @@
+"""The run's side of the loop: alone appends to `run/<run>`, grants money and files, admits, releases, takes the inbox.
+
+It is driven by one thread, or by the simulation's loop; features reach it through the driver.
+"""
+
+from __future__ import annotations
+
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallHeld, CallSettled
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.catalog.inbox import AnswerLeft, CancelLeft
+from mz_events.catalog.run import (
+    AnswerGiven,
+    CancelGiven,
+    ClaimCompared,
+    FeatureAdmitted,
+    FeatureReleased,
+    FeatureRested,
+    FilesContended,
+    InboxTaken,
+    ItemHeld,
+    Rest,
+    RunFinished,
+    RunHalted,
+    RunRested,
+    RunResumed,
+    RunStopped,
+    TimerFired,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.store import Append, Store
+from mz_projections.run import Message, RunState, evolve_run, fold_run
+
+from mz_engine.decide import run as act
+from mz_engine.decide.run import RunAction, claim, decide_run, due, reserve, runnable
+from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
+from mz_engine.pins import Pins
+from mz_engine.ports import Clock
+from mz_engine.runner import Appended, FeatureRun, Observer
+
+
+class Coordinator:
+    def __init__(self, run: str, pins: Pins, store: Store, clock: Clock, see: Observer) -> None:
+        self.run, self.pins, self.store, self.clock, self.see = run, pins, store, clock, see
+        self.stream = run_stream(run)
+        self.state: RunState = fold_run(store.read(self.stream))
+
+    # what features ask ----------------------------------------------------------------------------------------------
+    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, Message], ...]:
+        return tuple(entry for entry in self.state.tracks[feature].messages if entry[0] > after)
+
+    def start_of(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted:
+        started, item, prefix = self.state.started, self.state.tracks[feature].item, self.pins.config.branch_prefix
+        assert started is not None
+        return FeatureStarted(
+            feature=feature,
+            heard=version,
+            branch=f"{prefix}/{feature}",
+            target=f"{prefix}/{message.onto}" if message.onto else started.base,
+            starts_from=message.starts_from or (started.base_commit,),
+            title=item.title,
+            body=item.body,
+        )
+
+    def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
+        mine: Event
+        theirs: tuple[Event, ...]
+        match step:
+            case ReserveCall(request=request):
+                mine = reserve(self.state, feature, request, self.pins)
+                theirs = (mine,) if isinstance(mine, CallHeld) else (mine, request)
+            case SettleCall(key=key, nanousd=nanousd, events=events):
+                known = self.state.tracks[feature].reserved.get(key, 0) if nanousd is None else nanousd
+                mine = CallSettled(feature=feature, key=key, nanousd=known)
+                theirs = (*events, mine)
+            case ClaimPaths(phase=phase, paths=paths):
+                mine = claim(self.state, feature, phase, paths)
+                theirs = (mine,)
+        stream = feature_stream(self.run, feature)
+        recorded = self._append((mine,), Append(stream, version, theirs, causation=f"{stream}@{version}"))
+        granted = not isinstance(mine, CallHeld | FilesContended)
+        return tuple(one for one in recorded if one.stream == stream), granted
+
+    def stopping(self) -> bool:
+        return self.state.halted is not None or self.state.stopped
+
+    # what drivers ask -----------------------------------------------------------------------------------------------
+    def resume(self, core: str) -> None:
+        """A process took the run up again."""
+        self._append((RunResumed(core=core),))
+
+    def stop(self) -> None:
+        """The user asks for it; features come to rest after the action that they are in."""
+        if not self.state.stopped:
+            self._append((RunStopped(),))
+
+    def decide(self) -> act.Await | act.RestRun | act.FinishRun:
+        """Everything that can be decided without waiting; what is left: waiting, rest, or the end."""
+        self.take_inbox()
+        for feature in due(self.state, self.clock.now_us()):
+            self._append((TimerFired(feature=feature),))
+        while True:
+            action = decide_run(self.state, self.pins)
+            if isinstance(action, act.Await | act.RestRun | act.FinishRun):
+                return action
+            self._append((_event(action),))
+
+    def close(self, action: act.RestRun | act.FinishRun) -> None:
+        """Say that the run rests or is finished, once."""
+        if isinstance(action, act.FinishRun) and not self.state.finished:
+            self._append((RunFinished(),))
+        if isinstance(action, act.RestRun) and not self.state.resting:
+            self._append((RunRested(),))
+
+    def runnable(self, alive: frozenset[str]) -> tuple[FeatureId, ...]:
+        return runnable(self.state, alive, self.pins.config.parallel_max)
+
+    def rested(self, feature_run: FeatureRun) -> None:
+        """A feature's thread ended."""
+        self._append((feature_run.rest(),))
+
+    def take_inbox(self) -> None:
+        """What people left since the last look, in order."""
+        for recorded in self.store.read(inbox_stream(self.run), self.state.inbox_version):
+            taken = self._taken(recorded.event)
+            why = "" if taken else "not-waiting"
+            self._append((InboxTaken(version=recorded.version, accepted=bool(taken), why=why), *taken))
+
+    def _taken(self, event: Event) -> tuple[Event, ...]:
+        tracks = self.state.tracks
+        match event:
+            case AnswerLeft(feature=feature) if feature in tracks:
+                rested = tracks[feature].rested
+                if tracks[feature].active or rested is None or rested.status is not Rest.WAITING:
+                    return ()
+                return (AnswerGiven(feature=feature, verdict=event.verdict, note=event.note, who=event.who),)
+            case CancelLeft(feature=feature) if feature is None or feature in tracks:
+                chosen = list(tracks) if feature is None else [feature]
+                return tuple(
+                    given
+                    for one in chosen
+                    if not tracks[one].ended
+                    for given in _cancelled(FeatureId(one), event, started=tracks[one].admitted)
+                )
+        return ()
+
+    def _append(self, mine: tuple[Event, ...], *others: Append) -> tuple[Recorded[Event], ...]:
+        recorded = self.store.append([Append(self.stream, self.state.version, mine), *others], self.clock.now_us())
+        for one in recorded:
+            if one.stream == self.stream:
+                self.state = evolve_run(self.state, one)
+            self.see(one)
+        return recorded
+
+
+def _cancelled(feature: FeatureId, event: CancelLeft, *, started: bool) -> tuple[Event, ...]:
+    """A feature that never started has no thread that could rest."""
+    given = CancelGiven(feature=feature, note=event.note, who=event.who)
+    return (given,) if started else (given, FeatureRested(feature=feature, version=0, status=Rest.CANCELLED))
+
+
+def _event(action: RunAction) -> Event:
+    match action:
+        case act.Admit(feature=feature, starts_from=starts_from, onto=onto):
+            return FeatureAdmitted(feature=feature, starts_from=starts_from, onto=onto)
+        case act.HoldItem(feature=feature, because=because):
+            return ItemHeld(feature=feature, because=because)
+        case act.Release(feature=feature, hold=hold):
+            return FeatureReleased(feature=feature, hold=hold)
+        case act.CompareClaim(feature=feature, confirmed=confirmed, unused=unused, missed=missed):
+            return ClaimCompared(feature=feature, confirmed=confirmed, unused=unused, missed=missed)
+        case act.Halt(feature=feature, code=code):
+            return RunHalted(feature=feature, code=code)
+    raise AssertionError(action)

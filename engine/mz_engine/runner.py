@@ -1,0 +1,203 @@
+"""The loop: fold what is known, do what is owed, until nothing is. Start, resume and recovery are this one loop.
+
+A `FeatureRun` carries one feature on, one step at a time, so that threads and the simulation's single loop drive the
+same code. It appends to the feature's own stream and nowhere else; what concerns the run goes through the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import FeatureCancelled, FeatureHeld, FeatureStarted, HoldReleased, HumanAnswered
+from mz_events.catalog.run import (
+    AnswerGiven,
+    CancelGiven,
+    FeatureAdmitted,
+    FeatureReleased,
+    FeatureRested,
+    Hold,
+    Rest,
+    TimerFired,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import FeatureId, feature_stream, run_stream
+from mz_events.store import Append, Store
+from mz_projections.feature import follow
+from mz_projections.run import Message
+from mz_projections.state import Ended, Held, State, Unborn, Waiting, book_of, heard_of
+
+from mz_engine.decide.actions import Action
+from mz_engine.decide.phase import decide
+from mz_engine.effects.dispatch import effect
+from mz_engine.effects.steps import ClaimPaths, Do, Effect, Emit, ReserveCall, Scene, SettleCall, Step
+from mz_engine.pins import Pins
+from mz_engine.ports import Ports, RepositoryUnusable
+
+Observer = Callable[[Recorded[Event]], None]
+
+
+class IllegalTransition(Exception):
+    """An event that may not come in the present state: refused before it is appended. A bug of ours."""
+
+    def __init__(self, state: State, event: Event) -> None:
+        super().__init__(f"{type(event).__name__} may not come in state {type(state).__name__}")
+
+
+class Coordinating(Protocol):
+    """What a feature asks of the run."""
+
+    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, Message], ...]:
+        """What the run told the feature since that version of its stream."""
+
+    def start_of(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted: ...
+
+    def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
+        """Decide, and append to both streams in one transaction. `version` is the feature stream's present one."""
+
+    def stopping(self) -> bool: ...
+
+
+Appended = tuple[tuple[Recorded[Event], ...], bool]
+"""What was appended to the feature's stream, and whether the request was granted."""
+
+
+class FeatureRun:
+    """One feature, from wherever its stream stands to where it rests."""
+
+    def __init__(
+        self, run: str, feature: FeatureId, pins: Pins, store: Store, ports: Ports, run_side: Coordinating, see: Observer
+    ) -> None:
+        self.run, self.feature, self.pins = run, feature, pins
+        self.store, self.ports, self.run_side, self.see = store, ports, run_side, see
+        self.stream = feature_stream(run, feature)
+        self.state: State = Unborn()
+        self.version = 0
+        self._steps: Effect | None = None
+        self._answer: Any = None
+        self._error: RepositoryUnusable | None = None
+        for recorded in store.read(self.stream):
+            self._take(recorded)
+
+    def step(self) -> bool:
+        """One step: hear the run, begin an action, or carry the present one on. False: the feature rests."""
+        if self._steps is None:
+            return self._begin()
+        try:
+            step = self._advance(self._steps)
+        except RepositoryUnusable as error:
+            self._steps = None
+            self._emit((FeatureHeld(hold=Hold.FATAL, code=error.code),))
+            return True
+        if step is None:
+            self._steps = None
+        else:
+            self._carry_out(step)
+        return True
+
+    def rest(self) -> FeatureRested:
+        """How the feature rests now, for the stream of the run."""
+        state, book = self.state, book_of(self.state)
+        rested = FeatureRested(
+            feature=self.feature, version=self.version, status=Rest.STOPPED, head=book.head if book else None
+        )
+        match state:
+            case Held():
+                return replace(rested, status=Rest.HELD, hold=state.hold, until_us=state.until_us, code=state.code)
+            case Waiting():
+                return replace(rested, status=Rest.WAITING, code=state.asked.code)
+            case Ended():
+                return replace(rested, status=state.status, code=state.code, touched=state.touched)
+        return rested
+
+    def _begin(self) -> bool:
+        for version, message in self.run_side.messages(self.feature, heard_of(self.state)):
+            heard = self._hear(version, message)
+            if heard is not None:
+                self._emit((heard,), causation=f"{run_stream(self.run)}@{version}")
+                return True
+        action: Action | None = None if self.run_side.stopping() else decide(self.state, self.pins)
+        if action is None:
+            return False
+        self._steps, self._answer, self._error = effect(action, self._scene()), None, None
+        return True
+
+    def _hear(self, version: int, message: Message) -> Event | None:
+        """The fact that cites the message; None when it says nothing to the present state."""
+        match message, self.state:
+            case FeatureAdmitted(), Unborn():
+                return self.run_side.start_of(self.feature, version, message)
+            case CancelGiven(), state if not isinstance(state, Unborn | Ended):
+                return FeatureCancelled(heard=version)
+            case FeatureReleased(hold=hold), Held():
+                return HoldReleased(heard=version, hold=hold)
+            case TimerFired(), Held():
+                return HoldReleased(heard=version, hold=Hold.TIMER)
+            case AnswerGiven(verdict=verdict, note=note, who=who), Waiting():
+                return HumanAnswered(heard=version, verdict=verdict, note=note, who=who)
+        return None
+
+    def _scene(self) -> Scene:
+        return Scene(run=self.run, feature=self.feature, state=self.state, pins=self.pins)
+
+    def _advance(self, steps: Effect) -> Step | None:
+        try:
+            if self._error is not None:
+                error, self._error = self._error, None
+                return steps.throw(error)
+            answer, self._answer = self._answer, None
+            return steps.send(answer)
+        except StopIteration:
+            return None
+
+    def _carry_out(self, step: Step) -> None:
+        match step:
+            case Do(call=call):
+                try:
+                    self._answer = call(self.ports)
+                except RepositoryUnusable as error:
+                    self._error = error
+            case Emit(events=events):
+                self._emit(events)
+            case ReserveCall() | SettleCall() | ClaimPaths():
+                appended, self._answer = self.run_side.ask(self.feature, self.version, step)
+                for recorded in appended:
+                    self._take(recorded)
+
+    def _emit(self, events: tuple[Event, ...], causation: str = "") -> None:
+        check(self.state, events)
+        causation = causation or f"{self.stream}@{self.version}"
+        append = Append(self.stream, self.version, events, causation)
+        for recorded in self.store.append([append], self.ports.clock.now_us()):
+            self._take(recorded)
+            self.see(recorded)
+
+    def _take(self, recorded: Recorded[Event]) -> None:
+        following = follow(self.state, recorded)
+        self.state = self.state if following is None else following
+        self.version = recorded.version
+
+
+def check(state: State, events: tuple[Event, ...]) -> None:
+    """Refuse what may not come, before it is appended. Raises IllegalTransition."""
+    for event in events:
+        following = follow(state, _sketched(event))
+        if following is None:
+            raise IllegalTransition(state, event)
+        state = following
+
+
+def _sketched(event: Event) -> Recorded[Event]:
+    """The event as if it were recorded; time and place do not make an event legal or illegal."""
+    return Recorded(
+        stream=feature_stream("", ""),
+        version=0,
+        position=0,
+        recorded_at_us=0,
+        observed_at_us=0,
+        event=event,
+        causation="",
+        chain=b"",
+    )

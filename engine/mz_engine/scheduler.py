@@ -1,0 +1,158 @@
+"""Driver: threads. One thread a feature, and the caller's thread for the coordinator, which alone appends to the run.
+
+Features hand what concerns the run to the coordinator through a queue and wait. Scheduling itself is pure
+(`decide_run`, `runnable`); this module only starts threads and carries messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, Queue
+from threading import Thread
+
+import msgspec
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.catalog.run import FeatureAdmitted
+from mz_events.names import FeatureId
+from mz_projections.run import Message
+
+from mz_engine.coordinator import Coordinator
+from mz_engine.decide.run import Await, FinishRun, RestRun
+from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
+from mz_engine.runner import Appended, Coordinating, FeatureRun
+
+POLL_SECONDS = 0.5
+"""How often the inbox is looked at while features work."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    feature: FeatureId
+    version: int
+    step: ReserveCall | SettleCall | ClaimPaths
+    answer: Future[Appended]
+
+
+class Rested(msgspec.Struct, frozen=True):
+    feature_run: FeatureRun
+
+
+class Died(msgspec.Struct, frozen=True):
+    feature: FeatureId
+    error: BaseException
+
+
+class StopAsked(msgspec.Struct, frozen=True):
+    pass
+
+
+class Aborted(Exception):
+    """Another thread died; this one ends where it stands."""
+
+
+class Door:
+    """The coordinator, as feature threads see it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+
+    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, Message], ...]:
+        return self.scheduler.coordinator.messages(feature, after)
+
+    def start_of(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted:
+        return self.scheduler.coordinator.start_of(feature, version, message)
+
+    def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
+        answer: Future[Appended] = Future()
+        self.scheduler.mail.put(Asked(feature, version, step, answer))
+        return answer.result()
+
+    def stopping(self) -> bool:
+        return self.scheduler.died is not None or self.scheduler.coordinator.stopping()
+
+
+class Scheduler:
+    """Drives a run until it rests, is finished, stopped or halted. Raises what a thread died of."""
+
+    def __init__(self, coordinator: Coordinator, begin: Callable[[FeatureId, Coordinating], FeatureRun]) -> None:
+        self.coordinator, self.begin = coordinator, begin
+        self.mail: Queue[Asked | Rested | Died | StopAsked] = Queue()
+        self.threads: dict[FeatureId, Thread] = {}
+        self.died: BaseException | None = None
+
+    def stop(self) -> None:
+        """From a signal handler or another thread: come to rest after the actions that are under way."""
+        self.mail.put(StopAsked())
+
+    def run(self) -> None:
+        while True:
+            action = self._decide()
+            if not self.threads and self._over(action):
+                break
+            self._receive(action)
+        if self.died is not None:
+            raise self.died
+        if not isinstance(action, Await):
+            self.coordinator.close(action)
+
+    def _decide(self) -> Await | RestRun | FinishRun:
+        if self.died is not None:
+            return RestRun()
+        action = self.coordinator.decide()
+        for feature in self.coordinator.runnable(frozenset(self.threads)):
+            self._start(feature)
+        return action
+
+    def _over(self, action: Await | RestRun | FinishRun) -> bool:
+        return self.died is not None or self.coordinator.stopping() or not isinstance(action, Await)
+
+    def _start(self, feature: FeatureId) -> None:
+        thread = Thread(target=self._drive, args=(feature,), name=f"feature-{feature}", daemon=True)
+        self.threads[feature] = thread
+        thread.start()
+
+    def _drive(self, feature: FeatureId) -> None:
+        try:
+            feature_run = self.begin(feature, Door(self))
+            while feature_run.step():
+                pass
+        except BaseException as error:
+            self.mail.put(Died(feature, error))
+        else:
+            self.mail.put(Rested(feature_run))
+
+    def _receive(self, action: Await | RestRun | FinishRun) -> None:
+        try:
+            message = self.mail.get(timeout=self._patience(action))
+        except Empty:
+            return
+        match message:
+            case Asked():
+                self._answer(message)
+            case Rested(feature_run=feature_run):
+                del self.threads[feature_run.feature]
+                if self.died is None:
+                    self.coordinator.rested(feature_run)
+            case Died(feature=feature, error=error):
+                del self.threads[feature]
+                if self.died is None and not isinstance(error, Aborted):
+                    self.died = error
+            case StopAsked():
+                self.coordinator.stop()
+
+    def _answer(self, asked: Asked) -> None:
+        if self.died is not None:
+            asked.answer.set_exception(Aborted())
+            return
+        try:
+            asked.answer.set_result(self.coordinator.ask(asked.feature, asked.version, asked.step))
+        except Exception as error:
+            self.died = error
+            asked.answer.set_exception(Aborted())
+
+    def _patience(self, action: Await | RestRun | FinishRun) -> float:
+        until = action.until_us if isinstance(action, Await) else None
+        if until is None:
+            return POLL_SECONDS
+        left = (until - self.coordinator.clock.now_us()) / 1_000_000
+        return min(POLL_SECONDS, max(0.01, left))

@@ -1,0 +1,45 @@
+"""Adapter: the project's own files, as tests about the project see them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("events", "projections", "engine", "recordings", "qa", "cli")
+
+
+@cache
+def kept_files() -> tuple[Path, ...]:
+    """Files that git keeps or would keep, relative to the root, sorted."""
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return tuple(sorted(Path(name) for name in set(names.split("\0")) - {""} if (ROOT / name).is_file()))
+
+
+def modules(*tops: str) -> Iterator[Path]:
+    """Python files below these top-level folders that hold anything, relative to the root."""
+    for path in kept_files():
+        if path.suffix == ".py" and path.parts[0] in tops and (ROOT / path).stat().st_size:
+            yield path
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text("utf-8"), str(path))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method of a module, inner ones too."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Without decorators."""
+    assert function.end_lineno is not None
+    return function.end_lineno - function.lineno + 1

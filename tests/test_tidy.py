@@ -1,0 +1,107 @@
+"""Pure: the house style, as far as a machine can see it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median, quantiles
+
+import pytest
+
+from tests.support.tree import ROOMS, ROOT, functions, kept_files, lines_of, modules, parsed
+
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MEDIAN = 165
+FUNCTION_LINES_MEDIAN = 11
+FUNCTION_LINES_P90 = 30
+PUT_OFF = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
+BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
+EVERYWHERE = ("/", "/tmp", "/home", "/root", "/usr", "/opt", "/srv", "/var")
+"""Parents of a checkout that say nothing about the machine."""
+TEXT = (".py", ".md", ".toml", ".yaml", ".yml", ".j2", ".txt", ".sh", "")
+CODE = tuple(modules(*ROOMS, "tests"))
+
+
+def text_of(path: Path) -> str:
+    return (ROOT / path).read_text("utf-8", "replace")
+
+
+@pytest.mark.parametrize("path", CODE, ids=str)
+def test_a_module_opens_with_a_docstring(path: Path) -> None:
+    assert ast.get_docstring(parsed(path))
+
+
+def test_modules_are_short() -> None:
+    long = {str(path): count for path in CODE if (count := len(text_of(path).splitlines())) > MODULE_LINES_MAX}
+    assert not long
+
+
+def test_functions_are_short() -> None:
+    sizes = {f"{path}:{each.lineno} {each.name}": lines_of(each) for path in CODE for each in functions(path)}
+    assert not {name: size for name, size in sizes.items() if size > FUNCTION_LINES_MAX}
+
+
+def test_the_middle_is_small() -> None:
+    code = tuple(modules(*ROOMS))
+    module_lines = {str(path): len(text_of(path).splitlines()) for path in code}
+    function_lines = [lines_of(each) for path in code for each in functions(path)]
+    found = {
+        "median module": median(module_lines.values()),
+        "median function": median(function_lines),
+        "p90 function": quantiles(function_lines, n=10)[8],
+    }
+    longest = sorted(module_lines.items(), key=lambda pair: -pair[1])[:10]
+    assert found["median module"] <= MODULE_LINES_MEDIAN, (found, longest)
+    assert found["median function"] <= FUNCTION_LINES_MEDIAN, (found, longest)
+    assert found["p90 function"] <= FUNCTION_LINES_P90, (found, longest)
+
+
+def test_every_function_says_what_it_returns() -> None:
+    assert not [f"{path}:{each.lineno}" for path in CODE for each in functions(path) if each.returns is None]
+
+
+def test_only_the_command_prints() -> None:
+    rooms = [room for room in ROOMS if room != "cli"]
+    assert not [f"{path}:{line}" for path in modules(*rooms) for line in prints(path)]
+
+
+def prints(path: Path) -> Iterator[int]:
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield node.lineno
+
+
+def test_importing_does_nothing() -> None:
+    """At the top of a module stand definitions; calls for their effect, loops and `with` do not."""
+    assert not [f"{path}:{line}" for path in CODE for line in effects(path)]
+
+
+def effects(path: Path) -> Iterator[int]:
+    for node in parsed(path).body:
+        documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Expr | ast.For | ast.While | ast.With) and not documents:
+            yield node.lineno
+
+
+def test_nothing_is_put_off() -> None:
+    assert not [str(path) for path in texts() if PUT_OFF.search(text_of(path))]
+
+
+def test_type_errors_are_ignored_by_name_only() -> None:
+    assert not [str(path) for path in CODE if BARE_IGNORE.search(text_of(path))]
+
+
+def test_no_file_names_a_place_on_this_machine() -> None:
+    places = [str(ROOT)]
+    if str(ROOT.parent) not in EVERYWHERE and not str(ROOT.parent).startswith("/tmp/"):
+        places.append(f"{ROOT.parent}/")
+    assert not [(str(path), place) for path in texts() for place in places if place in text_of(path)]
+
+
+def texts() -> Iterator[Path]:
+    for path in kept_files():
+        if path.suffix in TEXT:
+            yield path
