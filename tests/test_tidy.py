@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
@@ -17,7 +18,7 @@ FUNCTION_LINES_MAX = 70
 MODULE_LINES_MEDIAN = 165
 FUNCTION_LINES_MEDIAN = 11
 FUNCTION_LINES_P90 = 30
-PUT_OFF = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
+PUT_OFF = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
 EVERYWHERE = ("/", "/tmp", "/home", "/root", "/usr", "/opt", "/srv", "/var")
 """Parents of a checkout that say nothing about the machine."""
@@ -76,7 +77,7 @@ def prints(path: Path) -> Iterator[int]:
 
 def test_importing_does_nothing() -> None:
     """At the top of a module stand definitions; calls for their effect, loops and `with` do not."""
-    assert not [f"{path}:{line}" for path in CODE for line in effects(path)]
+    assert not [f"{path}:{line}" for path in CODE if path.name != "conftest.py" for line in effects(path)]
 
 
 def effects(path: Path) -> Iterator[int]:
@@ -87,7 +88,14 @@ def effects(path: Path) -> Iterator[int]:
 
 
 def test_nothing_is_put_off() -> None:
-    assert not [str(path) for path in texts() if PUT_OFF.search(text_of(path))]
+    assert not [f"{path}:{line}" for path in CODE for line, comment in comments(path) if PUT_OFF.search(comment)]
+
+
+def comments(path: Path) -> Iterator[tuple[int, str]]:
+    with open(ROOT / path, "rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
 
 
 def test_type_errors_are_ignored_by_name_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mz_cli.render.console import Unwritten, put
+from mz_cli.render.console import put
 
 if TYPE_CHECKING:
     from mz_engine.errors import MzError
 
 OK, STOPPED, BUG = 0, 20, 70
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to stdout fails with; the log and its blobs have errors of their own for these."""
 MESSAGE_MAX = 300
 """Characters of a foreign exception's text that are shown; the traceback has all of it."""
 
@@ -89,9 +92,11 @@ def translated(error: BaseException, words: Sequence[str]) -> MzError:
             return MzError("MZ5002", sentence(str(error)), hint="`mz status` shows the run")
         case RepositoryUnusable():
             return MzError("MZ1003", sentence(str(error)))
-        case Unwritten():
+        case OSError() if error.errno in FULL and error.filename is None:
             silence(sys.stdout)
-            return MzError("MZ1006", str(error), hint="make room, or write it elsewhere")
+            return MzError(
+                "MZ1006", f"the answer could not be written: {error.strerror}", hint="make room, or write it elsewhere"
+            )
     return bug(error, words)
 
 

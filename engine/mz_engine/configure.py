@@ -20,8 +20,8 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock(?:/|\Z)))[A-Za-z0-9_][A-Za-z0-9._+@/-]*(?<![./])\Z")
-"""Narrower than git's own rule for ref names: nothing here needs quoting anywhere."""
+_NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
+"""What git refuses in the names of refs, and a leading `-` or `@`."""
 
 
 def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
@@ -109,7 +109,7 @@ def _filled(text: str) -> str:
 
 
 def _branch(text: str) -> str:
-    if not _BRANCH.match(text):
+    if _NOT_A_REF.search(text):
         raise BadName(f"{text[:80]!r} is not usable as a branch or remote name")
     return text
 

@@ -94,7 +94,7 @@ def load(text: str, name: str) -> Document:
         loader = _Loader(text)
         node = loader.get_single_node()
         values = _Values(name)
-        value = {} if node is None else values.build(node, ())
+        value = values.build(node, ()) if node else None
     except _TooBig as error:
         why = f"nested deeper than {DEPTH_MAX} or more than {NODES_MAX:,} values"
         raise MzError("MZ2008", why, place=_place(name, error.mark)) from None
@@ -105,7 +105,7 @@ def load(text: str, name: str) -> Document:
             loader.dispose()
     if values.found:
         raise MzError.of(values.found)
-    return Document(name, value, {(): Place(name, 1, 1), **values.values}, values.keys)
+    return Document(name, {} if value is None else value, {(): Place(name, 1, 1), **values.values}, values.keys)
 
 
 def convert(text: str, name: str, wanted: type[T]) -> T:

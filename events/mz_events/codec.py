@@ -58,12 +58,13 @@ class Codec:
     def __init__(self, events: Iterable[type[Event]], upcasters: Mapping[tuple[str, int], Upcast]) -> None:
         self._types = {type_of(kind): kind for kind in events}
         self._keys = {kind: (name, kind.SCHEMA) for name, kind in self._types.items()}
-        self._decoders: dict[tuple[str, int], Callable[[bytes], Event]] = {
+        self.decoders: dict[tuple[str, int], Callable[[bytes], Event]] = {
             key: msgspec.json.Decoder(kind).decode for kind, key in self._keys.items()
         }
+        """By type and schema; raw: `decode` names the place of what they raise."""
         self._encode = msgspec.json.Encoder(order="deterministic").encode
         for name, schema in upcasters:
-            self._decoders[name, schema] = self._lifting(name, schema, upcasters)
+            self.decoders[name, schema] = self._lifting(name, schema, upcasters)
 
     def _lifting(self, name: str, schema: int, upcasters: Mapping[tuple[str, int], Upcast]) -> Callable[[bytes], Event]:
         kind = self._types[name]
@@ -87,7 +88,7 @@ class Codec:
 
         Raises UnknownEvent for a type or schema that a newer `mz` wrote, StoreUnusable for a damaged payload.
         """
-        decode = self._decoders.get((name, schema))
+        decode = self.decoders.get((name, schema))
         if decode is None:
             raise UnknownEvent(place, name, schema)
         try:

@@ -16,12 +16,9 @@ class Shape(msgspec.Struct, frozen=True):
     """False: text of this shape is often no secret; it is removed from output, but does not stop a call."""
 
 
-START = rb"(?:(?<![A-Za-z0-9]%b)|(?<=\\[nrtbf]%b))"
-"""After a prefix: no letter or digit stood before it, unless as part of a JSON escape."""
-
-
 def _starting(prefix: bytes) -> bytes:
-    return prefix + START % (prefix, prefix)
+    """The prefix, with no letter or digit before it, unless that is part of a JSON escape."""
+    return prefix + rb"(?:(?<![A-Za-z0-9]%b)|(?<=\\[nrtbf]%b))" % (prefix, prefix)
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -37,10 +34,22 @@ SHAPES: tuple[Shape, ...] = (
     Shape("jwt", rb"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}", certain=False),
 )
 
-PEM_NAME = "private-key"
-PEM_BEGIN = rb"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
-PEM_END = rb"-----END [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
-PEM_BODY = rb"[A-Za-z0-9+/=:,. \t-]|\\+[nrt]"
-"""A piece of the block: base64, header lines, escaped line breaks."""
-PEM_BYTES_MAX = 1 << 16
-"""A block without an end is given up here; the longest real keys have some 13,000 bytes."""
+BLOCK_NAME = "private-key"
+BLOCK_MARK = b"-----BEGIN "
+BLOCK_END_MARK = b"-----END "
+_BREAK = rb"(?:\r?\n|\\+r\\+n|\\+[nr])"
+_MARGIN = rb"(?:[ \t]*\d{1,6}(?:\xe2\x86\x92|\\+u2192|\\+t|[:|\t-]))?[ \t+>|-]*?"
+"""Line numbers and diff marks, as tools print them before each line."""
+_ENDS = rb"(?=" + _BREAK + rb"|[\"'\\]|\Z)"
+_HEADER = rb"[A-Za-z][A-Za-z-]*:[^\"\\\r\n]*"
+_NOT_END = rb"(?!" + _MARGIN + BLOCK_END_MARK + rb")"
+BLOCK = (
+    BLOCK_MARK + rb"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
+    rb"(?:" + _BREAK + _NOT_END + _MARGIN + rb"(?:" + _HEADER + rb"|[A-Za-z0-9+/=]+[ \t]*)?" + _ENDS + rb")*"
+    rb"(?:" + _BREAK + _MARGIN + BLOCK_END_MARK + rb"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----)?"
+)
+"""A private key over several lines, broken for real or as in JSON; without its end where that was cut off."""
+BLOCK_BODY = rb"[A-Za-z0-9+/]{32}"
+"""What a block holds; one without it is only talk of private keys."""
+BLOCK_BYTES_MAX = 1 << 16
+"""A block that has no end is waited for so long; the longest real keys have some 13,000 bytes."""

@@ -10,28 +10,22 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from mz_events.keyshapes import PEM_BEGIN, PEM_BODY, PEM_BYTES_MAX, PEM_END, PEM_NAME, SHAPES
+from mz_events.keyshapes import BLOCK, BLOCK_BODY, BLOCK_BYTES_MAX, BLOCK_END_MARK, BLOCK_MARK, BLOCK_NAME, SHAPES
+from mz_events.splice import merged, replaced
 
-TOKEN = b"<redacted>"
 CUT = b"<cut>"
 VALUE_CHARS_MIN = 8
 """Shorter values stand everywhere by chance."""
 LINE_BYTES_MAX = 1 << 20
 
-ESCAPES = re.compile(rb"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
-ESCAPE_BYTES_MAX = 6
-JSON_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
-PEM = re.compile(
-    PEM_BEGIN + rb"(?:" + PEM_BODY + rb"|\r?\n(?=[A-Za-z0-9+/=-]|\r?\n))*?(?:" + PEM_END + rb"|(?!" + PEM_BODY
-    + rb"|\r?\n(?=[A-Za-z0-9+/=-]|\r?\n)))"
-)
-PEM_OPEN = re.compile(PEM_BEGIN + rb"(?:(?!-----END)(?:" + PEM_BODY + rb"|[\r\n]))*\Z")
-"""A block that may go on beyond the end of what has come."""
+PATTERNS = tuple((shape, re.compile(shape.pattern)) for shape in SHAPES)
+BLOCKS = re.compile(BLOCK)
+BODY = re.compile(BLOCK_BODY)
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
@@ -83,14 +77,13 @@ class Secrets:
                 if len(text) >= VALUE_CHARS_MIN:
                     needles.update((form, needles.get(form, name)) for form in forms(text))
         self._needles = tuple(sorted(needles.items()))
-        self._shapes = tuple((shape, re.compile(shape.pattern)) for shape in SHAPES)
-        self.lines_longest = max((len(needle) for needle, _ in self._needles if b"\n" in needle), default=0)
-        self.overlap = max((PEM_BYTES_MAX, *(len(needle) for needle, _ in self._needles)))
-        """No secret is longer than this."""
+        self._several_lines = tuple(needle for needle, _ in self._needles if b"\n" in needle)
+        self.bytes_max = max(BLOCK_BYTES_MAX, *map(len, needles), 0)
+        """No secret is longer."""
 
     def find(self, data: bytes) -> tuple[Finding, ...]:
         """Every secret in the data, in order of place; they may overlap."""
-        return tuple(sorted((*self._find_values(data), *self._find_shapes(data))))
+        return tuple(sorted((*self._find_values(data), *_find_shapes(data))))
 
     def scan(self, data: bytes) -> tuple[str, ...]:
         """Names of the secrets that stand in the data for certain, each once; empty: none."""
@@ -99,23 +92,25 @@ class Secrets:
     def clean(self, data: bytes) -> bytes:
         """The data without secrets; whole lines of JSON keep their shape."""
         findings = self.find(data)
-        return _replaced(data, _merged((finding.start, finding.end) for finding in findings)) if findings else data
+        return replaced(data, merged((finding.start, finding.end) for finding in findings)) if findings else data
 
     def redact(self, text: str) -> str:
         """The text without secrets."""
         return self.clean(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
-    def unfinished(self, data: bytes) -> int:
-        """Where in whole lines of output a secret may have begun that goes on in the lines to come; else their end."""
-        place = len(data)
-        begun = data.rfind(b"-----BEGIN ", max(0, len(data) - PEM_BYTES_MAX))
-        if begun >= 0 and PEM_OPEN.match(data, begun):
+    def unfinished(self, lines: bytes) -> int:
+        """Begin of the line of these whole lines in which a secret may have begun that goes on in the lines to come;
+        their end where there is none."""
+        place = len(lines)
+        begun = lines.rfind(BLOCK_MARK, max(0, len(lines) - BLOCK_BYTES_MAX))
+        block = BLOCKS.match(lines, begun) if begun >= 0 else None
+        if block and BLOCK_END_MARK not in block[0] and not lines[block.end():].strip(b"\r\n"):
             place = begun
-        for needle, _ in self._needles if self.lines_longest else ():
+        for needle in self._several_lines:
             for line in re.finditer(b"\n", needle):
-                if line.end() < len(needle) and data.endswith(needle[: line.end()]):
-                    place = min(place, len(data) - line.end())
-        return place if place == len(data) else data.rfind(b"\n", 0, place) + 1
+                if line.end() < len(needle) and lines.endswith(needle[: line.end()]):
+                    place = min(place, len(lines) - line.end())
+        return place if place == len(lines) else lines.rfind(b"\n", 0, place) + 1
 
     def _find_values(self, data: bytes) -> Iterator[Finding]:
         for needle, name in self._needles:
@@ -124,13 +119,15 @@ class Secrets:
                 yield Finding(at, at + len(needle), name, True)
                 at = data.find(needle, at + len(needle))
 
-    def _find_shapes(self, data: bytes) -> Iterator[Finding]:
-        for shape, pattern in self._shapes:
-            for match in pattern.finditer(data):
-                yield Finding(*match.span(), shape.name, shape.certain)
-        if b"PRIVATE KEY" in data:
-            for match in PEM.finditer(data):
-                yield Finding(*match.span(), PEM_NAME, True)
+
+def _find_shapes(data: bytes) -> Iterator[Finding]:
+    for shape, pattern in PATTERNS:
+        for match in pattern.finditer(data):
+            yield Finding(*match.span(), shape.name, shape.certain)
+    if BLOCK_MARK in data:
+        for match in BLOCKS.finditer(data):
+            if BODY.search(match[0]):
+                yield Finding(*match.span(), BLOCK_NAME, True)
 
 
 class Redactor:
@@ -153,13 +150,14 @@ class Redactor:
             if end < 0:
                 return b""
             self._dropping, data = False, data[end:]
-        ends = data.rfind(b"\n") + 1
-        if ends:
-            ready = bytes(self._held) + data[:ends]
-            self._held[:] = data[ends:]
-            return self._whole(ready) + self._endless()
-        self._held += data
-        return self._endless()
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._held += data
+            return self._endless()
+        lines = bytes(self._held) + data[:end]
+        whole = self._secrets.unfinished(lines)
+        self._held[:] = lines[whole:] + data[end:]
+        return self._secrets.clean(self._cut(lines[:whole])) + self._endless()
 
     def finish(self) -> bytes:
         """What was held back; the stream has ended."""
@@ -167,129 +165,25 @@ class Redactor:
         self._held.clear()
         return self._secrets.clean(self._cut(rest))
 
-    def _whole(self, lines: bytes) -> bytes:
-        """Cleans whole lines, and puts back those in which a secret may have begun."""
-        place = self._secrets.unfinished(lines)
-        self._held[:0] = lines[place:]
-        return self._secrets.clean(self._cut(lines[:place]))
-
     def _endless(self) -> bytes:
         """Cuts the line that is held once it is too long to be waited for."""
         begin = self._held.rfind(b"\n") + 1
-        if len(self._held) - begin <= LINE_BYTES_MAX + self._secrets.overlap:
+        if len(self._held) - begin <= LINE_BYTES_MAX + self._secrets.bytes_max:
             return b""
         self._dropping = True
         return self.finish()
 
     def _cut(self, lines: bytes) -> bytes:
-        if len(lines) <= LINE_BYTES_MAX:
-            return lines
-        return b"".join(map(self._cut_line, lines.splitlines(keepends=True)))
+        return lines if len(lines) <= LINE_BYTES_MAX else b"\n".join(map(self._cut_line, lines.split(b"\n")))
 
     def _cut_line(self, line: bytes) -> bytes:
         """At most LINE_BYTES_MAX bytes of the line and a mark, never a part of a secret or of a character."""
-        body = line.rstrip(b"\n")
-        if len(body) <= LINE_BYTES_MAX:
+        if len(line) <= LINE_BYTES_MAX:
             return line
         place = LINE_BYTES_MAX
-        for start, end in _merged((finding.start, finding.end) for finding in self._secrets.find(body)):
+        for start, end in merged((finding.start, finding.end) for finding in self._secrets.find(line)):
             if start < place < end:
                 place = start
-        while place and body[place] & 0xC0 == 0x80:
+        while place and line[place] & 0xC0 == 0x80:
             place -= 1
-        return body[:place] + CUT + line[len(body):]
-
-
-Span = tuple[int, int]
-
-
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """The spans in order, overlapping ones joined."""
-    joined: list[Span] = []
-    for start, end in sorted(spans):
-        if joined and start < joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def _replaced(data: bytes, spans: list[Span]) -> bytes:
-    """The data with a token in place of each span; line by line, for JSON lines are treated with care."""
-    pieces, done, rest = [], 0, list(reversed(spans))
-    while rest:
-        begin = data.rfind(b"\n", 0, rest[-1][0]) + 1
-        group, end = [], begin
-        while rest and rest[-1][0] < end or not group:
-            group.append(rest.pop())
-            newline = data.find(b"\n", group[-1][1])
-            end = newline if newline >= 0 else len(data)
-        line = data[begin:end]
-        local = [(start - begin, stop - begin) for start, stop in group]
-        pieces += [data[done:begin], _in_json(line, local) if _is_json(line) else _in_text(line, local)]
-        done = end
-    return b"".join((*pieces, data[done:]))
-
-
-def _is_json(line: bytes) -> bool:
-    if not line.lstrip()[:1] in (b"{", b"[", b'"'):
-        return False
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _in_text(text: bytes, spans: list[Span]) -> bytes:
-    pieces, done = [], 0
-    for start, end in _merged(_widened(text, span) for span in spans):
-        pieces += [text[done:start], TOKEN]
-        done = end
-    return b"".join((*pieces, text[done:]))
-
-
-def _widened(text: bytes, span: Span) -> Span:
-    """The span, with the escape sequences that it would leave half."""
-    start, end = span
-    return _escape_at(text, start)[0], _escape_at(text, end)[1]
-
-
-def _escape_at(text: bytes, place: int) -> Span:
-    """The escape sequence that `place` lies within; `place` itself, twice, where there is none."""
-    for slash in range(place - 1, max(-1, place - ESCAPE_BYTES_MAX), -1):
-        if text[slash] == 0x5C:
-            run = slash
-            while run and text[run - 1] == 0x5C:
-                run -= 1
-            begin = run + (slash - run) // 2 * 2
-            match = ESCAPES.match(text, begin)
-            if match and match.start() < place < match.end():
-                return match.span()
-    return place, place
-
-
-def _in_json(line: bytes, spans: list[Span]) -> bytes:
-    """Within strings a token, and 0 for a number: the line parses as before, whatever the secret is made of."""
-    todo = iter([*spans, (len(line), len(line))])
-    span = next(todo)
-
-    def renewed(match: re.Match[bytes]) -> bytes:
-        nonlocal span
-        start, end = match.span()
-        while span[1] <= start:
-            span = next(todo)
-        hits = []
-        while span[0] < end:
-            hits.append((max(span[0], start), min(span[1], end)))
-            if span[1] > end:
-                break
-            span = next(todo)
-        if not hits:
-            return match[0]
-        if match[0][:1] != b'"':
-            return b"0.0" if re.search(rb"[.eE]", match[0]) else b"0"
-        inner = [(max(low, start + 1) - start - 1, min(high, end - 1) - start - 1) for low, high in hits]
-        return b'"' + _in_text(match[0][1:-1], [hit for hit in inner if hit[0] < hit[1]]) + b'"'
-
-    return JSON_TOKENS.sub(renewed, line)
+        return line[:place] + CUT

@@ -32,8 +32,8 @@ from mz_events.catalog.check import (
     RefMoved,
 )
 from mz_events.catalog.delivery import (
-    Committed,
     CommitRequested,
+    Committed,
     DeliveryFailed,
     PullRequestOpened,
     PullRequestRequested,
@@ -302,9 +302,8 @@ def _called(cell: Cell, event: AgentRequested | Outcome | ReplyRead | CallHeld, 
             tries = cell.tries.get(ref.role, Tries())
             if event.problem is not None:
                 tries = replace(tries, failures=tries.failures + 1)
-            return replace(
-                cell, tries={**cell.tries, ref.role: tries}, spent=_with_tokens(cell.spent, event), last=event
-            )
+            cell = replace(cell, tries={**cell.tries, ref.role: tries}, reply=event.text, last=event)
+            return replace(cell, spent=_with_tokens(cell.spent, event))
         case CallHeld(role=role):
             return replace(cell, role=role, last=event)
         case AgentLost():

@@ -14,6 +14,7 @@ from mz_events.catalog.call import (
     CallHeld,
     CallPriced,
     CallRef,
+    Offence,
     ReplyRead,
 )
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
@@ -122,7 +123,7 @@ def _learned(before: CallView, event: Event) -> dict[str, Any]:
         case AgentReplied():
             return {
                 "outcome": "replied", "exit": event.exit, "duration_ms": event.duration_ms,
-                "salvaged": event.salvaged, "stdout": event.stdout,
+                "salvaged": event.salvaged, "stdout": event.stdout, "offences": _offences((), event.offences),
             }  # fmt: skip
         case AgentFailed(problem=problem):
             return {
@@ -137,7 +138,7 @@ def _learned(before: CallView, event: Event) -> dict[str, Any]:
         case ChangesChecked():
             return {
                 "changed": tuple(change.path for change in event.changes),
-                "offences": tuple(f"{offence.kind} {offence.path}" for offence in event.offences),
+                "offences": _offences(before.offences, event.offences),
             }
         case ArtifactValidated(violations=()):
             return {"validated": True}
@@ -145,6 +146,10 @@ def _learned(before: CallView, event: Event) -> dict[str, Any]:
             refusal = Refusal(gate="", violations=event.violations, report=event.report)
             return {"validated": True, "refusals": (*before.refusals, refusal)}
     return {}
+
+
+def _offences(known: tuple[str, ...], found: tuple[Offence, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*known, *(f"{offence.kind} {offence.path}" for offence in found))))
 
 
 # checks and commits ---------------------------------------------------------------------------------------------------

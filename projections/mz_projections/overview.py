@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
@@ -16,13 +16,13 @@ from mz_events.catalog.run import (
     ItemAdded,
     ItemHeld,
     ItemSkipped,
-    Rest,
     RunFinished,
     RunHalted,
     RunRested,
     RunResumed,
     RunStarted,
     RunStopped,
+    TimerFired,
 )
 from mz_events.envelope import Recorded
 from mz_events.names import run_stream
@@ -89,6 +89,8 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(view, status="rested")
         case RunFinished():
             return replace(view, status="finished")
+        case ItemAdded() if view.status == "finished":
+            return replace(view, status="running")
     return view
 
 
@@ -106,7 +108,7 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return replace(view, status="held", because=because)
         case FilesContended(holder=holder):
             return replace(view, because=holder)
-        case FeatureAdmitted() | FeatureReleased() | AnswerGiven():
+        case FeatureAdmitted() | FeatureReleased() | AnswerGiven() | TimerFired():
             return replace(view, status=_going(view.status), ended_us=None)
         case FeatureRested() as event:
             return _rested(view, event, recorded.recorded_at_us)

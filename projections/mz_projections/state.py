@@ -6,8 +6,8 @@ import msgspec
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallHeld, ReplyRead
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.catalog.delivery import (
-    Committed,
     CommitRequested,
+    Committed,
     DeliveryFailed,
     PullRequestOpened,
     PullRequestRequested,

@@ -8,7 +8,7 @@ import click
 
 from mz_cli.context import reading
 from mz_cli.detail import Wanted, feature_detail, page
-from mz_cli.help import command
+from mz_cli.help import command, did_you_mean
 from mz_cli.render.console import answer, is_terminal
 from mz_cli.render.document import show_document
 
@@ -38,6 +38,10 @@ def show(feature: str, run: str | None, phase: str | None, attempt: int | None, 
     """
     with reading() as log:
         view, found = log.find_feature(run, feature)
+        phases = [each.phase for each in found.phases]
+        if phase is not None and phase not in phases:
+            problem = f"{feature} has no phase {phase!r}{did_you_mean(phase, phases)}"
+            raise click.UsageError(problem, click.get_current_context())
         detail = feature_detail(view, found, Wanted(phase=phase, attempt=attempt, prompts=prompt), log.words)
     if as_json:
         show_document("show", detail)

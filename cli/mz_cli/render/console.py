@@ -12,6 +12,8 @@ from mz_cli.render.text import clean
 if TYPE_CHECKING:
     from rich.console import Console
 
+WIDTH = 80
+
 
 def is_terminal(stream: TextIO) -> bool:
     return not stream.closed and stream.isatty()
@@ -27,30 +29,31 @@ def may_escape(stream: TextIO, environment: Mapping[str, str]) -> bool:
     return environment.get("TERM", "dumb") not in ("dumb", "unknown") and is_terminal(stream)
 
 
-def console(stream: TextIO) -> Console:
-    """A rich console over the stream that never adds colours or escapes where they are not wanted."""
+def terminal_width(stream: TextIO) -> int:
+    """Columns of the terminal behind the stream; 80 where it does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or WIDTH
+    except (OSError, ValueError):
+        return WIDTH
+
+
+def console(stream: TextIO, width: int | None = None) -> Console:
+    """A rich console over the stream that never adds colours or escapes where they are not wanted. Without a width it
+    follows the size of the terminal."""
     from rich.console import Console
 
     if may_escape(stream, os.environ):
-        return Console(file=stream, highlight=False, emoji=False, markup=False)
+        return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
     return Console(
-        file=stream, no_color=True, highlight=False, color_system=None, emoji=False, markup=False, force_terminal=False
-    )
-
-
-class Unwritten(Exception):
-    """The answer does not fit where it should go: a full disk, mostly."""
+        file=stream, width=width, highlight=False, emoji=False, markup=False, no_color=True, color_system=None,
+        force_terminal=False,
+    )  # fmt: skip
 
 
 def put(stream: TextIO, text: str) -> None:
-    """Writes an answer, and at once. Raises Unwritten, and BrokenPipeError when nobody reads any more."""
-    try:
-        stream.write(text)
-        stream.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise Unwritten(f"the answer could not be written: {error.strerror or error}") from error
+    """Writes an answer, and at once: a full disk is noticed here and not when the process ends."""
+    stream.write(text)
+    stream.flush()
 
 
 def answer(text: str) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from mz_cli.render.console import console, is_terminal, put
+from mz_cli.render.console import console, is_terminal, put, terminal_width
 from mz_cli.render.table import Column, Table
 from mz_cli.render.text import line, shorten
 
@@ -37,22 +37,22 @@ def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
-    screen = console(stream)
+    room = terminal_width(stream)
     least = _widths(heads, rows, _longest_word)
-    gap = next((gap for gap in GAPS if screen.width >= sum(least) + gap * (len(least) - 1)), None)
+    gap = next((gap for gap in GAPS if room >= sum(least) + gap * (len(least) - 1)), None)
     if gap is None:
         put(stream, _cards(heads, rows))
         return
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    widths = spread(least, _widths(heads, rows, _length), screen.width - gap * (len(least) - 1))
+    widths = spread(least, _widths(heads, rows, _length), room - gap * (len(least) - 1))
     drawn = Drawn(box=None, padding=(0, gap, 0, 0), header_style="bold", show_edge=False, pad_edge=False)
     for column, width in zip(heads, widths, strict=True):
         drawn.add_column(column.name, justify="right" if column.right else "left", overflow="fold", width=width)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    screen.print(drawn)
+    console(stream, room).print(drawn)
 
 
 def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:

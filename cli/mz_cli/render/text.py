@@ -80,6 +80,11 @@ def instant(us: int | None) -> str | None:
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{us % 1_000_000:06d}Z"
 
 
+def moment(us: int) -> str:
+    """`2026-03-01 12:00:00Z`: to the second, for people."""
+    return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
 def clock(us: int | None) -> str:
     """The time of day in the reader's zone, `12:00:00`."""
     return "-" if us is None else datetime.fromtimestamp(us / 1_000_000).strftime("%H:%M:%S")

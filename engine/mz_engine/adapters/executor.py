@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pathlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+
+from mz_events.redact import Redactor, Secrets
 
 from mz_engine.adapters.environment import fenced, variables, worktree
-from mz_engine.agents.spool import Redactor
 from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, supervise
 from mz_engine.ports import CommandResult, Place
 
@@ -29,13 +30,13 @@ class ProcessExecutor:
         self,
         root: pathlib.Path,
         environment: Mapping[str, str],
-        redactor: Callable[[], Redactor],
+        secrets: Secrets,
         *,
         passed: tuple[str, ...] = (),
         stop: threading.Event | None = None,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        self._root, self._environment, self._redactor = root, environment, redactor
+        self._root, self._environment, self._secrets = root, environment, secrets
         self._passed, self._stop, self._kept_bytes = passed, stop, kept_bytes
 
     def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
@@ -47,7 +48,7 @@ class ProcessExecutor:
             fenced=fenced(self._root),
             merged=True,
         )
-        kept = Kept(self._redactor(), self._kept_bytes)
+        kept = Kept(Redactor(self._secrets), self._kept_bytes)
         ended = supervise(launch, Bounds(total_seconds=timeout_seconds), kept, stop=self._stop)
         if ended.ending is Ending.STOPPED:
             raise CommandStopped(command)

@@ -8,15 +8,15 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from mz_events.names import Commit, Path
 
+from mz_engine.adapters.git_facts import EXECUTABLE, FILE, Entry, Listing
 from mz_engine.adapters.git_ignore import Rules
+from mz_engine.adapters.git_paths import shown
 from mz_engine.adapters.git_process import Done, Git, Process, failed
 from mz_engine.ports import RepositoryUnusable
-
-FILE, EXECUTABLE, LINK, SUBMODULE = 0o100644, 0o100755, 0o120000, 0o160000
 
 REMEMBERED = 8
 """Listings kept in memory; one of 10 000 files takes about 3 MB."""
@@ -26,15 +26,8 @@ AT_ONCE = 64
 T = TypeVar("T")
 
 
-class Entry(NamedTuple):
-    """What a tree says of one path."""
-
-    mode: int
-    oid: str
-
-
-Listing = Mapping[bytes, Entry]
-"""All files, symbolic links and submodules of a tree, by path."""
+class Restless(RepositoryUnusable):
+    """Something still writes while a capture is made: trying again may help."""
 
 
 class Objects:
@@ -56,7 +49,7 @@ class Objects:
         return self._remembered(self._listings, commit, lambda: self._list(commit))
 
     def rules(self, commit: str) -> Rules:
-        """The ignore rules that the commit's tree holds; a `.gitignore` that is a link counts for nothing, as in git."""
+        """The ignore rules that the commit's tree holds; a linked `.gitignore` counts for nothing, as in git."""
         return self._remembered(self._rules, commit, lambda: self._read_rules(commit))
 
     def blobs(self, oids: Sequence[str]) -> Iterator[bytes]:
@@ -93,21 +86,21 @@ class Objects:
         self, ref: str, content: Listing, fresh: Mapping[bytes, Callable[[], bytes]], parents: tuple[str, ...]
     ) -> Commit:
         """A new commit of `content`, durable, with `ref` on it. `parents[0]` is where `ref` stands, or where it begins;
-        `fresh` reads the files that git may not have. Raises RepositoryUnusable; `ref-moved`: `ref` stood elsewhere."""
+        `fresh` reads the files that git may not have. Raises RepositoryUnusable, Restless."""
         before = self.listing(parents[0])
-        with self._git.talk("fast-import", "--quiet", "--done") as process:
-            out = b""
-            with contextlib.suppress(BrokenPipeError):
-                for part in self._stream(ref, before, content, fresh, parents):
-                    process.into.write(part)
-                process.into.close()
-                out = process.out.read()
-            process.wait()
-            done = Done(process.returncode, out, process.words())
-            with contextlib.suppress(OSError):
-                (self._git.directory / f"fast_import_crash_{process.pid}").unlink()
+        try:
+            with self._git.talk("fast-import", "--quiet", "--done") as process:
+                out = b""
+                with contextlib.suppress(BrokenPipeError):
+                    for part in self._stream(ref, before, content, fresh, parents):
+                        process.into.write(part)
+                    process.into.close()
+                    out = process.out.read()
+        finally:
+            (self._git.directory / f"fast_import_crash_{process.pid}").unlink(missing_ok=True)
+        done = Done(process.returncode, out, process.words())
         if done.code and "Not updating" in done.words:
-            raise RepositoryUnusable("ref-moved", f"{ref} was moved by another process meanwhile")
+            raise Restless("ref-moved", f"{ref} was moved by another process meanwhile")
         if done.code or not done.text:
             raise failed(("fast-import",), done)
         commit = Commit(done.text)
@@ -115,7 +108,12 @@ class Objects:
         return commit
 
     def _stream(
-        self, ref: str, before: Listing, content: Listing, fresh: Mapping[bytes, Callable[[], bytes]], parents: Sequence[str]
+        self,
+        ref: str,
+        before: Listing,
+        content: Listing,
+        fresh: Mapping[bytes, Callable[[], bytes]],
+        parents: Sequence[str],
     ) -> Iterator[bytes]:
         """Input of `git fast-import`: the files, then one commit as its difference from the first parent."""
         changed = [path for path, entry in content.items() if before.get(path) != entry]
@@ -125,7 +123,7 @@ class Objects:
             if path in fresh and oid not in marks:
                 data = fresh[path]()
                 if self.hasher(len(data)).of(data) != oid:
-                    raise RepositoryUnusable("worktree-busy", f"{shown(path)} changed while it was being captured")
+                    raise Restless("worktree-busy", f"{shown(path)} changed while it was being captured")
                 marks[oid] = len(marks) + 1
                 yield b"blob\nmark :%d\ndata %d\n" % (marks[oid], len(data))
                 yield data
@@ -210,13 +208,6 @@ def answer(process: Process) -> bytes | None:
 
 def quoted(path: bytes) -> bytes:
     return b'"%s"' % path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-
-
-def shown(path: bytes) -> str:
-    """A path for people and events, whatever its bytes: what is not printable is escaped; at most 255 bytes."""
-    text = path.decode("utf-8", "backslashreplace")
-    safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-    return safe.encode()[:255].decode("utf-8", "ignore")
 
 
 def _entry(mode: bytes, oid: bytes) -> Entry | None:

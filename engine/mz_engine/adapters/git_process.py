@@ -53,7 +53,7 @@ ALWAYS = {
 }
 OURS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 
-THEIRS = re.compile(r"GIT_(SSH|SSH_COMMAND|SSH_VARIANT|ASKPASS|SSL_\w+|HTTP_\w+|PROXY_\w+|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM))")
+THEIRS = re.compile(r"GIT_((SSH|SSL|HTTP|PROXY)_\w+|SSH|ASKPASS|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM))")
 """Variables of the user's that say how to reach a remote."""
 IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
 
@@ -77,7 +77,8 @@ class Git:
     def __init__(self, directory: pathlib.Path, environment: Mapping[str, str]) -> None:
         self.directory = directory
         self._base = clean(environment)
-        self._theirs = theirs(environment)
+        self.theirs: Mapping[str, str] = theirs(environment)
+        """What is set for work in the user's name."""
 
     def run(
         self,
@@ -108,7 +109,7 @@ class Git:
         directory = git_dir or self.directory
         # The work tree is a directory without any .gitattributes: attributes of the user's checkout stay out.
         places = {"GIT_DIR": str(directory), "GIT_WORK_TREE": str(self.directory)}
-        base = self._theirs if as_user else {**self._base, **OURS}
+        base = self.theirs if as_user else {**self._base, **OURS}
         with start(args, self.directory, {**base, **places, **(env or {})}) as process:
             yield process
 
@@ -117,10 +118,14 @@ class Process(subprocess.Popen[bytes]):
     """A git process with both pipes, whose stderr goes to a file so that it never blocks."""
 
     errors: IO[bytes]
+    said = b""
 
     def words(self) -> str:
-        self.errors.seek(0)
-        return masked(decode(self.errors.read(20_000)).strip())
+        """stderr so far, or all of it once the process has ended."""
+        if not self.errors.closed:
+            self.errors.seek(0)
+            self.said = self.errors.read(20_000)
+        return masked(decode(self.said).strip())
 
     @property
     def into(self) -> IO[bytes]:
@@ -139,14 +144,21 @@ class Process(subprocess.Popen[bytes]):
 
 
 @contextlib.contextmanager
-def start(args: tuple[str, ...], cwd: pathlib.Path, environment: Mapping[str, str]) -> Iterator[Process]:
+def start(
+    args: tuple[str, ...], cwd: pathlib.Path, environment: Mapping[str, str], settings: tuple[str, ...] = QUIET
+) -> Iterator[Process]:
     """Spawn git; kill it when its time is up or when the block is left early. Raises RepositoryUnusable."""
-    settings = [part for setting in QUIET for part in ("-c", setting)]
+    flags = [part for setting in settings for part in ("-c", setting)]
     late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill_all()
+
     with tempfile.TemporaryFile() as errors:
         try:
             process = Process(
-                ["git", *settings, *args],
+                ["git", *flags, *args],
                 cwd=cwd,
                 env=dict(environment),
                 stdin=subprocess.PIPE,
@@ -157,7 +169,7 @@ def start(args: tuple[str, ...], cwd: pathlib.Path, environment: Mapping[str, st
         except FileNotFoundError as absent:
             raise not_startable(cwd) from absent
         process.errors = errors
-        timer = threading.Timer(TIMEOUT_SECONDS, lambda: (late.set(), process.kill_all()))
+        timer = threading.Timer(TIMEOUT_SECONDS, end)
         timer.daemon = True
         timer.start()
         try:
@@ -165,6 +177,7 @@ def start(args: tuple[str, ...], cwd: pathlib.Path, environment: Mapping[str, st
         finally:
             timer.cancel()
             _end(process)
+            process.words()
         if late.is_set():
             raise RepositoryUnusable("git-timeout", f"`git {args[0]}` did not end within {TIMEOUT_SECONDS:.0f} s")
 

@@ -2,7 +2,6 @@
 
 Names are bytes: what the disk holds need not be text. (`pathlib` takes no bytes, hence `os` here.)
 """
-# ruff: noqa: PTH
 
 from __future__ import annotations
 
@@ -10,12 +9,25 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import BinaryIO
 
 import msgspec
 
+from mz_engine.adapters.git_facts import (
+    EXECUTABLE,
+    FILE,
+    LINK,
+    SUBMODULE,
+    Entry,
+    Known,
+    Listing,
+    Scan,
+    Signature,
+    Stray,
+)
 from mz_engine.adapters.git_ignore import Rules
-from mz_engine.adapters.git_objects import EXECUTABLE, FILE, LINK, SUBMODULE, Entry, Hasher, Listing
+from mz_engine.adapters.git_objects import Hasher
+from mz_engine.adapters.git_paths import below, git_takes, parents_of
 from mz_engine.ports import RepositoryUnusable
 
 FILE_BYTES_MAX = 50_000_000
@@ -23,39 +35,6 @@ RACY_NS = 100_000_000
 """A file that changed less than this before it was hashed may change again without its times showing it."""
 PATH_BYTES_MAX = 3000
 """Deeper than this the system calls themselves fail."""
-
-Signature = tuple[int, int, int, int, int]
-"""mtime and ctime in ns, size, inode, mode."""
-
-
-class Stray(msgspec.Struct, frozen=True):
-    """Something that never belongs in a tree, with all that is below it."""
-
-    path: bytes
-    kind: Literal["special", "nested-git", "too-big"]
-    size_bytes: int | None = None
-
-
-class Known(msgspec.Struct, frozen=True, array_like=True):
-    """What a file was when it was hashed last."""
-
-    signature: Signature
-    hashed_ns: int
-    oid: str
-
-
-class Scan(msgspec.Struct, frozen=True):
-    """What a directory holds."""
-
-    files: dict[bytes, Entry] = {}
-    """Tracked or not ignored; submodules as the reference tree has them."""
-    ignored: set[bytes] = set()
-    """Ignored files, and ignored directories with a `/` at the end; without what is kept."""
-    directories: set[bytes] = set()
-    """Those that were looked into and are not ignored; without the top."""
-    strays: list[Stray] = []
-    known: dict[bytes, Known] = {}
-    """For the next scan."""
 
 
 class Walker(msgspec.Struct):
@@ -71,7 +50,7 @@ class Walker(msgspec.Struct):
     known: dict[bytes, Known]
     modes: bool = True
     """Whether the file system keeps the executable bit."""
-    scan: Scan = msgspec.field(default_factory=lambda: Scan(files={}, ignored=set(), directories=set(), strays=[], known={}))
+    scan: Scan = msgspec.field(default_factory=lambda: Scan({}, set(), set(), [], {}))
 
     def walk(self) -> Scan:
         """Raises RepositoryUnusable when the worktree is not there."""
@@ -111,7 +90,7 @@ class Walker(msgspec.Struct):
         ignored = ignored or path in self.copied or self.rules.ignores(path, True)
         if path in folders:
             yield path, ignored
-        elif not ignored and (not git_takes(path, FILE) or len(path) > PATH_BYTES_MAX):
+        elif not ignored and (not git_takes(path.rpartition(b"/")[2], False) or len(path) > PATH_BYTES_MAX):
             self.scan.strays.append(Stray(path, "special"))
         elif not ignored:
             yield path, False
@@ -141,7 +120,7 @@ class Walker(msgspec.Struct):
             if status.st_size > FILE_BYTES_MAX and found != tracked:
                 self.scan.strays.append(Stray(path, "too-big", status.st_size))
                 return
-        if tracked is None and not git_takes(path, found.mode):
+        if tracked is None and not git_takes(entry.name, found.mode == LINK):
             self.scan.strays.append(Stray(path, "special", status.st_size))
             return
         self.scan.files[path] = found
@@ -166,34 +145,60 @@ def signature_of(status: os.stat_result) -> Signature:
 
 
 def list_directory(top: bytes, directory: bytes) -> list[os.DirEntry[bytes]]:
-    """Opens up a directory that its owner had closed: the worktree is ours. Raises RepositoryUnusable."""
-    path = os.path.join(top, directory)
+    """Opens up a directory that was closed even to its owner: the worktree is ours. Raises RepositoryUnusable."""
+    path = os.path.join(top, directory) if directory else top
     try:
-        with _opened_up(path, os.scandir) as entries:
+        open_up(path)
+        with os.scandir(path) as entries:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError) as gone:
         raise RepositoryUnusable("worktree-lost", f"{os.fsdecode(path)} is not there any more") from gone
     except OSError as error:
-        raise RepositoryUnusable("worktree-unusable", f"{os.fsdecode(path)} cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error
+
+
+def open_up(directory: bytes) -> None:
+    """Give its owner every right on a directory. Raises OSError, NotADirectoryError for a link."""
+    mode = os.lstat(directory).st_mode
+    if not stat.S_ISDIR(mode):
+        raise NotADirectoryError(directory)
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.chmod(directory, stat.S_IMODE(mode) | stat.S_IRWXU)
 
 
 def read_file(path: bytes) -> bytes:
-    """Never through a link, and never waiting on a FIFO that took the file's place."""
-    with open(_opened_up(path, _open), "rb") as file:
-        return file.read()
+    """A file's bytes, or where a link points to. Raises RepositoryUnusable."""
+    try:
+        if os.path.islink(path):
+            return os.readlink(path)
+        with open_file(path) as file:
+            return file.read()
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def hash_file(path: bytes, size: int, hasher: Callable[[int], Hasher]) -> str:
-    """Raises RepositoryUnusable when the file cannot be read."""
+    """Raises RepositoryUnusable."""
     digest = hasher(size)
     try:
-        with open(_opened_up(path, _open), "rb", buffering=0) as file:
+        with open_file(path) as file:
             while data := file.read(1 << 20):
                 digest.feed(data)
     except OSError as error:
-        raise RepositoryUnusable("worktree-unusable", f"{os.fsdecode(path)} cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error
     return digest.oid()
 
 
-def _open(path: bytes) -> int:
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def open_file(path: bytes) -> BinaryIO:
+    """Never through a link, and never waiting for a FIFO that took the file's place."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except PermissionError:
+        os.chmod(path, stat.S_IMODE(os.lstat(path).st_mode) | stat.S_IRUSR)
+        descriptor = os.open(path, flags)
+    return open(descriptor, "rb", buffering=0)
+
+
+def unreadable(path: bytes, error: OSError) -> RepositoryUnusable:
+    return RepositoryUnusable("worktree-unusable", f"{os.fsdecode(path)} cannot be read: {error.strerror}")

@@ -6,13 +6,14 @@ import errno
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from mz_events.catalog.call import Problem, ProblemClass
+from mz_events.redact import Secrets
 
 from mz_engine.adapters.environment import fenced, variables, worktree
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.spool import Closing, Meta, Redactor, Spool, Spooled, directory, load
+from mz_engine.agents.spool import Closing, Meta, Spool, Spooled, directory, load
 from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marked, supervise
 from mz_engine.ports import CallResult, CallSpec
 
@@ -38,21 +39,21 @@ NOTHING = Spooled(stdout=b"", stderr=b"", duration_ms=0, closing=None)
 class AgentProcesses:
     """Spawns the agent calls of one repository; `spawn` is the `Spawn` that adapters are given. Thread-safe.
 
-    `environment` is what variables are taken from, `passed` names further ones, `redactor` makes a fresh redactor for
-    each stream, and setting `stop` ends every call that is under way (their problem is then `stopped`).
+    `environment` is what variables are taken from, `passed` names further ones, `secrets` are taken out of
+    all output, and setting `stop` ends every call that is under way (their problem is then `stopped`).
     """
 
     def __init__(
         self,
         root: pathlib.Path,
         environment: Mapping[str, str],
-        redactor: Callable[[], Redactor],
+        secrets: Secrets,
         *,
         passed: tuple[str, ...] = (),
         stop: threading.Event | None = None,
         output_bytes_max: int = OUTPUT_BYTES_MAX,
     ) -> None:
-        self._root, self._environment, self._redactor = root, environment, redactor
+        self._root, self._environment, self._secrets = root, environment, secrets
         self._passed, self._stop = passed, stop
         self._output_bytes_max = output_bytes_max
         self._spools = root / ".mz" / "spool"
@@ -102,7 +103,7 @@ class AgentProcesses:
         )
 
     def _run(self, spec: CallSpec, launch: Launch, place: pathlib.Path) -> Ended:
-        spool = Spool(place, self._meta(spec, launch), self._redactor)
+        spool = Spool(place, self._meta(spec, launch), self._secrets)
         try:
             ended = supervise(launch, self._bounds(spec), spool, stop=self._stop)
             if ended.detail:
@@ -120,13 +121,11 @@ class AgentProcesses:
         )
 
     def _meta(self, spec: CallSpec, launch: Launch) -> Meta:
-        redactor = self._redactor()
-        argv = redactor.feed("\0".join(launch.argv).encode("utf-8", "surrogateescape")) + redactor.finish()
         return Meta(
             key=spec.key,
             agent=spec.agent,
             model=spec.model,
-            argv=tuple(argv.decode("utf-8", "replace").split("\0")),
+            argv=tuple(self._secrets.redact(argument) for argument in launch.argv),
             environment=tuple(sorted(launch.env)),
             started_us=time.time_ns() // 1000,
         )

@@ -11,21 +11,12 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 from mz_events.catalog.call import Problem
+from mz_events.redact import Redactor, Secrets
 
 NAME_LENGTH_MAX = 200
-
-
-class Redactor(Protocol):
-    """Takes secrets out of a stream of bytes; holds back what may be the beginning of one."""
-
-    def feed(self, data: bytes) -> bytes: ...
-
-    def finish(self) -> bytes: ...
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,11 +58,11 @@ def directory(spools: pathlib.Path, key: str) -> pathlib.Path:
 class Spool:
     """The writing end. Anything that an earlier call left under the key is gone."""
 
-    def __init__(self, place: pathlib.Path, meta: Meta, redactor: Callable[[], Redactor]) -> None:
+    def __init__(self, place: pathlib.Path, meta: Meta, secrets: Secrets) -> None:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         (place / "exit.json").unlink(missing_ok=True)
         self._place = place
-        self._redactors = redactor(), redactor()
+        self._redactors = Redactor(secrets), Redactor(secrets)
         self._files = create(place / "stdout"), create(place / "stderr")
         (place / "meta.json").write_bytes(msgspec.json.encode(meta))
 

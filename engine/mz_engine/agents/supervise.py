@@ -133,9 +133,9 @@ def best_level() -> str:
     return guard.MARKER
 
 
-def kill_marked(key: str) -> None:
+def kill_marked(key: str, patience_seconds: float = VANISH_SECONDS) -> None:
     """Ends every process that carries this MZ_KEY; a guard among them gets a moment to do it itself."""
-    patient_until = time.monotonic() + VANISH_SECONDS
+    patient_until = time.monotonic() + patience_seconds
     give_up_at = patient_until + GIVE_UP_SECONDS
     while (pids := guard.marked(key)) and time.monotonic() < give_up_at:
         if time.monotonic() > patient_until:
@@ -183,6 +183,7 @@ class Supervision:
             return Ended(ending=Ending.UNSTARTABLE, detail=error.strerror or str(error))
         try:
             self._listen(stop)
+            self._sweep()
             self._drain()
         finally:
             self._close()
@@ -234,6 +235,11 @@ class Supervision:
         while self._status is None and time.monotonic() < self._leave_at:
             self._look_at_clock(stop)
             self._handle(TICK_SECONDS)
+
+    def _sweep(self) -> None:
+        """What the guard did not live to kill, or cannot see."""
+        if self._level == guard.MARKER or b"exit" not in self._said:
+            kill_marked(self._launch.env.get(guard.MARK, ""), patience_seconds=0)
 
     def _drain(self) -> None:
         until = time.monotonic() + DRAIN_SECONDS
@@ -335,8 +341,7 @@ class Supervision:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if self._level == guard.MARKER or b"exit" not in self._said:
-            kill_marked(self._launch.env.get(guard.MARK, ""))
+            self._sweep()
 
     def _ended(self) -> Ended:
         duration_ms = int((time.monotonic() - self._begun) * 1000)

@@ -53,6 +53,8 @@ class Document(msgspec.Struct, frozen=True):
     prose: tuple[str, ...]
     headings: tuple[Heading, ...]
     entries: tuple[Entry, ...]
+    blocks: tuple[str, ...]
+    """Contents of the fenced code blocks."""
 
     def entries_of(self, first: int, end: int) -> Iterator[Entry]:
         return (entry for entry in self.entries if first <= entry.line < end)
@@ -74,6 +76,7 @@ def read_markdown(text: str) -> Document:
         prose=tuple(blank_comments("\n".join(blank_code(lines, tokens))).split("\n")),
         headings=tuple(headings(tokens, len(lines))),
         entries=tuple(entries(tokens)),
+        blocks=tuple(token.content for token in tokens if token.type == "fence"),
     )
 
 

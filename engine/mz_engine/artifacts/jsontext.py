@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from mz_engine.artifacts.document import normalise_newlines
+from mz_engine.artifacts.document import normalise_newlines, read_markdown
 from mz_engine.artifacts.rule import Field, Json, RuleSet
-
-BLOCK = re.compile(
-    r"^[ \t]*(`{3,}|~{3,})[ \t]*(?:json|JSON|json5)?[ \t]*\n(.*?)\n[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL
-)
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -36,9 +31,10 @@ def read_items(rule: Json, text: str) -> tuple[Item, ...] | Broken:
     text = normalise_newlines(text)
     value, broken = load(text)
     if broken and rule.embedded:
-        for block in reversed(BLOCK.findall(text)):
-            value, broken = load(block[1])
-            if not broken:
+        for block in reversed(read_markdown(text).blocks):
+            value, found = load(block)
+            if found is None:
+                broken = None
                 break
     if broken:
         return broken

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from graphlib import CycleError, TopologicalSorter
 
 from mz_engine.errors import Diagnostic, Place
+from mz_engine.graph import find_cycles
 from mz_engine.shape import nearest
 
-CYCLES_MAX = 20
 KNOWN_SHOWN_MAX = 20
 
 
@@ -23,7 +22,7 @@ def check_links(links: Mapping[str, Mapping[str, int]], name: str, complete: boo
             elif dependency not in links and complete:
                 said = f"`{feature}` depends on `{dependency[:80]}`, which is no feature of this backlog"
                 yield Diagnostic(code="MZ4005", message=said, hint=_known(dependency, links), place=Place(name, line))
-    for cycle in _cycles(links):
+    for cycle in find_cycles(links):
         said = f"features wait for each other: {' -> '.join([*cycle, cycle[0]])}"
         line = links[cycle[0]][cycle[1]]
         hint = "take out one of these dependencies"
@@ -34,25 +33,3 @@ def _known(word: str, links: Mapping[str, object]) -> str:
     shown = list(links)[:KNOWN_SHOWN_MAX]
     more = f" and {len(links) - len(shown)} more" if len(links) > len(shown) else ""
     return "\n".join(part for part in (nearest(word, links), f"known here: {', '.join(shown)}{more}") if part)
-
-
-def _cycles(links: Mapping[str, Mapping[str, int]]) -> Iterator[list[str]]:
-    """Each as ids where one depends on the next and the last on the first; begins with the one that stands first."""
-    position = {feature: at for at, feature in enumerate(links)}
-    graph = {
-        feature: [each for each in dependencies if each in links and each != feature]
-        for feature, dependencies in links.items()
-    }
-    for _ in range(CYCLES_MAX):
-        try:
-            TopologicalSorter(graph).prepare()
-            return
-        except CycleError as error:
-            cycle = list(reversed(error.args[1][1:]))
-        first = cycle.index(min(cycle, key=position.__getitem__))
-        yield cycle[first:] + cycle[:first]
-        graph = {
-            feature: [each for each in dependencies if each not in cycle]
-            for feature, dependencies in graph.items()
-            if feature not in cycle
-        }

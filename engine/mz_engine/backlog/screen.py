@@ -92,7 +92,7 @@ def screen(text: str, mode: Mode) -> Screened:
 
 def screen_item(item: Item, mode: Mode) -> tuple[Item, Screened]:
     """The item with title and body as an agent may see them, and what was found (`text` is the body). Title and body
-    are scored together: line 1 is the title, the body begins in line 2. A title that has to go is replaced by the id."""
+    are scored together: line 1 is the title, the body begins in line 2. A title that has to go becomes the id."""
     whole = screen(f"{item.title}\n{item.body}", mode)
     if mode == "off":
         return item, replace(whole, text=item.body)

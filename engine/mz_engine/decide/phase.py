@@ -44,6 +44,9 @@ from mz_engine.decide.recovery import after_answer, after_block, after_problem, 
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Gate, HumanGate, Phase
 
+NO_CAUSE = "none"
+"""What a verdict says where the work may go on."""
+
 
 def decide(state: State, pins: Pins) -> Action | None:
     """The next thing to do, or None when the feature rests: unborn, held, waiting for a person, or ended."""
@@ -245,7 +248,7 @@ def _verdict(cell: Cell, phase: Phase) -> Action | None:
         return None
     verdict = cell.parsed.get(phase.review.output)
     cause = verdict.fields.get("cause", "") if verdict else ""
-    if verdict is None or not cause:
+    if verdict is None or cause in ("", NO_CAUSE):
         return None
     return act.Block(cause=cause, check=phase.review.role, text=verdict.digest)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.delivery import Committed, CommitRequested
+from mz_events.catalog.delivery import CommitRequested, Committed
 from mz_events.catalog.feature import Ask, HumanRequested, TreeRestored, WorkspaceConflicted, WorkspaceReady
 from mz_events.names import Commit
 from mz_projections.state import Book, Restoring, Spent

@@ -71,3 +71,5 @@ class PromptData(Data, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     """From a person, or from the phase that sent the work back."""
     context: tuple[ContextFile, ...]
+    causes: tuple[str, ...] = ()
+    """For a reviewer: the causes that the phase's `on_block` knows."""

@@ -1,0 +1,89 @@
+"""Adapter: `mz log`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+import click
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream, run_stream
+from mz_projections.overview import Overview
+from mz_projections.views import RunView
+
+from mz_cli.context import Reading, no_feature, reading
+from mz_cli.help import command
+from mz_cli.render.console import is_terminal, put
+from mz_cli.render.document import json_line
+from mz_cli.render.entry import entry_json, entry_line, header
+
+POLL_SECONDS = 0.1
+
+
+@command(
+    "log",
+    examples=(
+        ("mz log", "what happened in the newest run"),
+        ("mz log --feature login --follow", "watch one feature until the run rests"),
+        ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .place'", "JSON Lines, for programs"),
+    ),
+    following="`mz show FEATURE` tells the same as a story.",
+)
+@click.argument("run", required=False)
+@click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature's events; repeatable.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run rests, or until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: a line with the version, then one an event.")
+def log(run: str | None, features: tuple[str, ...], follow: bool, as_json: bool) -> None:
+    """Print what happened, one line an event.
+
+    Each line begins with the time and the event's place in the log, stream@version. RUN is a run's id or the
+    beginning of one; without it, the newest run is meant.
+    """
+    with reading() as source:
+        chosen = source.find_run(run)
+        for feature in features:
+            if not source.has(chosen, feature):
+                raise no_feature(source.view(chosen), feature)
+        events = following(source, chosen) if follow else source.events(chosen)
+        if as_json:
+            put(sys.stdout, json_line(header()) + "\n")
+        write(selected(events, chosen, features), as_json, whole=not is_terminal(sys.stdout))
+
+
+def write(events: Iterable[Recorded[Event]], as_json: bool, whole: bool) -> None:
+    for recorded in events:
+        text = json_line(entry_json(recorded)) if as_json else entry_line(recorded, whole)
+        put(sys.stdout, f"{text}\n")
+
+
+def selected(
+    events: Iterable[Recorded[Event]], run: str, features: tuple[str, ...]
+) -> Iterator[Recorded[Event]]:
+    """The events in the features' own streams, and what the run's stream says of them; all where none is named."""
+    streams = {feature_stream(run, feature) for feature in features}
+    for recorded in events:
+        about = getattr(recorded.event, "feature", None)
+        if not features or recorded.stream in streams or about in features:
+            yield recorded
+
+
+def following(source: Reading, run: str) -> Iterator[Recorded[Event]]:
+    """The run's events as they come; ends when the run is at rest and everything was given."""
+    own, theirs = run_stream(run), feature_stream(run, "")
+    fold, after, at_rest = Overview(run), next(source.store.read(own)).position - 1, False
+    while not at_rest:
+        for recorded in source.store.read_all(after):
+            after = recorded.position
+            if recorded.stream == own or recorded.stream.startswith(theirs):
+                fold.apply(recorded)
+                yield recorded
+        at_rest = rests(fold.run)
+        time.sleep(0 if at_rest else POLL_SECONDS)
+
+
+def rests(view: RunView) -> bool:
+    """Whether nothing more is to come; after a stop or a halt, features still come to rest."""
+    working = any(feature.status == "working" for feature in view.features)
+    return view.status in ("rested", "finished") or (view.status in ("stopped", "halted") and not working)

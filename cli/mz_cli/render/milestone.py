@@ -1,0 +1,125 @@
+"""Pure: the words for what people care about while a run works: one line a change of state, nothing for the rest."""
+
+from __future__ import annotations
+
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentRequested, CallRef
+from mz_events.catalog.check import ArtifactValidated, GateChecked, RefMoved, Violation
+from mz_events.catalog.delivery import DeliveryFailed, PullRequestOpened
+from mz_events.catalog.feature import (
+    FeatureCancelled,
+    FeatureDelivered,
+    FeatureFailed,
+    FeatureHeld,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    PhaseStarted,
+    RolledBack,
+)
+from mz_events.catalog.run import (
+    ItemHeld,
+    ItemSkipped,
+    RunFinished,
+    RunHalted,
+    RunRested,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+)
+from mz_events.envelope import Recorded
+
+from mz_cli.render.text import moment
+
+
+def milestone(recorded: Recorded[Event]) -> str:
+    """What happened, in words; empty where it is a detail."""
+    _, run, *feature = recorded.stream.split("/")
+    if not feature:
+        return _of_run(run, recorded.event)
+    words = _of_feature(recorded.event) or _of_call(recorded.event)
+    return f"{feature[0]}: {words}" if words else ""
+
+
+def _of_run(run: str, event: Event) -> str:
+    match event:
+        case RunStarted():
+            return f"run {run} started: {event.pipeline} on {event.base}"
+        case RunResumed():
+            return f"run {run} goes on"
+        case RunHalted():
+            return f"run {run} halts: {event.code} in {event.feature}"
+        case RunStopped():
+            return f"run {run} is asked to stop"
+        case RunRested():
+            return f"run {run} rests"
+        case RunFinished():
+            return f"run {run} is finished"
+        case ItemSkipped():
+            return f"{event.feature}: skipped, delivered before ({event.delivered_by})"
+        case ItemHeld():
+            return f"{event.feature}: held, {event.because} was not delivered"
+    return ""
+
+
+def _of_feature(event: Event) -> str:
+    match event:
+        case FeatureStarted():
+            return f"starts on {event.branch}"
+        case PhaseStarted():
+            again = f", iteration {event.iteration}" if event.iteration > 1 else ""
+            return f"{event.phase} begins{again}"
+        case PhaseCompleted():
+            return f"{event.phase} is done"
+        case RolledBack():
+            return f"goes back from {event.source} to {event.to}"
+        case HumanRequested():
+            return f"waits for a person in {event.phase}: {event.ask.value}{f' ({event.code})' if event.code else ''}"
+        case HumanAnswered():
+            return f"a person says {event.verdict.value}"
+        case FeatureHeld():
+            until = f" until {moment(event.until_us)}" if event.until_us is not None else ""
+            return f"held: {event.code or event.hold.value}{until}"
+        case HoldReleased():
+            return "goes on"
+        case FeatureDelivered():
+            return event.terminal
+        case FeatureFailed():
+            return f"failed: {event.code}"
+        case FeatureCancelled():
+            return "cancelled"
+        case PullRequestOpened():
+            return f"pull request {event.url}" if event.url else "pull request text written"
+        case DeliveryFailed():
+            return f"delivery refused: {event.code}"
+    return ""
+
+
+def _of_call(event: Event) -> str:
+    match event:
+        case AgentRequested(ref=ref):
+            return f"{_cell(ref)} attempt {ref.attempt}: {event.agent} ({event.model})"
+        case AgentFailed(ref=ref):
+            return f"{_cell(ref)} attempt {ref.attempt} failed: {event.problem.code}"
+        case AgentLost(ref=ref):
+            return f"{_cell(ref)} attempt {ref.attempt} was lost"
+        case ArtifactValidated(ref=ref, violations=violations) if violations:
+            return f"{_cell(ref)} attempt {ref.attempt} refused: {_rules(violations)}"
+        case GateChecked(passed=False):
+            return f"{event.phase} refused by {event.gate}"
+        case RefMoved():
+            return f"{event.name} was changed by somebody"
+    return ""
+
+
+def _cell(ref: CallRef) -> str:
+    unit = f" {ref.unit}" if ref.unit else ""
+    role = "" if ref.role == "builder" else f" ({ref.role})"
+    return f"{ref.phase}{unit}{role}"
+
+
+def _rules(violations: tuple[Violation, ...]) -> str:
+    """Each rule once, in the order of the report."""
+    return ", ".join(dict.fromkeys(violation.rule for violation in violations))

@@ -1,0 +1,214 @@
+"""Adapter: the user's repository through the git command line: implements `ports.Workspace`.
+
+Worktrees live in `.mz/worktrees/<run>/<feature>`, captures under `refs/mz/<run>/<feature>`. What each method promises
+is said in the port; how it is kept, in the `git_*` modules beside this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import threading
+from collections.abc import Mapping
+from functools import cached_property, partial
+
+import msgspec
+from mz_events.catalog.check import Change
+from mz_events.names import Commit, Path
+
+from mz_engine.adapters import git_commits, git_content, git_fence, git_remote
+from mz_engine.adapters.git_facts import SUBMODULE, Listing, Scan
+from mz_engine.adapters.git_ignore import Rules, rules_of
+from mz_engine.adapters.git_objects import Objects, Restless
+from mz_engine.adapters.git_paths import named
+from mz_engine.adapters.git_process import Git
+from mz_engine.adapters.git_repository import describe
+from mz_engine.adapters.git_restore import copy_missing, restore
+from mz_engine.adapters.git_scan import Walker, read_file
+from mz_engine.adapters.git_worktree import Notes, Worktree, write_text
+from mz_engine.config import WorkspaceSettings
+from mz_engine.ports import Capture, Conflicted, MadeCommit, Moved, Opened, Place, RepositoryUnusable
+
+CAPTURE_TRIES = 3
+"""Something may still write while a tree is captured: what it had begun ends soon."""
+
+
+class GitWorkspace:
+    """One repository. Thread-safe as long as each place is used by one thread at a time.
+
+    Raises RepositoryUnusable from the start when `root` is no repository that mz can work in."""
+
+    def __init__(
+        self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self._repository = describe(root, environment)
+        self._git = Git(self._repository.directory, environment)
+        self._objects = Objects(self._git, self._repository.object_format)
+        self._keep: Rules = rules_of(settings.keep)
+        self._copied = tuple(settings.copy)
+        self._worktrees: dict[Place, Worktree] = {}
+        self._lock = threading.Lock()
+
+    # opening and closing ----------------------------------------------------------------------------------------------
+    def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
+        worktree = self._worktree(place)
+        seen = worktree.look()
+        if seen.capture is None:
+            start = self._start(place, starts_from)
+            if isinstance(start, Conflicted):
+                return start
+            worktree.claim(start)
+            seen = worktree.look()
+        head, tree = seen.branch or seen.capture, seen.capture
+        assert head is not None
+        assert tree is not None
+        write_text(self._repository.root / ".mz" / ".gitignore", "*\n")
+        self.ensure(place, head, tree)
+        return Opened(head=head, tree=tree)
+
+    def close(self, place: Place) -> None:
+        with self._lock:
+            worktree = self._worktrees.pop(place, None) or Worktree(self._git, self._repository.root, place)
+            worktree.disconnect()
+
+    # trees ------------------------------------------------------------------------------------------------------------
+    def ensure(self, place: Place, head: Commit, tree: Commit) -> None:
+        worktree = self._worktree(place)
+        target = self._objects.listing(tree)
+        with self._lock:
+            entry = worktree.attach(head)
+        notes = worktree.notes()
+        scan = self._walk(worktree, tree, target, notes)
+        restore(self._objects, worktree.top, target, scan, worktree.manifest(tree))
+        copy_missing(self._repository.root, worktree.path, worktree.scratch, self._copied, target)
+        worktree.write_notes(msgspec.structs.replace(worktree.set_index(entry, head, notes), known=scan.known))
+
+    def capture(self, place: Place, before: Commit) -> Capture:
+        worktree = self._worktree(place)
+        for _ in range(CAPTURE_TRIES - 1):
+            with contextlib.suppress(Restless):
+                return self._capture(worktree, before)
+        return self._capture(worktree, before)
+
+    def _capture(self, worktree: Worktree, before: Commit) -> Capture:
+        tracked = self._objects.listing(before)
+        newest = worktree.look().capture
+        notes = worktree.notes()
+        scan = self._walk(worktree, before, tracked, notes)
+        worktree.write_notes(msgspec.structs.replace(notes, known=scan.known))
+        content, offences = git_content.judge(scan, tracked)
+        same = newest is not None and self._objects.listing(newest) == content
+        if newest is None or not same or worktree.manifest(newest) != scan.ignored:
+            newest = self._record(worktree, content, newest, before, worktree.path)
+            worktree.write_manifest(newest, scan.ignored)
+        return Capture(tree=newest, offences=offences)
+
+    def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+        worktree = self._worktree(place)
+        content = git_content.put_back(self._objects.listing(tree), self._objects.listing(before), revert)
+        made = self._record(worktree, content, worktree.look().capture, tree)
+        worktree.write_manifest(made, worktree.manifest(tree))
+        return made
+
+    def _record(
+        self,
+        worktree: Worktree,
+        content: Listing,
+        newest: Commit | None,
+        before: Commit,
+        files: pathlib.Path | None = None,
+    ) -> Commit:
+        """A capture after `newest`, leading back to `before` too. `files`: where to read what git does not have."""
+        parents: tuple[Commit, ...] = (newest or before,)
+        if newest and before not in worktree.reachable and not git_commits.is_ancestor(self._git, before, newest):
+            parents = (newest, before)
+        known = self._objects.listing(before)
+        fresh = {
+            path: partial(read_file, os.fsencode(files) + b"/" + path)
+            for path, entry in content.items()
+            if files is not None and entry.mode != SUBMODULE and known.get(path) != entry
+        }
+        made = worktree.unlocked(
+            worktree.capture_ref, lambda: self._objects.record(worktree.capture_ref, content, fresh, parents)
+        )
+        worktree.reachable |= {before, made}
+        return made
+
+    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
+        return tuple(git_content.changes(self._objects.changes(old, new)))
+
+    def read(self, tree: Commit, path: Path) -> bytes | None:
+        return self._objects.read(tree, path)
+
+    def paths(self, tree: Commit) -> tuple[Path, ...]:
+        listing = self._objects.listing(tree)
+        found = (named(path) for path, entry in listing.items() if entry.mode != SUBMODULE)
+        return tuple(sorted(path for path in found if path))
+
+    def patch(self, old: Commit, new: Commit) -> bytes:
+        flags = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+        return self._git.run("diff-tree", "-r", "-p", *flags, old, new).out
+
+    # the fence --------------------------------------------------------------------------------------------------------
+    def snapshot(self) -> Mapping[str, str]:
+        return git_fence.snapshot(self._git, self._repository.hooks)
+
+    def rescue(self, place: Place, moved: tuple[Moved, ...]) -> None:
+        git_fence.rescue(self._git, place, moved)
+
+    # commits ----------------------------------------------------------------------------------------------------------
+    def find_commit(self, place: Place, key: str) -> MadeCommit | None:
+        commit = git_commits.find(self._git, self._worktree(place).branch_ref, key)
+        return git_commits.count(self._git, commit) if commit else None
+
+    def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
+        worktree = self._worktree(place)
+        with self._lock:
+            entry = worktree.attach(parent)
+        made = git_commits.make_commit(self._git, tree, (parent,), message, self._who)
+        worktree.move_branch(made, parent)
+        worktree.write_notes(worktree.set_index(entry, made, worktree.notes()))
+        return git_commits.count(self._git, made)
+
+    def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:
+        found = (named(path) for path in git_commits.touched(self._git, base, head))
+        return tuple(sorted(path for path in found if path))
+
+    @cached_property
+    def _who(self) -> Mapping[str, str]:
+        return git_commits.identity(self._git)
+
+    # remotes ----------------------------------------------------------------------------------------------------------
+    def has_remote(self, remote: str) -> bool:
+        return git_remote.has_remote(self._git, remote)
+
+    def remote_head(self, remote: str, branch: str) -> Commit | None:
+        return git_remote.remote_head(self._git, remote, branch)
+
+    def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
+        git_remote.push(self._git, remote, branch, commit, old)
+
+    # ------------------------------------------------------------------------------------------------------------------
+    def _worktree(self, place: Place) -> Worktree:
+        with self._lock:
+            return self._worktrees.setdefault(place, Worktree(self._git, self._repository.root, place))
+
+    def _start(self, place: Place, starts_from: tuple[Commit, ...]) -> Commit | Conflicted:
+        for commit in starts_from:
+            if self._git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).code:
+                message = f"{place.feature} starts from {commit}, which is not in the repository"
+                raise RepositoryUnusable("no-base", message)
+        return git_commits.merge_all(self._git, starts_from, place.feature, self._who)
+
+    def _walk(self, worktree: Worktree, commit: Commit, tracked: Listing, notes: Notes) -> Scan:
+        return Walker(
+            top=worktree.top,
+            tracked=tracked,
+            rules=self._objects.rules(commit),
+            keep=self._keep,
+            copied=frozenset(os.fsencode(path) for path in self._copied),
+            hasher=self._objects.hasher,
+            known=notes.known,
+            modes=self._repository.file_modes,
+        ).walk()

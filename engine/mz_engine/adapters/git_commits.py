@@ -1,0 +1,102 @@
+"""Adapter: the commits that the engine makes in the user's name, and finds again by their `Mz-Key` trailer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mz_events.names import Commit
+
+from mz_engine.adapters.git_paths import shown
+from mz_engine.adapters.git_process import Git, failed
+from mz_engine.ports import Conflicted, MadeCommit, RepositoryUnusable
+
+NOBODY = {"NAME": "mz", "EMAIL": "mz@localhost"}
+
+
+def identity(git: Git) -> dict[str, str]:
+    """The user's name and address as variables for git, as they have configured them; else `mz <mz@localhost>`."""
+    found = {}
+    for role in ("AUTHOR", "COMMITTER"):
+        told = git.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
+        name, _, rest = told.text.partition(" <")
+        who = {"NAME": name, "EMAIL": rest.partition(">")[0]} if told.code == 0 and name else NOBODY
+        found |= {f"GIT_{role}_{part}": value for part, value in who.items()}
+    return found
+
+
+def make_commit(git: Git, tree: str, parents: tuple[str, ...], message: bytes, who: Mapping[str, str]) -> Commit:
+    """A commit with the content of `tree` (a commit or a tree); no ref is moved."""
+    flags = [part for parent in parents for part in ("-p", parent)]
+    settings = ("-c", "i18n.commitEncoding=UTF-8")
+    made = git.run(*settings, "commit-tree", f"{tree}^{{tree}}", *flags, "-F", "-", stdin=message, env=who)
+    return Commit(made.text)
+
+
+def count(git: Git, commit: Commit) -> MadeCommit:
+    """The commit against its first parent; binary files count no lines."""
+    out = git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-commit-id", f"{commit}^1", commit).out
+    rows = [line.split(b"\t", 2) for line in out.split(b"\0")[:-1]]
+    added, deleted = (sum(int(row[column]) for row in rows if row[column] != b"-") for column in (0, 1))
+    return MadeCommit(commit=commit, files=len(rows), insertions=added, deletions=deleted)
+
+
+def find(git: Git, branch_ref: str, key: str) -> Commit | None:
+    """The newest commit of the branch itself (first parents) whose `Mz-Key` trailer is exactly `key`."""
+    search = ("--first-parent", "--fixed-strings", f"--grep=Mz-Key: {key}")
+    form = ("-z", "--no-show-signature", "--no-mailmap", "--format=%H%n%(trailers:key=Mz-Key,valueonly,unfold)")
+    log = git.run("log", *search, *form, branch_ref, "--", check=False)
+    if log.code:
+        if "unknown revision" in log.words or "bad revision" in log.words:
+            return None
+        raise failed(("log",), log)
+    for entry in log.out.decode("utf-8", "replace").split("\0"):
+        commit, *values = entry.split("\n")
+        if key in (value.strip() for value in values):
+            return Commit(commit)
+    return None
+
+
+def merge_all(git: Git, commits: tuple[Commit, ...], feature: str, who: Mapping[str, str]) -> Commit | Conflicted:
+    """One commit that holds them all, made of two-parent merges where none leads to the other."""
+    joined: Commit | Conflicted = commits[0]
+    for commit in commits[1:]:
+        if isinstance(joined, Conflicted):
+            break
+        joined = merge(git, joined, commit, f"Merge what {feature} builds upon\n".encode(), who)
+    return joined
+
+
+def merge(git: Git, ours: Commit, theirs: Commit, message: bytes, who: Mapping[str, str]) -> Commit | Conflicted:
+    """In the object store, touching no worktree. Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
+    if is_ancestor(git, theirs, ours):
+        return ours
+    if is_ancestor(git, ours, theirs):
+        return theirs
+    done = git.run("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs, check=False)
+    if done.code > 1:
+        if "usage:" in done.words:
+            raise RepositoryUnusable("git-too-old", "merging several features needs git 2.38 or newer: update git")
+        raise failed(("merge-tree",), done)
+    tree, *paths = done.out.split(b"\0")
+    if done.code == 1:
+        return Conflicted(paths=tuple(sorted(shown(path) for path in set(paths) if path)))
+    # A killed call makes the very same commit again.
+    dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
+    when = f"{max(map(int, dates))} +0000"
+    return make_commit(
+        git, tree.decode(), (ours, theirs), message, {**who, "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+    )
+
+
+def is_ancestor(git: Git, old: str, new: str) -> bool:
+    """Whether `new` leads back to `old`, or is it. Raises RepositoryUnusable."""
+    done = git.run("merge-base", "--is-ancestor", old, new, check=False)
+    if done.code > 1:
+        raise failed(("merge-base",), done)
+    return done.code == 0
+
+
+def touched(git: Git, base: Commit, head: Commit) -> Iterator[bytes]:
+    """Paths that `head` changed since it left `base`."""
+    fork = git.run("merge-base", base, head, check=False).text or base
+    yield from git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", fork, head).out.split(b"\0")[:-1]

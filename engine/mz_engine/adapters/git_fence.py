@@ -1,0 +1,59 @@
+"""Adapter: notices when something of the user's repository changes that no feature may touch, and keeps what it was."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import re
+import stat
+
+from mz_engine.adapters.git_process import Git
+from mz_engine.adapters.git_worktree import rescue_ref
+from mz_engine.ports import Moved, Place
+
+OWN = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
+"""Captures, and what each worktree has to itself."""
+
+
+def snapshot(git: Git, hooks: tuple[pathlib.Path, ...]) -> dict[str, str]:
+    """Every ref by its value; `config`, `config.worktree` and `hooks/<name>` by digest. Raises RepositoryUnusable."""
+    lines = git.run("for-each-ref", "--format=%(objectname) %(refname)").out.decode("utf-8", "surrogateescape")
+    refs = (line.split(" ", 1) for line in lines.splitlines())
+    found = {shown_ref(name): oid for oid, name in refs if not name.startswith(OWN)}
+    for name in ("config", "config.worktree"):
+        found |= _digests(name, git.directory / name)
+    for directory in hooks:
+        for file in sorted(directory.iterdir()) if directory.is_dir() else ():
+            if file.suffix != ".sample":
+                found |= _digests(f"hooks/{file.name}", file)
+    return found
+
+
+def shown_ref(name: str) -> str:
+    """A ref's name as events may hold it: bytes that are no text are escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
+    """What runs is the content and the executable bit; a link counts as what it leads to as well."""
+    try:
+        status = file.stat()
+        link = str(file.readlink()) if file.is_symlink() else ""
+    except OSError:
+        return {}
+    content = file.read_bytes() if stat.S_ISREG(status.st_mode) else b"special"
+    runs = "x" if status.st_mode & 0o111 else "-"
+    return {shown_ref(name): hashlib.sha256(f"{runs}{link}\0".encode("utf-8", "surrogateescape") + content).hexdigest()}
+
+
+def rescue(git: Git, place: Place, moved: tuple[Moved, ...]) -> None:
+    """Keep the old values of refs; one whose object is gone already cannot be kept. Raises RepositoryUnusable."""
+    refs = (each for each in moved if each.name.startswith("refs/"))
+    old = [(each.name, each.old) for each in refs if re.fullmatch(r"[0-9a-f]{40,64}", each.old)]
+    if not old:
+        return
+    asked = "".join(f"{oid}\n" for _, oid in old).encode()
+    answers = git.run("cat-file", "--batch-check", stdin=asked).out.splitlines()
+    there = [pair for pair, answer in zip(old, answers, strict=True) if not answer.endswith(b" missing")]
+    commands = "".join(f"update {rescue_ref(place, name, oid)} {oid}\n" for name, oid in there)
+    git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,55 @@
+"""Pure: byte paths: which may be in a tree, which may be in an event, how people see the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from mz_events.names import PATH_BYTES_MAX, BadName, Path, parse_path
+
+DOT_GIT = re.compile(rb"(\.git|git~1)[ .]*(:.*)?\Z", re.IGNORECASE | re.DOTALL)
+DOT_GITMODULES = re.compile(rb"(\.gitmodules|gitmod~[1-4]|gi7eba~\d)[ .]*(:.*)?\Z", re.IGNORECASE | re.DOTALL)
+
+T = TypeVar("T")
+
+
+def git_takes(name: bytes, is_link: bool) -> bool:
+    """Whether git accepts this part of a path in a tree on every system: nothing that is `.git` to some of them, no
+    linked `.gitmodules`. Source: `verify_path` in git's `read-cache.c`."""
+    if any(DOT_GIT.match(part) for part in name.split(b"\\")):
+        return False
+    return not is_link or not DOT_GITMODULES.match(name)
+
+
+def named(path: bytes) -> Path | None:
+    """As a path that events may hold; None when its name does not allow that."""
+    try:
+        text = path.decode()
+        return Path(text) if parse_path(text) == text else None
+    except (UnicodeDecodeError, BadName):
+        return None
+
+
+def shown(path: bytes) -> Path:
+    """As itself where events may hold it; else escaped and cut, for people to recognise."""
+    text = path.decode("utf-8", "backslashreplace")
+    safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return named(path) or Path(safe.encode()[:PATH_BYTES_MAX].decode("utf-8", "ignore"))
+
+
+def parents_of(paths: Iterable[bytes]) -> set[bytes]:
+    """Every directory above these paths, without the top."""
+    found: set[bytes] = set()
+    for path in paths:
+        directory = path.rpartition(b"/")[0]
+        while directory and directory not in found:
+            found.add(directory)
+            directory = directory.rpartition(b"/")[0]
+    return found
+
+
+def below(listing: Mapping[bytes, T], path: bytes) -> dict[bytes, T]:
+    """What there is at a path and below it."""
+    prefix = path + b"/"
+    return {name: entry for name, entry in listing.items() if name == path or name.startswith(prefix)}

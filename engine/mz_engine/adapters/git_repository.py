@@ -1,0 +1,109 @@
+"""Adapter: finds the user's repository; says what to do when it cannot be used. Everything raises RepositoryUnusable.
+
+Codes: `git-missing`, `not-a-repository`, `not-trusted`, `bare`, `no-commit`, `read-only`, `detached`, `no-base`.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Mapping
+
+import msgspec
+from mz_events.names import Commit
+
+from mz_engine.adapters.git_process import Done, Git, start, theirs
+from mz_engine.ports import RepositoryUnusable
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """What does not change while a run lasts."""
+
+    root: pathlib.Path
+    directory: pathlib.Path
+    """Shared by all its worktrees; usually `.git`."""
+    object_format: str
+    """sha1 or sha256."""
+    file_modes: bool
+    """Whether the executable bit means anything here."""
+    hooks: tuple[pathlib.Path, ...]
+    """Where hooks may lie."""
+
+
+def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) -> pathlib.Path:
+    """The top of the working tree that `cwd` is in; inside one of our own worktrees, that of the user's checkout."""
+    done = _ask(cwd, environment, "rev-parse", "--is-bare-repository", "--show-toplevel")
+    if done.text.startswith("true") or "must be run in a work tree" in done.words:
+        raise RepositoryUnusable("bare", f"{cwd} is in a bare repository; run mz in a clone with files")
+    if done.code:
+        raise unusable(cwd, done)
+    top = pathlib.Path(os.fsdecode(done.out).rstrip("\n").split("\n", 1)[1])
+    inside = top.parts[-4:-2] == (".mz", "worktrees")
+    return top.parents[3] if inside else top
+
+
+def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> str:
+    """The branch that is checked out."""
+    done = _ask(root, environment, "symbolic-ref", "--quiet", "HEAD")
+    if done.code == 1 and not done.words:
+        raise RepositoryUnusable("detached", "HEAD is at a commit, not on a branch; name the base branch: `base: main`")
+    if done.code:
+        raise unusable(root, done)
+    branch = done.text.removeprefix("refs/heads/")
+    if _ask(root, environment, "rev-parse", "--quiet", "--verify", "HEAD^{commit}").code:
+        hint = "commit something first: worktrees start from a commit"
+        raise RepositoryUnusable("no-commit", f"the branch `{branch}` has no commit yet; {hint}")
+    return branch
+
+
+def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] = os.environ) -> Commit:
+    """Where a branch stands: a local one, else a remote's (`origin/main`), else any other name of a commit."""
+    for ref in (f"refs/heads/{name}", f"refs/remotes/{name}", name):
+        done = _ask(root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{ref}^{{commit}}")
+        if done.code == 0:
+            return Commit(done.text)
+        if done.words and "Needed a single revision" not in done.words:
+            raise unusable(root, done)
+    raise RepositoryUnusable(
+        "no-base",
+        f"there is no branch or commit `{name}`; see `git branch --all`, then set `base:` in mz.yaml or use --base",
+    )
+
+
+def describe(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Repository:
+    """Everything that the adapter has to know of a repository, in which it must be able to write."""
+    done = _ask(root, environment, "rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
+    if done.code:
+        raise unusable(root, done)
+    object_format, hooks, shared = os.fsdecode(done.out).rstrip("\n").split("\n")
+    directory = (root / shared).resolve()
+    for place in (directory, directory / "objects", root):
+        if not os.access(place, os.W_OK | os.X_OK):
+            hint = "mz keeps captures and worktrees there; give yourself the right to"
+            raise RepositoryUnusable("read-only", f"{place} cannot be written to; {hint}")
+    modes = _ask(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
+    places = dict.fromkeys((directory / "hooks", (root / hooks).resolve()))
+    return Repository(root.resolve(), directory, object_format, modes != "false", tuple(places))
+
+
+def repository_git(repository: Repository, environment: Mapping[str, str] = os.environ) -> Git:
+    return Git(repository.directory, environment)
+
+
+def unusable(place: pathlib.Path, done: Done) -> RepositoryUnusable:
+    """git's refusal in our words."""
+    if "dubious ownership" in done.words:
+        hint = f"git config --global --add safe.directory {place}"
+        message = f"{place} belongs to another user, so git refuses it; if you trust it: {hint}"
+        return RepositoryUnusable("not-trusted", message)
+    if "not a git repository" in done.words:
+        message = f"{place} is not in a git repository; run `git init` and commit, or go to a repository"
+        return RepositoryUnusable("not-a-repository", message)
+    return RepositoryUnusable("git-failed", f"git cannot use {place}: {done.words or f'exit code {done.code}'}")
+
+
+def _ask(place: pathlib.Path, environment: Mapping[str, str], *args: str) -> Done:
+    """As the user would ask it, in that directory, with their hooks path: nothing here runs a hook."""
+    with start(args, place, theirs(environment), settings=()) as process:
+        out, _ = process.communicate()
+    return Done(process.returncode, out, process.words())

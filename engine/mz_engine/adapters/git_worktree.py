@@ -1,0 +1,288 @@
+"""Adapter: one feature's worktree as git sees it: its entry in the repository, branch, HEAD and index; and our own
+notes about it, which only save work: all of them may be lost.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import stat
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from mz_events.names import Commit
+
+from mz_engine.adapters.git_facts import Known, Signature
+from mz_engine.adapters.git_process import Git
+from mz_engine.adapters.git_restore import remove
+from mz_engine.adapters.git_scan import signature_of
+from mz_engine.ports import Place, RepositoryUnusable
+
+UNFINISHED = frozenset(
+    [
+        "MERGE_HEAD",
+        "MERGE_MODE",
+        "MERGE_MSG",
+        "MERGE_RR",
+        "AUTO_MERGE",
+        "SQUASH_MSG",
+        "CHERRY_PICK_HEAD",
+        "REVERT_HEAD",
+        "REBASE_HEAD",
+        "rebase-merge",
+        "rebase-apply",
+        "sequencer",
+        "BISECT_LOG",
+        "BISECT_NAMES",
+        "BISECT_START",
+        "BISECT_TERMS",
+    ]
+)
+"""What a merge, rebase or bisection that an agent began leaves in the worktree's entry."""
+
+T = TypeVar("T")
+
+
+class Seen(NamedTuple):
+    """What the refs say."""
+
+    branch: Commit | None
+    attached: bool
+    """HEAD is this branch."""
+    capture: Commit | None
+    """The newest one."""
+
+
+class Notes(msgspec.Struct, frozen=True):
+    """What a worktree was when we left it."""
+
+    known: dict[bytes, Known] = {}
+    index_of: str = ""
+    """Commit that the index holds."""
+    index: Signature | None = None
+
+
+class Worktree:
+    """Everything about one place. Used by one thread at a time."""
+
+    def __init__(self, git: Git, root: pathlib.Path, place: Place) -> None:
+        self._git = git
+        self.place = place
+        self.path = root / ".mz" / "worktrees" / place.run / place.feature
+        self._notes = root / ".mz" / "worktree-notes" / place.run / place.feature
+        self.branch_ref = f"refs/heads/{place.branch}"
+        self.capture_ref = f"refs/mz/{place.run}/{place.feature}"
+        self.reachable: set[str] = set()
+        """Commits that the newest capture is known to lead back to."""
+
+    @property
+    def top(self) -> bytes:
+        return os.fsencode(self.path)
+
+    # refs -------------------------------------------------------------------------------------------------------------
+    def look(self, entry: pathlib.Path | None = None) -> Seen:
+        """With the worktree's entry, HEAD is its own. Raises RepositoryUnusable."""
+        out = self._git.run(
+            "for-each-ref",
+            "--format=%(refname) %(objectname) %(HEAD)",
+            self.branch_ref,
+            self.capture_ref,
+            git_dir=entry,
+        )
+        found = {
+            name: (Commit(oid), mark) for name, oid, mark in (line.split(" ", 2) for line in out.text.splitlines())
+        }
+        branch, mark = found.get(self.branch_ref, (None, ""))
+        capture, _ = found.get(self.capture_ref, (None, ""))
+        return Seen(branch, mark == "*", capture)
+
+    def move_branch(self, new: Commit, old: Commit | None) -> None:
+        """From `old` (None: it does not exist) to `new`; another value there is an error, `branch-moved`."""
+        self.update_refs(self.branch_ref, f"update {self.branch_ref} {new} {old or '0' * len(new)}\n")
+
+    def update_refs(self, locked: str, commands: str) -> None:
+        """`git update-ref --stdin`; a lock on `locked` that a killed git left is removed."""
+        self.unlocked(locked, lambda: self._git.run("update-ref", "--stdin", stdin=commands.encode()))
+
+    def unlocked(self, ref: str, act: Callable[[], T]) -> T:
+        """Do it; when a lock on this ref of ours stands in the way although git waited, remove it and do it again."""
+        try:
+            return act()
+        except RepositoryUnusable as refused:
+            lock = self._git.directory / f"{ref}.lock"
+            if ".lock'" not in str(refused) or not lock.exists():
+                raise
+            lock.unlink(missing_ok=True)
+            return act()
+
+    def claim(self, start: Commit) -> None:
+        """Make branch and first capture. Raises RepositoryUnusable, `branch-exists` when the branch is somebody's."""
+        if self.place.feature == "rescue":
+            raise RepositoryUnusable(
+                "bad-name", "a feature cannot be called `rescue`: rescued refs are kept under that name"
+            )
+        told = self._git.run("for-each-ref", "--format=%(objectname) %(worktreepath)", self.branch_ref).text
+        oid, _, where = told.partition(" ")
+        if (oid and oid != start) or (where and where != str(self.path)):
+            there = f"checked out in {where}" if where else f"at {oid[:12]}"
+            raise RepositoryUnusable(
+                "branch-exists",
+                f"the branch `{self.place.branch}` exists already, {there}, and this run did not make it; "
+                "rename or delete it, or set another `branch_prefix:`",
+            )
+        self.update_refs(self.branch_ref, f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n")
+
+    def attach(self, head: Commit) -> pathlib.Path:
+        """Branch at `head` (what it was is kept under `refs/mz/<run>/rescue/`) and HEAD on the branch, with nothing
+        unfinished; the worktree's entry is returned."""
+        entry = self.connect(head)
+        for left in entry.iterdir():
+            if left.name in UNFINISHED or left.suffix == ".lock":
+                remove(os.fsencode(left))
+        seen = self._look_through(entry)
+        if seen.branch != head:
+            old = seen.branch
+            rescue = f"update {rescue_ref(self.place, self.branch_ref, old)} {old}\n" if old else ""
+            commands = f"{rescue}update {self.branch_ref} {head} {old or '0' * len(head)}\n"
+            self.update_refs(self.branch_ref, commands)
+        if not seen.attached:
+            self._git.run("symbolic-ref", "HEAD", self.branch_ref, git_dir=entry)
+        return entry
+
+    def _look_through(self, entry: pathlib.Path) -> Seen:
+        try:
+            return self.look(entry)
+        except RepositoryUnusable:
+            # A HEAD that is no HEAD makes git refuse the entry altogether.
+            write_text(entry / "HEAD", f"ref: {self.branch_ref}\n")
+            return self.look(entry)
+
+    # the entry --------------------------------------------------------------------------------------------------------
+    def connect(self, head: Commit) -> pathlib.Path:
+        """The worktree's directory and its entry in the repository, each pointing to the other; made or mended."""
+        if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
+            remove(self.top)
+        self.path.mkdir(parents=True, exist_ok=True)
+        entry = self._find_entry() or self._add_entry(head)
+        write_text(entry / "commondir", "../..\n")
+        write_text(entry / "gitdir", f"{self.path / '.git'}\n")
+        write_text(self.path / ".git", f"gitdir: {entry}\n")
+        return entry
+
+    def _find_entry(self) -> pathlib.Path | None:
+        ours = {self.path / ".git", self._fresh / ".git"}
+        entries = self._git.directory / "worktrees"
+        for entry in sorted(entries.iterdir()) if entries.is_dir() else ():
+            if points_to(entry / "gitdir") in ours:
+                return entry
+        claimed = points_to(self.path / ".git")
+        if claimed is None or claimed.parent != entries or not claimed.is_dir():
+            return None
+        other = points_to(claimed / "gitdir")
+        return None if other and other.exists() else claimed
+
+    @property
+    def scratch(self) -> pathlib.Path:
+        """A place on the same file system for what is put into the worktree whole or not at all."""
+        return self._notes / "scratch"
+
+    @property
+    def _fresh(self) -> pathlib.Path:
+        return self._notes / "new" / self.place.feature
+
+    def _add_entry(self, head: Commit) -> pathlib.Path:
+        """git makes an entry only together with an empty directory: it gets one, and the entry is then ours."""
+        remove(os.fsencode(self._fresh))
+        self._fresh.parent.mkdir(parents=True, exist_ok=True)
+        self._git.run("worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(self._fresh), head)
+        entry = self._find_entry()
+        if entry is None:
+            raise RepositoryUnusable("worktree-unusable", f"git made no worktree for {self.path}")
+        return entry
+
+    def disconnect(self) -> None:
+        """Remove directory, entry and notes."""
+        remove(self.top)
+        entry = self._find_entry()
+        if entry is not None:
+            remove(os.fsencode(entry))
+        remove(os.fsencode(self._notes))
+
+    # the index --------------------------------------------------------------------------------------------------------
+    def set_index(self, entry: pathlib.Path, head: Commit, notes: Notes) -> Notes:
+        """The index holds `head`, untouched by anybody since, or it is written anew."""
+        index = entry / "index"
+        if notes.index_of == head and notes.index == signature(index):
+            return notes
+        fresh = self._notes / "index"
+        fresh.parent.mkdir(parents=True, exist_ok=True)
+        for left in (fresh, fresh.with_name("index.lock")):
+            left.unlink(missing_ok=True)
+        self._git.run("read-tree", head, env={"GIT_INDEX_FILE": str(fresh)})
+        fresh.replace(index)
+        return msgspec.structs.replace(notes, index_of=head, index=signature(index))
+
+    # notes ------------------------------------------------------------------------------------------------------------
+    def notes(self) -> Notes:
+        try:
+            return msgspec.msgpack.decode((self._notes / "notes").read_bytes(), type=Notes)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return Notes()
+
+    def write_notes(self, notes: Notes) -> None:
+        write_bytes(self._notes / "notes", msgspec.msgpack.encode(notes))
+
+    def manifest(self, capture: Commit) -> set[bytes]:
+        """The ignored files that were there when it was captured; none when that is not known."""
+        try:
+            return set(zlib.decompress((self._notes / "ignored" / capture).read_bytes()).split(b"\0")) - {b""}
+        except (FileNotFoundError, zlib.error):
+            return set()
+
+    def write_manifest(self, capture: Commit, ignored: set[bytes]) -> None:
+        write_bytes(self._notes / "ignored" / capture, zlib.compress(b"\0".join(sorted(ignored)), 1))
+
+
+def rescue_ref(place: Place, ref: str, oid: str) -> str:
+    """Where an old value of a ref is kept. The value ends the name, so that no name is a directory of another."""
+    return f"refs/mz/{place.run}/rescue/{ref.removeprefix('refs/')}/{oid}"
+
+
+def points_to(file: pathlib.Path) -> pathlib.Path | None:
+    """The path that a file of git's holds, made absolute; None where there is no such file."""
+    text = read_plain(file)
+    if text is None:
+        return None
+    return pathlib.Path(os.path.normpath(file.parent / text.rstrip("\n").removeprefix("gitdir: ")))
+
+
+def read_plain(file: pathlib.Path) -> str | None:
+    """The text of a regular file; None for anything else, a FIFO that would block us included."""
+    try:
+        return file.read_text(errors="surrogateescape") if stat.S_ISREG(file.lstat().st_mode) else None
+    except OSError:
+        return None
+
+
+def write_text(file: pathlib.Path, text: str) -> None:
+    """Unless it holds just that; whatever else stands there is removed."""
+    if read_plain(file) != text:
+        remove(os.fsencode(file))
+        write_bytes(file, os.fsencode(text))
+
+
+def write_bytes(file: pathlib.Path, data: bytes) -> None:
+    """Whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_bytes(data)
+    partial.replace(file)
+
+
+def signature(file: pathlib.Path) -> Signature | None:
+    try:
+        return signature_of(file.lstat())
+    except FileNotFoundError:
+        return None

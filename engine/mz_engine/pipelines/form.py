@@ -1,0 +1,59 @@
+"""Pure: a pipeline as it is written, from text to `Pipeline`; and its JSON Schema for editors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from mz_engine.configure import json_schema
+from mz_engine.errors import Diagnostic, MzError
+from mz_engine.pipelines.definition import Pipeline, Timeout
+from mz_engine.quantity import parse_duration
+from mz_engine.yamlfile import Document, convert_document, load
+
+SCHEMA_PATH = ".mz/schema/pipeline.yaml.json"
+"""Where `mz init` puts the JSON Schema of pipeline files."""
+
+
+def parse_pipeline(text: str, name: str) -> tuple[Pipeline, Document]:
+    """The pipeline, and the places of everything in it for `lint`. Raises MzError with all of MZ2003 to MZ2009 that is
+    wrong with its form; what it says is not looked at here."""
+    document = _with_seconds(load(text, name))
+    return convert_document(document, Pipeline), document
+
+
+def _with_seconds(document: Document) -> Document:
+    """With durations of timeouts as whole seconds; whatever has another form is left for `convert_document`."""
+    found: list[Diagnostic] = []
+    value = document.value
+    if isinstance(value, dict) and isinstance(value.get("phases"), list):
+        phases = [_phase(phase, document, position, found) for position, phase in enumerate(value["phases"])]
+        value = {**value, "phases": phases}
+    if found:
+        raise MzError.of(found)
+    return replace(document, value=value)
+
+
+def _phase(phase: object, document: Document, position: int, found: list[Diagnostic]) -> object:
+    if not isinstance(phase, dict) or not isinstance(phase.get("timeout"), dict):
+        return phase
+    timeout = dict(phase["timeout"])
+    for key in ("total", "idle"):
+        written = timeout.get(key)
+        if isinstance(written, str) or type(written) is int:
+            try:
+                timeout[key] = parse_duration(written)
+            except ValueError as error:
+                place = document.place("phases", position, "timeout", key)
+                hint = "write seconds (600), or a text such as 90s, 30m, 1h30m"
+                found.append(Diagnostic(code="MZ2009", message=str(error), hint=hint, place=place))
+    return {**phase, "timeout": timeout}
+
+
+def pipeline_schema() -> dict[str, Any]:
+    """JSON Schema (draft 7) of a pipeline file."""
+    schema = json_schema(Pipeline, "mz pipeline")
+    for duration in schema["definitions"][Timeout.__name__]["properties"].values():
+        duration["type"] = ["integer", "string"]
+    return schema

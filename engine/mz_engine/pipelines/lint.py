@@ -1,0 +1,168 @@
+"""Pure: whether a pipeline makes sense. Everything that is wrong is found in one go, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from mz_events.names import BadName, parse_name
+
+from mz_engine.errors import Diagnostic
+from mz_engine.pipelines.definition import Gate, HumanGate, Phase, Pipeline, Review
+from mz_engine.pipelines.finding import Finding
+from mz_engine.pipelines.flow import check_flow
+from mz_engine.pipelines.writes import check_writes
+from mz_engine.shape import Route, did_you_mean
+from mz_engine.yamlfile import Document
+
+BUILDER = "builder"
+"""The role under which the phase's own agent is called, whatever the pipeline calls it."""
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What names in a pipeline may mean."""
+
+    rule_sets: frozenset[str]
+    """For `rules`."""
+    rules: frozenset[str]
+    """For `rule`."""
+    templates: frozenset[str]
+    commands: frozenset[str]
+    """Of mz.yaml."""
+
+
+def lint(pipeline: Pipeline, known: Known, document: Document, built_in: bool = False) -> tuple[Diagnostic, ...]:
+    """All errors and warnings (MZ3002 to MZ3016) in the order of the text. `document` is what the pipeline was parsed
+    from. In a built-in pipeline an unknown command is a warning."""
+    found = [*_names(pipeline), *_numbers(pipeline), *_complete(pipeline), *check_flow(pipeline)]
+    found += check_writes(pipeline)
+    for position, phase in enumerate(pipeline.phases):
+        found += _phase(phase, ("phases", position), known, built_in)
+    diagnostics = [each.located(document) for each in found]
+    return tuple(sorted(diagnostics, key=lambda each: (each.place.line, each.place.column) if each.place else (0, 0)))
+
+
+def _phase(phase: Phase, at: Route, known: Known, built_in: bool) -> Iterator[Finding]:
+    yield from _references(phase, at, known, built_in)
+    for position, gate in enumerate(phase.gates):
+        yield from _gate(gate, (*at, "gates", position))
+    for position, human in enumerate(phase.human):
+        yield from _human(human, (*at, "human", position))
+    if phase.review:
+        yield from _review(phase, phase.review, (*at, "review"))
+
+
+def _names(pipeline: Pipeline) -> Iterator[Finding]:
+    phases: set[str] = set()
+    artifacts: set[str] = set()
+    for position, phase in enumerate(pipeline.phases):
+        at: Route = ("phases", position)
+        yield from _name(phase.phase, (*at, "phase"), phases, "phase")
+        for number, output in enumerate(phase.outputs):
+            yield from _name(output.artifact, (*at, "outputs", number, "artifact"), artifacts, "artifact")
+        if phase.review:
+            yield from _name(phase.review.output, (*at, "review", "output"), artifacts, "artifact")
+            yield from _name(phase.review.role, (*at, "review", "role"), set(), "role")
+        prepared: set[str] = set()
+        for number, step in enumerate(phase.prepare):
+            yield from _name(step.output, (*at, "prepare", number, "output"), prepared, "result of a prepared command")
+
+
+def _name(name: str, at: Route, seen: set[str], what: str) -> Iterator[Finding]:
+    try:
+        parse_name(name)
+    except BadName as error:
+        yield Finding(at, "MZ2013", str(error))
+    if name in seen:
+        yield Finding(at, "MZ3002", f"`{name[:80]}` stands twice; each {what} needs a name of its own")
+    seen.add(name)
+
+
+def _numbers(pipeline: Pipeline) -> Iterator[Finding]:
+    numbers: list[tuple[Route, int, int]] = [
+        (("version",), pipeline.version, 1),
+        (("rollbacks_max",), pipeline.rollbacks_max, 0),
+    ]
+    for position, phase in enumerate(pipeline.phases):
+        at: Route = ("phases", position)
+        numbers += [((*at, "attempts"), phase.attempts, 1), ((*at, "retries"), phase.retries, 0)]
+        numbers += [((*at, "context", "token_budget"), phase.context.token_budget, 0)]
+    for route, number, least in numbers:
+        if number < least:
+            yield Finding(route, "MZ3014", f"`{route[-1]}` is {number}; it is at least {least}")
+
+
+def _complete(pipeline: Pipeline) -> Iterator[Finding]:
+    if not pipeline.phases:
+        yield Finding(("phases",), "MZ3015", "there are no phases")
+    for position, phase in enumerate(pipeline.phases):
+        at: Route = ("phases", position)
+        if phase.agent and not phase.prompt:
+            yield Finding((*at, "agent"), "MZ3015", f"`{phase.phase}` has an agent but no `prompt`")
+        if phase.prompt and not phase.agent:
+            yield Finding((*at, "prompt"), "MZ3015", f"`{phase.phase}` has a prompt but no `agent` to send it to")
+        if not phase.agent and (phase.outputs or phase.review):
+            key = "outputs" if phase.outputs else "review"
+            yield Finding((*at, key), "MZ3015", f"`{phase.phase}` has `{key}` but no `agent` whose work that would be")
+        works = phase.agent or phase.prompt or phase.outputs or phase.review or phase.deliver
+        if not (works or phase.prepare or phase.gates or phase.human):
+            yield Finding(at, "MZ3015", f"`{phase.phase}` does nothing")
+        if "open_pr" in phase.deliver and "push" not in phase.deliver[: phase.deliver.index("open_pr")]:
+            yield Finding((*at, "deliver"), "MZ3015", "`open_pr` needs `push` before it")
+
+
+def _references(phase: Phase, at: Route, known: Known, built_in: bool) -> Iterator[Finding]:
+    for number, output in enumerate(phase.outputs):
+        yield from _known(output.rules, (*at, "outputs", number, "rules"), known.rule_sets, "MZ3007", "rule set")
+    if phase.prompt:
+        yield from _known(phase.prompt, (*at, "prompt"), known.templates, "MZ3008", "template")
+    if phase.review:
+        yield from _known(phase.review.rules, (*at, "review", "rules"), known.rule_sets, "MZ3007", "rule set")
+        yield from _known(phase.review.prompt, (*at, "review", "prompt"), known.templates, "MZ3008", "template")
+    rules = [(("gates", number), gate.rule) for number, gate in enumerate(phase.gates)]
+    rules += [(("human", number), human.rule) for number, human in enumerate(phase.human)]
+    for route, rule in rules:
+        if rule:
+            yield from _known(rule, (*at, *route, "rule"), known.rules, "MZ3007", "rule")
+    commands = [(("gates", number), gate.run) for number, gate in enumerate(phase.gates)]
+    commands += [(("prepare", number), step.run) for number, step in enumerate(phase.prepare)]
+    for route, command in commands:
+        if command and command not in known.commands:
+            yield _unknown_command(command, (*at, *route, "run"), built_in)
+
+
+def _known(name: str, at: Route, words: frozenset[str], code: str, what: str) -> Iterator[Finding]:
+    if name not in words:
+        yield Finding(at, code, f"there is no {what} `{name[:80]}`", did_you_mean(name, sorted(words)))
+
+
+def _unknown_command(name: str, at: Route, built_in: bool) -> Finding:
+    hint = f"write `{name}: COMMAND LINE` under `commands:` in mz.yaml"
+    if built_in:
+        said = f"mz.yaml has no command `{name}`, so this step is left out"
+        return Finding(at, "MZ3009", said, hint, severity="warning")
+    return Finding(at, "MZ3009", f"mz.yaml has no command `{name[:80]}`", hint)
+
+
+def _gate(gate: Gate, at: Route) -> Iterator[Finding]:
+    if bool(gate.run) == bool(gate.rule):
+        which = "both `run` and `rule`" if gate.run else "neither `run` nor `rule`"
+        yield Finding(at, "MZ3013", f"this gate has {which}; it needs exactly one")
+
+
+def _human(human: HumanGate, at: Route) -> Iterator[Finding]:
+    named = [human.artifact is not None, human.field is not None, bool(human.values)]
+    if any(named) and not all(named):
+        yield Finding(at, "MZ3013", "a question about an artifact has all three of `artifact`, `field` and `in`")
+    if human.rule and any(named):
+        yield Finding(at, "MZ3013", "a question is about an artifact or about a rule; make two entries of it")
+    if not human.autonomy:
+        yield Finding((*at, "autonomy"), "MZ3013", "with no level of autonomy this is never asked")
+
+
+def _review(phase: Phase, review: Review, at: Route) -> Iterator[Finding]:
+    builder = phase.agent.role if phase.agent else BUILDER
+    if not review.independent:
+        yield Finding((*at, "independent"), "MZ3011", "a reviewer never shares the builder's session or context")
+    if review.role in (builder, BUILDER):
+        yield Finding((*at, "role"), "MZ3011", f"the reviewer has the role of the builder, `{review.role}`")

@@ -1,0 +1,58 @@
+"""Adapter: finds pipelines by name or path: those of the repository first, then those that come with mz."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from mz_engine.errors import Diagnostic, MzError, Place
+from mz_engine.pipelines.definition import Pipeline
+from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.pipelines.lint import Known, lint
+from mz_engine.shape import did_you_mean
+from mz_engine.textfile import read_text
+from mz_engine.yamlfile import Document
+
+FOLDER = "pipelines"
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline of good form, with the places of what is in it."""
+
+    pipeline: Pipeline
+    document: Document
+    built_in: bool
+
+
+def find_pipeline(name: str, root: Path) -> Found:
+    """The pipeline `name`: a path relative to `root` when it ends in `.yaml`, else `pipelines/NAME.yaml` of the
+    repository, else a built-in one. Raises MzError: MZ3001 when there is none, MZ20nn for its form."""
+    own = name if name.endswith((".yaml", ".yml")) else f"{FOLDER}/{name}.yaml"
+    if (root / own).is_file():
+        pipeline, document = parse_pipeline(read_text(root / own, own), own)
+        return Found(pipeline=pipeline, document=document, built_in=False)
+    if name in built_in_pipelines():
+        text = (files("mz_engine.pipelines") / f"{name}.yaml").read_text(encoding="utf-8")
+        pipeline, document = parse_pipeline(text, f"{name}.yaml")
+        return Found(pipeline=pipeline, document=document, built_in=True)
+    names = sorted({*built_in_pipelines(), *(file.stem for file in (root / FOLDER).glob("*.yaml"))})
+    raise MzError("MZ3001", f"there is no pipeline `{name[:80]}`", hint=did_you_mean(name, names), place=Place(own))
+
+
+def load_pipeline(name: str, root: Path, known: Known | None = None) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
+    """The pipeline and the warnings of its lint, which is left out without `known`. Raises MzError as `find_pipeline`
+    does, and with all errors of the lint (MZ30nn)."""
+    found = find_pipeline(name, root)
+    diagnostics = lint(found.pipeline, known, found.document, found.built_in) if known else ()
+    errors = [each for each in diagnostics if each.severity == "error"]
+    if errors:
+        raise MzError.of(errors)
+    return found.pipeline, diagnostics
+
+
+def built_in_pipelines() -> tuple[str, ...]:
+    """Names, sorted."""
+    folder = files("mz_engine.pipelines")
+    return tuple(sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml")))

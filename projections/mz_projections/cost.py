@@ -1,0 +1,156 @@
+"""Pure: what each agent call cost, by every account of it, and sums of that. Unknown is None, never zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallPriced,
+    CallSettled,
+    ReplyRead,
+)
+from mz_events.envelope import Recorded
+
+from mz_projections.readmodel import Key, ReadModel
+
+
+class CallCost(msgspec.Struct, frozen=True):
+    """One call. Money in nano-dollars, tokens as in `Usage`."""
+
+    key: str
+    run: str
+    feature: str
+    phase: str
+    unit: str
+    iteration: int
+    attempt: int
+    role: str
+    agent: str
+    model: str
+    requested_at_us: int
+    estimated_tokens: int
+    estimated_nanousd: int | None
+    outcome: Literal["open", "replied", "failed", "lost"] = "open"
+    input: int | None = None
+    """Cache reads and writes included."""
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reported_nanousd: int | None = None
+    """By the agent."""
+    computed_nanousd: int | None = None
+    """Tokens of each request by the price then in force."""
+    settled_nanousd: int | None = None
+    """What the budget counts."""
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Sums of what is known over some calls; None where nothing is."""
+
+    calls: int
+    unpriced: int
+    """Calls that the computed sum lacks: their model has no price, or they used tokens that nobody counted."""
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    estimated_nanousd: int | None
+    reported_nanousd: int | None
+    computed_nanousd: int | None
+    settled_nanousd: int | None
+
+
+def totals(calls: Iterable[CallCost]) -> Totals:
+    """What some calls cost together."""
+    listed = tuple(calls)
+
+    def total(amount: Callable[[CallCost], int | None]) -> int | None:
+        known = [value for value in map(amount, listed) if value is not None]
+        return sum(known) if known else None
+
+    return Totals(
+        calls=len(listed),
+        unpriced=sum(call.computed_nanousd is None for call in listed),
+        input=total(lambda call: call.input),
+        output=total(lambda call: call.output),
+        cache_read=total(lambda call: call.cache_read),
+        cache_write=total(lambda call: call.cache_write),
+        estimated_nanousd=total(lambda call: call.estimated_nanousd),
+        reported_nanousd=total(lambda call: call.reported_nanousd),
+        computed_nanousd=total(lambda call: call.computed_nanousd),
+        settled_nanousd=total(lambda call: call.settled_nanousd),
+    )
+
+
+def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
+    """The calls of these events, in the order of their requests: of a feature's stream, or of a whole log."""
+    calls: dict[Key, CallCost] = {}
+    for recorded in events:
+        if call := evolve(calls.get, recorded):
+            calls[call.key,] = call
+    return tuple(calls.values())
+
+
+def evolve(find: Callable[[Key], CallCost | None], recorded: Recorded[Event]) -> CallCost | None:
+    """The call that the event begins or changes, as it is then; None for an event that concerns no call known."""
+    event = recorded.event
+    if isinstance(event, AgentRequested):
+        return _requested(event, recorded)
+    change = CHANGES.get(type(event))
+    if change is None:
+        return None
+    known = find((_key(event),))
+    return change(known, event) if known else None
+
+
+def _key(event: Any) -> str:
+    return str(event.key if isinstance(event, CallPriced | CallSettled) else event.ref.key)
+
+
+def _requested(event: AgentRequested, recorded: Recorded[Event]) -> CallCost:
+    _, run, feature = recorded.stream.split("/", 2)
+    ref = event.ref
+    return CallCost(ref.key, run, feature, ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role, event.agent,
+                    event.model, recorded.observed_at_us, event.estimated_tokens, event.estimated_nanousd)
+
+
+def _read(call: CallCost, event: ReplyRead) -> CallCost:
+    usage = event.usage
+    if not usage:
+        return replace(call, input=None, output=None, cache_read=None, cache_write=None,
+                       reported_nanousd=event.reported_nanousd)
+    return replace(
+        call,
+        input=sum(each.input for each in usage),
+        output=sum(each.output for each in usage),
+        cache_read=sum(each.cache_read for each in usage),
+        cache_write=sum(each.cache_write_5m + each.cache_write_1h for each in usage),
+        reported_nanousd=event.reported_nanousd,
+    )
+
+
+CHANGES: dict[type[Event], Callable[[CallCost, Any], CallCost]] = {
+    AgentReplied: lambda call, _: replace(call, outcome="replied"),
+    AgentFailed: lambda call, _: replace(call, outcome="failed"),
+    AgentLost: lambda call, _: replace(call, outcome="lost"),
+    ReplyRead: _read,
+    CallPriced: lambda call, event: replace(call, computed_nanousd=event.computed_nanousd),
+    CallSettled: lambda call, event: replace(call, settled_nanousd=event.nanousd),
+}
+
+COSTS = ReadModel(
+    name="costs",
+    row=CallCost,
+    key=("key",),
+    types=(AgentRequested, *CHANGES),
+    evolve=evolve,
+)
+"""Over all runs: one row a call."""

@@ -1,0 +1,65 @@
+"""Pure: which items were delivered by which run, over all runs: what keeps a run from doing them again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import FeatureDelivered
+from mz_events.catalog.run import ItemAdded
+from mz_events.envelope import Recorded
+from mz_events.names import Digest
+
+from mz_projections.readmodel import Key, ReadModel
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One item in one run."""
+
+    run: str
+    feature: str
+    source: str
+    """Where the item stands: `file#id`."""
+    text: str
+    """`text_digest` of what was asked for."""
+    delivered_by: str = ""
+    """`stream@version` of its delivery; empty: it was not delivered."""
+    position: int = 0
+    """Of that event."""
+    head: str = ""
+    """Commit that was delivered."""
+
+
+def text_digest(title: Digest, body: Digest) -> Digest:
+    """One digest for the text of an item: another one means that the text has changed."""
+    return Digest(hashlib.sha256(f"{title} {body}".encode()).hexdigest())
+
+
+def evolve(find: Callable[[Key], Delivery | None], recorded: Recorded[Event]) -> Delivery | None:
+    """The item that the event adds or delivers."""
+    _, run, *feature = recorded.stream.split("/", 2)
+    match recorded.event:
+        case ItemAdded() as item:
+            return Delivery(run, item.feature, item.source, text_digest(item.title, item.body))
+        case FeatureDelivered(head=head):
+            known = find((run, *feature))
+            return replace(known, delivered_by=recorded.place, position=recorded.position, head=head) if known else None
+    return None
+
+
+def newest(deliveries: Iterable[Delivery]) -> dict[str, Delivery]:
+    """The last delivery of each source that was ever delivered."""
+    done = sorted((each for each in deliveries if each.delivered_by), key=lambda each: each.position)
+    return {each.source: each for each in done}
+
+
+DELIVERED = ReadModel(
+    name="delivered",
+    row=Delivery,
+    key=("run", "feature"),
+    types=(ItemAdded, FeatureDelivered),
+    evolve=evolve,
+)

@@ -1,0 +1,92 @@
+"""Pure: the list of all runs: what each is, and how its features stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import (
+    AnswerGiven,
+    FeatureAdmitted,
+    FeatureReleased,
+    FeatureRested,
+    ItemAdded,
+    ItemSkipped,
+    RunFinished,
+    RunHalted,
+    RunRested,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+)
+from mz_events.envelope import Recorded
+
+from mz_projections.readmodel import Key, ReadModel
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """One run."""
+
+    id: str
+    pipeline: str
+    base: str
+    started_at_us: int
+    status: Literal["started", "halted", "stopped", "rested", "finished"] = "started"
+    features: dict[str, str] = {}
+    """How each stands, in the order of the backlog: `queued`, `skipped`, `working`, or the value of a `Rest`."""
+
+    def count(self, *standing: str) -> int:
+        """How many features stand so."""
+        return sum(each in standing for each in self.features.values())
+
+
+def evolve(find: Callable[[Key], RunRow | None], recorded: Recorded[Event]) -> RunRow | None:
+    """The run that the event begins or changes."""
+    _, run, *feature = recorded.stream.split("/", 2)
+    if feature:
+        return None
+    match recorded.event:
+        case RunStarted() as event:
+            return RunRow(run, event.pipeline, event.base, recorded.recorded_at_us)
+    known = find((run,))
+    return _changed(known, recorded.event) if known else None
+
+
+def _changed(row: RunRow, event: Event) -> RunRow:
+    match event:
+        case RunResumed():
+            return replace(row, status="started")
+        case RunHalted():
+            return replace(row, status="halted")
+        case RunStopped():
+            return replace(row, status="stopped")
+        case RunRested() if row.status == "started":
+            return replace(row, status="rested")
+        case RunFinished():
+            return replace(row, status="finished")
+        case ItemAdded(feature=feature):
+            return _standing(row, feature, "queued")
+        case ItemSkipped(feature=feature):
+            return _standing(row, feature, "skipped")
+        case FeatureRested(feature=feature, status=status):
+            return _standing(row, feature, status.value)
+        case FeatureAdmitted(feature=feature) | FeatureReleased(feature=feature) | AnswerGiven(feature=feature):
+            return _standing(row, feature, "working")
+    return row
+
+
+def _standing(row: RunRow, feature: str, standing: str) -> RunRow:
+    return replace(row, features={**row.features, feature: standing})
+
+
+RUNS = ReadModel(
+    name="runs",
+    row=RunRow,
+    key=("id",),
+    types=(RunStarted, RunResumed, RunHalted, RunStopped, RunRested, RunFinished, ItemAdded, ItemSkipped,
+           FeatureAdmitted, FeatureReleased, FeatureRested, AnswerGiven),
+    evolve=evolve,
+)

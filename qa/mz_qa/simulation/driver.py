@@ -1,0 +1,61 @@
+"""Driver: one loop with a seed, instead of threads. The same core, coordinator and effects, in any interleaving."""
+
+from __future__ import annotations
+
+from random import Random
+
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.catalog.run import FeatureAdmitted
+from mz_events.names import FeatureId
+from mz_engine.coordinator import Coordinator
+from mz_engine.decide.run import Await
+from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
+from mz_engine.pins import Pins
+from mz_engine.runner import Appended, FeatureRun
+from mz_projections.run import Message
+
+from mz_qa.simulation.world import SimulatedPorts, World
+
+
+class Inline:
+    """The coordinator, asked directly: there is one thread."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+
+    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, Message], ...]:
+        return self.coordinator.messages(feature, after)
+
+    def start_of(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted:
+        return self.coordinator.start_of(feature, version, message)
+
+    def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
+        return self.coordinator.ask(feature, version, step)
+
+    def stopping(self) -> bool:
+        return self.coordinator.stopping()
+
+
+def drive(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
+    """Carry the run on until it rests; the seed chooses which feature takes the next step. Raises Crash."""
+    random, ports = Random(seed), SimulatedPorts(world)
+    coordinator = Coordinator(run, pins, world.store, ports, lambda recorded: None)
+    alive: dict[FeatureId, FeatureRun] = {}
+    while True:
+        action = coordinator.decide()
+        for feature in coordinator.runnable(frozenset(alive)):
+            alive[feature] = FeatureRun(
+                run, feature, pins, world.store, ports, Inline(coordinator), lambda recorded: None
+            )
+        if alive:
+            feature = random.choice(sorted(alive))
+            if not alive[feature].step():
+                coordinator.rested(alive.pop(feature))
+        elif isinstance(action, Await) and not coordinator.stopping():
+            world.now_us = max(world.now_us, action.until_us or 0)
+        else:
+            if not isinstance(action, Await):
+                coordinator.close(action)
+            return coordinator
+
+

@@ -1,0 +1,80 @@
+"""Adapter: a log and blobs in memory, which survive the simulated process and may die before or after every append."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+
+from mz_events.catalog.base import Event
+from mz_events.chain import GENESIS, link
+from mz_events.codec import CODEC
+from mz_events.envelope import Recorded
+from mz_events.names import Digest, StreamId
+from mz_events.store import Append, BlobMissing, WrongVersion
+
+Tick = Callable[[str], None]
+
+
+class MemoryStore:
+    """The Store port. What it keeps went through the real codec."""
+
+    def __init__(self, tick: Tick) -> None:
+        self.tick = tick
+        self.log: list[Recorded[Event]] = []
+
+    def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
+        self.tick("append.before")
+        added: list[Recorded[Event]] = []
+        for append in appends:
+            added += self._sequence(append, now_us, len(self.log) + len(added))
+        self.log += added
+        self.tick("append.after")
+        return tuple(added)
+
+    def _sequence(self, append: Append, now_us: int, position: int) -> Iterator[Recorded[Event]]:
+        past = list(self.read(append.stream))
+        version, at, chain = (past[-1].version, past[-1].recorded_at_us, past[-1].chain) if past else (0, 0, GENESIS)
+        if append.expected is not None and append.expected != version:
+            raise WrongVersion(append.stream, append.expected, version)
+        for event in append.events:
+            version, position, at = version + 1, position + 1, max(at, now_us)
+            type_, schema, payload = CODEC.encode(event)
+            chain = link(chain, append.stream, version, type_, schema, at, now_us, append.causation, payload)
+            yield Recorded(
+                stream=append.stream,
+                version=version,
+                position=position,
+                recorded_at_us=at,
+                observed_at_us=now_us,
+                event=CODEC.decode(type_, schema, payload, f"{append.stream}@{version}"),
+                causation=append.causation,
+                chain=chain,
+            )
+
+    def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
+        return (one for one in list(self.log) if one.stream == stream and one.version > after)
+
+    def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
+        return iter(self.log[after : None if limit is None else after + limit])
+
+    def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
+        versions = {one.stream: one.version for one in self.log if one.stream.startswith(prefix)}
+        return tuple(sorted(versions.items()))
+
+
+class MemoryBlobs:
+    """The Blobs port."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Digest, bytes] = {}
+
+    def put(self, data: bytes) -> Digest:
+        digest = Digest(hashlib.sha256(data).hexdigest())
+        self.kept[digest] = data
+        return digest
+
+    def get(self, digest: Digest) -> bytes:
+        try:
+            return self.kept[digest]
+        except KeyError:
+            raise BlobMissing(digest) from None

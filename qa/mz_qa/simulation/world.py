@@ -1,0 +1,319 @@
+"""Adapter: a world in memory: git, agents, commands, forge and clock. Unlike the simulated process, it remembers.
+
+`World.tick` is called before and after every side effect, and raises `Crash` where the plan says so; what was done
+before the crash stays done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from difflib import unified_diff
+
+import msgspec
+from mz_events.catalog.call import Problem, Usage
+from mz_events.catalog.check import Change
+from mz_events.names import Commit, Path
+from mz_engine.ports import (
+    CallResult,
+    CallSpec,
+    Capture,
+    CommandResult,
+    Conflicted,
+    MadeCommit,
+    Moved,
+    Opened,
+    Place,
+    Price,
+    PullRequest,
+    Reading,
+)
+
+from mz_qa.simulation.store import MemoryBlobs, MemoryStore
+
+Files = dict[str, bytes]
+STEP_US = 1_000
+NANO_PER_TOKEN = 1_000
+
+
+class Crash(BaseException):
+    """The simulated process died here. Not an Exception: nothing may catch it but the test."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scripted agent does in one call."""
+
+    files: Mapping[str, str | None] = {}
+    """Written, or with None deleted."""
+    text: str = "done"
+    problem: Problem | None = None
+    """The call ends so, instead of replying."""
+
+
+Script = Callable[[CallSpec, Files], Answer]
+Commands = Callable[[str, Files], tuple[int, str]]
+
+
+class Tree(msgspec.Struct, frozen=True):
+    files: Mapping[str, bytes]
+    parent: Commit | None
+    message: bytes = b""
+
+
+class World:
+    """All that outlives a process."""
+
+    def __init__(self, files: Mapping[str, str], script: Script, commands: Commands) -> None:
+        self.script, self.commands = script, commands
+        self.steps = 0
+        self.dies_at: int | None = None
+        self.now_us = 1_000_000
+        self.store, self.blobs = MemoryStore(self.tick), MemoryBlobs()
+        self.objects: dict[Commit, Tree] = {}
+        self.base = self.write(Tree({name: text.encode() for name, text in files.items()}, None))
+        self.refs: dict[str, Commit] = {"refs/heads/main": self.base}
+        self.remote: dict[str, Commit] = {}
+        self.worktrees: dict[str, Files] = {}
+        self.spools: dict[str, CallResult] = {}
+        self.calls: list[str] = []
+        """Keys of the agent calls that were made, in order."""
+        self.pushes: list[Commit] = []
+        self.pull_requests: dict[str, PullRequest] = {}
+
+    def tick(self, name: str) -> None:
+        """One instant; the process may die here."""
+        self.steps += 1
+        self.now_us += STEP_US
+        if self.steps == self.dies_at:
+            raise Crash(name)
+
+    def write(self, tree: Tree) -> Commit:
+        parts = [name.encode() + b"\0" + data for name, data in sorted(tree.files.items())]
+        digest = hashlib.sha1(b"\1".join([*parts, (tree.parent or "").encode(), tree.message])).hexdigest()
+        self.objects[Commit(digest)] = tree
+        return Commit(digest)
+
+    def commits(self, branch: str) -> list[Tree]:
+        """Of a branch, newest first."""
+        found, commit = [], self.refs.get(f"refs/heads/{branch}")
+        while commit is not None:
+            found.append(self.objects[commit])
+            commit = self.objects[commit].parent
+        return found
+
+
+class SimulatedWorkspace:
+    """The Workspace port over the world's objects and refs."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
+        self.world.tick("open.before")
+        head = starts_from[0]
+        if len(starts_from) > 1:
+            merged: Files = {}
+            for commit in starts_from:
+                merged |= self.world.objects[commit].files
+            head = self.world.write(Tree(merged, head, b"merge"))
+        self.world.refs.setdefault(f"refs/heads/{place.branch}", head)
+        self.world.worktrees[place.feature] = dict(self.world.objects[head].files)
+        self.world.tick("open.after")
+        return Opened(head=head, tree=head)
+
+    def ensure(self, place: Place, head: Commit, tree: Commit) -> None:
+        self.world.tick("ensure.before")
+        self.world.refs[f"refs/heads/{place.branch}"] = head
+        self.world.worktrees[place.feature] = dict(self.world.objects[tree].files)
+
+    def capture(self, place: Place, before: Commit) -> Capture:
+        self.world.tick("capture.before")
+        return Capture(tree=self.world.write(Tree(dict(self.world.worktrees[place.feature]), before)))
+
+    def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+        files, old = dict(self.world.objects[tree].files), self.world.objects[before].files
+        for path in revert:
+            files.pop(path, None)
+            if path in old:
+                files[path] = old[path]
+        return self.world.write(Tree(files, tree))
+
+    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
+        before, after = self.world.objects[old].files, self.world.objects[new].files
+        found = []
+        for path in sorted(before.keys() | after.keys()):
+            if path not in before:
+                found.append(Change(path=Path(path), kind="added"))
+            elif path not in after:
+                found.append(Change(path=Path(path), kind="deleted"))
+            elif before[path] != after[path]:
+                found.append(Change(path=Path(path), kind="modified"))
+        return tuple(found)
+
+    def read(self, tree: Commit, path: Path) -> bytes | None:
+        return self.world.objects[tree].files.get(path)
+
+    def paths(self, tree: Commit) -> tuple[Path, ...]:
+        return tuple(Path(path) for path in sorted(self.world.objects[tree].files))
+
+    def patch(self, old: Commit, new: Commit) -> bytes:
+        before, after = self.world.objects[old].files, self.world.objects[new].files
+        lines: list[str] = []
+        for change in self.changes(old, new):
+            old_text, new_text = before.get(change.path, b"").decode(), after.get(change.path, b"").decode()
+            lines += unified_diff(old_text.splitlines(True), new_text.splitlines(True), change.path, change.path)
+        return "".join(lines).encode()
+
+    def snapshot(self) -> Mapping[str, str]:
+        return dict(self.world.refs)
+
+    def rescue(self, place: Place, moved: tuple[Moved, ...]) -> None:
+        self.world.tick("rescue.before")
+
+    def find_commit(self, place: Place, key: str) -> MadeCommit | None:
+        commit = self.world.refs.get(f"refs/heads/{place.branch}")
+        while commit is not None:
+            tree = self.world.objects[commit]
+            if f"Mz-Key: {key}\n".encode() in tree.message and tree.parent is not None:
+                return self._made(commit, tree.parent)
+            commit = tree.parent
+        return None
+
+    def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
+        self.world.tick("commit.before")
+        commit = self.world.write(Tree(self.world.objects[tree].files, parent, message))
+        self.world.refs[f"refs/heads/{place.branch}"] = commit
+        self.world.tick("commit.after")
+        return self._made(commit, parent)
+
+    def _made(self, commit: Commit, parent: Commit) -> MadeCommit:
+        return MadeCommit(commit=commit, files=len(self.changes(parent, commit)), insertions=0, deletions=0)
+
+    def remote_head(self, remote: str, branch: str) -> Commit | None:
+        return self.world.remote.get(branch)
+
+    def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
+        self.world.tick("push.before")
+        assert self.world.remote.get(branch) == old
+        self.world.remote[branch] = commit
+        self.world.pushes.append(commit)
+        self.world.tick("push.after")
+
+    def has_remote(self, remote: str) -> bool:
+        return True
+
+    def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:
+        return tuple(change.path for change in self.changes(base, head))
+
+    def close(self, place: Place) -> None:
+        self.world.tick("close.before")
+        self.world.worktrees.pop(place.feature, None)
+
+
+class SimulatedAgents:
+    """The Agents port: the world's script plays the model."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def call(self, spec: CallSpec) -> CallResult:
+        self.world.tick("call.before")
+        self.world.calls.append(spec.key)
+        files = self.world.worktrees[spec.place.feature]
+        answer = self.world.script(spec, dict(files))
+        for path, text in answer.files.items():
+            if text is None:
+                files.pop(path, None)
+            else:
+                files[path] = text.encode()
+        stdout = msgspec.json.encode({"text": answer.text, "tokens": len(spec.prompt) // 4})
+        result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=5, problem=answer.problem)
+        self.world.spools[spec.key] = result
+        self.world.tick("call.after")
+        return result
+
+    def salvage(self, key: str) -> CallResult | None:
+        found = self.world.spools.get(key)
+        return msgspec.structs.replace(found, exit=None) if found else None
+
+    def read(self, agent: str, result: CallResult) -> Reading:
+        try:
+            said = msgspec.json.decode(result.stdout)
+        except msgspec.DecodeError:
+            return Reading(parser="simulated/1", terminal="no-terminal", text="", problem=result.problem)
+        usage = Usage(model="simulated", input=said["tokens"], output=len(said["text"]) // 4)
+        return Reading(
+            parser="simulated/1", terminal="success", text=said["text"], usage=(usage,), problem=result.problem
+        )
+
+    def estimate_tokens(self, agent: str, prompt: str) -> int:
+        return len(prompt) // 4
+
+    def format_prompt(self, agent: str, prompt: str) -> str:
+        return prompt
+
+    def model(self, agent: str, tier: str) -> str:
+        return "simulated"
+
+    def continues_sessions(self, agent: str) -> bool:
+        return False
+
+
+class SimulatedForge:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def find(self, branch: str, key: str) -> PullRequest | None:
+        return self.world.pull_requests.get(key)
+
+    def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
+        self.world.tick("open_pr.before")
+        key = body.rsplit("Mz-Key: ", 1)[1].strip()
+        assert key not in self.world.pull_requests, "opened twice"
+        opened = PullRequest(url=f"forge/{len(self.world.pull_requests) + 1}", number=1)
+        self.world.pull_requests[key] = opened
+        self.world.tick("open_pr.after")
+        return opened
+
+    def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
+        self.world.tick("hand_over.before")
+        return f"{place.feature}.md"
+
+
+class SimulatedPorts:
+    """All ports of one process over a world that outlives it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.workspace, self.agents, self.forge = SimulatedWorkspace(world), SimulatedAgents(world), SimulatedForge(world)
+        self.blobs = world.blobs
+
+    @property
+    def executor(self) -> SimulatedPorts:
+        return self
+
+    prices = secrets = learnings = clock = executor
+
+    def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
+        self.world.tick("command.before")
+        code, output = self.world.commands(command, dict(self.world.worktrees[place.feature]))
+        return CommandResult(exit=code, output=output.encode(), duration_ms=3)
+
+    def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
+        tokens = sum(one.input + one.output for one in usage)
+        return Price(nanousd=tokens * NANO_PER_TOKEN, unpriced=(), prices="simulated/1")
+
+    def estimate(self, model: str, input_tokens: int, output_tokens: int, at_us: int) -> int | None:
+        return (input_tokens + output_tokens) * NANO_PER_TOKEN
+
+    def redact(self, text: str) -> str:
+        return text
+
+    def scan(self, data: bytes) -> tuple[str, ...]:
+        return ("secret",) if b"SECRET" in data else ()
+
+    def hint(self, signature: str) -> str | None:
+        return None
+
+    def now_us(self) -> int:
+        return self.world.now_us

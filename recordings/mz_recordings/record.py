@@ -1,0 +1,317 @@
+"""Pure: makes a cassette of any past run, from the log, the blobs and the captured trees alone.
+
+It asks its ports and writes nothing. What a call was started with is not read from anywhere: the adapter is asked again
+what it would start for the same request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Literal, NamedTuple
+
+import msgspec
+from mz_engine.agents.contract import Adapter, Invocation
+from mz_engine.pins import Pins, decode_pins
+from mz_engine.pipelines.definition import Phase
+from mz_engine.ports import CallResult, CallSpec, Place, Workspace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyRead
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.catalog.run import ItemAdded, RunStarted
+from mz_events.envelope import Recorded
+from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
+from mz_events.redact import Secrets
+from mz_events.store import Blobs, Store
+
+from mz_recordings.cassette import (
+    BUILDER,
+    WORLD_KEYS,
+    Cassette,
+    Failure,
+    Identity,
+    Item,
+    Kind,
+    Manifest,
+    Provenance,
+    Recording,
+    StoredFile,
+    Taken,
+    World,
+    identity_of,
+)
+from mz_recordings.scrub import Places, scrub
+
+Outcome = AgentReplied | AgentFailed | AgentLost
+
+
+class RunUnknown(Exception):
+    """The log holds no such run."""
+
+
+class SecretInRecording(Exception):
+    """A prompt, a patch or an artifact holds a secret; these are never rewritten, so the run cannot be recorded."""
+
+    def __init__(self, where: str, names: tuple[str, ...]) -> None:
+        super().__init__(f"{where} holds a secret ({', '.join(names)}); it cannot be recorded")
+        self.where, self.names = where, names
+
+
+class Sources(NamedTuple):
+    """Where a run is read from."""
+
+    log: Store
+    blobs: Blobs
+    workspace: Workspace
+    tree_id: Callable[[Commit], str]
+    """git's id of a commit's content."""
+    adapters: Mapping[str, Adapter]
+    secrets: Secrets
+    root: str
+    """Absolute path of the repository, in the spelling in which agents see it."""
+    home: str
+    user: str
+
+
+class Call(NamedTuple):
+    """What the log says of one call."""
+
+    feature: str
+    branch: str
+    request: AgentRequested
+    at_us: int
+    """When it was requested, by the raw clock."""
+    outcome: Outcome
+    read: ReplyRead | None
+
+
+def record_run(sources: Sources, run: str, *, name: str, provenance: Provenance, template: str = "") -> Cassette:
+    """Every finished call of the run as a cassette. Raises RunUnknown, SecretInRecording, BlobMissing and
+    RepositoryUnusable (a captured tree is gone)."""
+    events = tuple(sources.log.read(run_stream(run)))
+    started = next((one for one in events if isinstance(one.event, RunStarted)), None)
+    if started is None or not isinstance(started.event, RunStarted):
+        raise RunUnknown(f"there is no run {run!r}")
+    pins = decode_pins(sources.blobs.get(started.event.pins))
+    items = tuple(one.event for one in events if isinstance(one.event, ItemAdded))
+    taken = tuple(
+        _take(sources, run, pins, call) for item in items for call in calls_of(sources.log, run, item.feature)
+    )
+    manifest = Manifest(
+        name=name,
+        pipeline=pins.pipeline.pipeline,
+        agent=pins.config.agent,
+        provenance=provenance,
+        mz=started.event.core,
+        world=World(
+            template=template,
+            base=started.event.base,
+            base_commit=started.event.base_commit,
+            base_tree=sources.tree_id(started.event.base_commit),
+            clock_start=_time(started.observed_at_us),
+            items=tuple(_item(sources, item) for item in items),
+            config={key: value for key, value in msgspec.to_builtins(pins.config).items() if key in WORLD_KEYS},
+        ),
+        evidence=msgspec.to_builtins(pins),
+    )
+    return Cassette(manifest, taken)
+
+
+def calls_of(log: Store, run: str, feature: str) -> Iterator[Call]:
+    """The feature's calls that have an outcome, in order."""
+    events: list[Recorded[Event]] = list(log.read(feature_stream(run, feature)))
+    branch = next((one.event.branch for one in events if isinstance(one.event, FeatureStarted)), "")
+    outcomes = {one.event.ref.key: one.event for one in events if isinstance(one.event, Outcome)}
+    reads = {one.event.ref.key: one.event for one in events if isinstance(one.event, ReplyRead)}
+    for one in events:
+        if isinstance(one.event, AgentRequested) and (outcome := outcomes.get(one.event.ref.key)):
+            yield Call(feature, branch, one.event, one.observed_at_us, outcome, reads.get(one.event.ref.key))
+
+
+def _take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
+    request, outcome = call.request, call.outcome
+    identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
+    adapter = sources.adapters[request.agent]
+    phase = pins.pipeline.find(request.ref.phase)
+    invocation = _invocation(adapter, _spec(sources, run, phase, call))
+    stdout = sources.blobs.get(outcome.stdout)
+    stderr = b"" if isinstance(outcome, AgentLost) else sources.blobs.get(outcome.stderr)
+    after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
+    files = [
+        *_streams(sources, run, call, identity, stdout, stderr),
+        *_artifacts(sources, phase, call, identity, after),
+        *_patch(sources, identity, request.tree, after),
+    ]
+    contents = {file.name: data for file, data in files}
+    recording = Recording(
+        identity=identity,
+        agent=request.agent,
+        version=_version(adapter, outcome, stdout),
+        model=request.model,
+        argv=tuple("<SESSION>" if word == request.session else word for word in invocation.argv),
+        environment=tuple(sorted({*invocation.env, *pins.config.pass_environment})),
+        tree_before=sources.tree_id(request.tree),
+        tree_after=sources.tree_id(after),
+        outcome=_outcome(outcome),
+        exit=outcome.exit if isinstance(outcome, AgentReplied) else None,
+        failure=_failure(outcome),
+        recorded_at=_time(call.at_us),
+        duration_ms=0 if isinstance(outcome, AgentLost) else outcome.duration_ms,
+        files=tuple(file for file, _ in files),
+    )
+    return Taken(recording, contents)
+
+
+# what went in ---------------------------------------------------------------------------------------------------------
+def _spec(sources: Sources, run: str, phase: Phase, call: Call) -> CallSpec:
+    request = call.request
+    use = phase.agent if request.ref.role == BUILDER else phase.review
+    return CallSpec(
+        key=request.ref.key,
+        place=Place(run=run, feature=call.feature, branch=call.branch),
+        agent=request.agent,
+        model=request.model,
+        prompt=_text(sources, request.prompt),
+        session=request.session,
+        resumes=request.resumes,
+        tools=use.tools if use is not None else (),
+        total_seconds=phase.timeout.total_seconds,
+        idle_seconds=phase.timeout.idle_seconds,
+    )
+
+
+def _invocation(adapter: Adapter, spec: CallSpec) -> Invocation:
+    """What the adapter would start, and every name of the environment that it would let through."""
+    made: list[Invocation] = []
+
+    def note(_: CallSpec, invocation: Invocation) -> CallResult:
+        made.append(invocation)
+        return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
+
+    adapter.run_phase(spec, EveryName(), note)
+    return made[0]
+
+
+class EveryName(Mapping[str, str]):
+    """An environment that holds every name, each with an empty value."""
+
+    def __getitem__(self, name: str) -> str:
+        return ""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+# what came out --------------------------------------------------------------------------------------------------------
+def _streams(
+    sources: Sources, run: str, call: Call, identity: Identity, stdout: bytes, stderr: bytes
+) -> Iterator[tuple[StoredFile, bytes]]:
+    prompt = sources.blobs.get(call.request.prompt)
+    _refuse_secrets(sources, f"the prompt of {identity.path}", prompt)
+    places = _places(sources, run, call, stdout)
+    yield _file("prompt", f"{identity.name}.prompt.md", scrub(prompt, places))
+    yield _file("stdout", f"{identity.name}.stream-json", scrub(sources.secrets.clean(stdout), places))
+    if stderr:
+        yield _file("stderr", f"{identity.name}.stderr", scrub(sources.secrets.clean(stderr), places))
+
+
+def _places(sources: Sources, run: str, call: Call, stdout: bytes) -> tuple[Places, ...]:
+    """This repository, and wherever else the agent said that it lay: it may have been moved since."""
+    within = f"/.mz/worktrees/{run}/{call.feature}"
+    said = re.findall(rb"(/[^\"'\s:]*)" + re.escape(within.encode()), stdout)
+    roots = dict.fromkeys((sources.root, *(root.decode("utf-8", "surrogateescape") for root in said)))
+    session = call.request.session or ""
+    return tuple(Places(root + within, root, sources.home, sources.user, session) for root in roots)
+
+
+def _artifacts(
+    sources: Sources, phase: Phase, call: Call, identity: Identity, after: Commit
+) -> Iterator[tuple[StoredFile, bytes]]:
+    """What the phase had to hand over, as it lay in the tree; of a review, or where it is the reply, the reply."""
+    taken: set[str] = set()
+    for artifact, path in _outputs(phase, call, identity):
+        if path:
+            data = sources.workspace.read(after, Path(path))
+        else:
+            data = sources.blobs.get(call.read.text) if call.read is not None else None
+        if data is None:
+            continue
+        ending = PurePosixPath(path or "reply.md").suffix or ".txt"
+        name = f"{identity.name}{ending if ending == '.md' else f'.out{ending}'}"
+        if name in taken:
+            name = f"{identity.name}.{artifact}.out{ending}"
+        taken.add(name)
+        _refuse_secrets(sources, f"the artifact {artifact} of {identity.path}", data)
+        yield _file("artifact", name, data, artifact, path)
+
+
+def _outputs(phase: Phase, call: Call, identity: Identity) -> Iterator[tuple[str, str]]:
+    if identity.role != BUILDER:
+        yield (phase.review.output if phase.review is not None else identity.role), ""
+        return
+    for output in phase.outputs:
+        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", identity.unit)
+        yield output.artifact, path
+
+
+def _patch(sources: Sources, identity: Identity, before: Commit, after: Commit) -> Iterator[tuple[StoredFile, bytes]]:
+    if patch := sources.workspace.patch(before, after):
+        _refuse_secrets(sources, f"the patch of {identity.path}", patch)
+        yield _file("patch", f"{identity.name}.patch", patch)
+
+
+def _file(kind: Kind, name: str, data: bytes, artifact: str = "", path: str = "") -> tuple[StoredFile, bytes]:
+    sha256 = hashlib.sha256(data).hexdigest()
+    return StoredFile(kind=kind, name=name, sha256=sha256, artifact=artifact, path=path), data
+
+
+def _version(adapter: Adapter, outcome: Outcome, stdout: bytes) -> str:
+    if isinstance(outcome, AgentReplied) and outcome.version:
+        return outcome.version
+    return adapter.parse_output(CallResult(stdout=stdout, stderr=b"", exit=None, duration_ms=0)).version
+
+
+def _outcome(outcome: Outcome) -> Literal["replied", "failed", "lost"]:
+    match outcome:
+        case AgentReplied():
+            return "replied"
+        case AgentFailed():
+            return "failed"
+        case AgentLost():
+            return "lost"
+
+
+def _failure(outcome: Outcome) -> Failure | None:
+    if not isinstance(outcome, AgentFailed):
+        return None
+    return Failure(kind=outcome.problem.kind.value, code=outcome.problem.code)
+
+
+# small ----------------------------------------------------------------------------------------------------------------
+def _item(sources: Sources, item: ItemAdded) -> Item:
+    return Item(
+        feature=item.feature,
+        title=_text(sources, item.title),
+        body=_text(sources, item.body),
+        priority=item.priority,
+        depends_on=item.depends_on,
+    )
+
+
+def _refuse_secrets(sources: Sources, where: str, data: bytes) -> None:
+    if names := sources.secrets.scan(data):
+        raise SecretInRecording(where, names)
+
+
+def _text(sources: Sources, digest: Digest) -> str:
+    return sources.blobs.get(digest).decode("utf-8", "replace")
+
+
+def _time(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,118 @@
+"""Pure: takes the places of one machine out of recorded bytes, and puts those of another one in.
+
+Tokens are `<WORKTREE>`, `<HOME>` and the like, made of `[A-Za-z_<>]`, so that a line of JSON keeps parsing with its
+shape unchanged. Paths are replaced at path boundaries only, the longest first; the user's name only inside home paths.
+A token that stood in the bytes by itself gets an underscore, and loses it again: what is scrubbed and expanded on the
+same machine is unchanged. Standard library only: the stand-in starts with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+NAMES = ("WORKTREE", "REPOSITORY", "HOME", "USER", "SESSION")
+SLUG = "_SLUG"
+"""`<HOME_SLUG>`: the path as agents make a directory name of it, `/home/x` as `-home-x`."""
+ALL_NAMES = tuple(name + slug for name in NAMES for slug in ("", SLUG))
+
+_WRITTEN = re.compile(rb"<(_*)(" + "|".join(sorted(ALL_NAMES, key=len, reverse=True)).encode() + rb")>")
+
+_BEGINS = rb"(?:(?<![\w.\-/~])|(?<=://)|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
+"""Before a path: nothing that could belong to a longer one; the letter of a JSON escape does not."""
+_ENDS = rb"(?![\w-])(?!\.\w)"
+_HOMES = rb"(/(?:home|Users)/)"
+
+
+class Places(NamedTuple):
+    """What is particular to one machine and one call. Empty: it has no such thing."""
+
+    worktree: str = ""
+    repository: str = ""
+    home: str = ""
+    user: str = ""
+    session: str = ""
+
+    def paths(self) -> dict[str, str]:
+        """By token; a path of the root itself, or not absolute, is none."""
+        found = {"WORKTREE": self.worktree, "REPOSITORY": self.repository, "HOME": self.home}
+        return {name: path.rstrip("/") for name, path in found.items() if path.startswith("/") and path.rstrip("/")}
+
+
+def slug(path: str) -> str:
+    """A path as a directory name, the way Claude Code makes it."""
+    return re.sub(r"[^A-Za-z0-9]", "-", path)
+
+
+def scrub(data: bytes, places: Iterable[Places]) -> bytes:
+    """The bytes with tokens for places. Several places: where one directory is reachable under several names; the
+    first of a name is the one that `expand` with the first of `places` restores."""
+    data = _WRITTEN.sub(rb"<_\1\2>", data)
+    known = tuple(places)
+    words: dict[bytes, bytes] = {}
+    for place in known:
+        for name, path in place.paths().items():
+            for form in _forms(path):
+                words.setdefault(form, b"<%s>" % name.encode())
+    data = _replace(data, words, _BEGINS, _ENDS)
+    data = _replace(data, _slugs(known), rb"(?<=/)", rb"(?![A-Za-z0-9])")
+    for place in known:
+        data = _scrub_names(data, place)
+    return data
+
+
+def expand(data: bytes, place: Places, *, in_json: bool = False) -> bytes:
+    """The bytes with the places of this machine; inside JSON strings they are escaped. A token without a place here
+    stays as it is."""
+    values: dict[str, str] = {**place.paths(), "USER": place.user, "SESSION": place.session}
+    values |= {name + SLUG: slug(path) for name, path in place.paths().items()}
+    values["USER" + SLUG] = slug(place.user)
+
+    def value(found: re.Match[bytes]) -> bytes:
+        if found[1]:
+            return b"<%s%s>" % (found[1][1:], found[2])
+        words = values.get(found[2].decode(), "")
+        if not words:
+            return found[0]
+        return _escaped(words) if in_json else words.encode()
+
+    return _WRITTEN.sub(value, data)
+
+
+def _scrub_names(data: bytes, place: Places) -> bytes:
+    if place.session:
+        data = data.replace(place.session.encode(), b"<SESSION>")
+    if place.user:
+        user = re.escape(place.user.encode())
+        data = re.sub(_HOMES + user + _ENDS, rb"\1<USER>", data)
+        dashed = re.escape(slug(place.user).encode())
+        data = re.sub(rb"(?<=/)(-(?:home|Users)-)" + dashed + rb"(?![A-Za-z0-9])", rb"\1<USER_SLUG>", data)
+    return data
+
+
+def _slugs(places: Iterable[Places]) -> dict[bytes, bytes]:
+    return {
+        slug(path).encode(): b"<%s%s>" % (name.encode(), SLUG.encode())
+        for place in reversed(tuple(places))
+        for name, path in place.paths().items()
+    }
+
+
+def _replace(data: bytes, words: Mapping[bytes, bytes], begins: bytes, ends: bytes) -> bytes:
+    """All words in one pass, the longest first, so that no replacement is replaced again."""
+    if not words:
+        return data
+    choice = b"|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    return re.sub(begins + rb"(" + choice + rb")" + ends, lambda found: words[found[1]], data)
+
+
+def _forms(path: str) -> tuple[bytes, ...]:
+    """A path as it is written in text, in JSON, in JSON that keeps to ASCII, and in JSON that escapes slashes."""
+    plain, ascii_only = path.encode("utf-8", "surrogateescape"), json.dumps(path)[1:-1].encode()
+    return tuple(dict.fromkeys((plain, _escaped(path), ascii_only, ascii_only.replace(b"/", b"\\/"))))
+
+
+def _escaped(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")

@@ -1,0 +1,63 @@
+"""Adapter: runs `mz` as people do: in this process, as a process with pipes, or on a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_cli.main import main
+
+MZ = (sys.executable, "-c", "from mz_cli.main import main; main()")
+
+
+class Result(msgspec.Struct, frozen=True):
+    exit: int
+    out: str
+    err: str
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> Result:
+    """In this process and the present directory."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    captured = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return Result(ended.value.code, captured.out, captured.err)
+
+
+def spawn(home: Path, *words: str, **environment: str) -> Result:
+    """As a process of its own, with pipes."""
+    everything = {**os.environ, **environment}
+    done = subprocess.run(
+        [*MZ, *words], cwd=home, env=everything, capture_output=True, text=True, timeout=60, check=False
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def on_terminal(
+    home: Path, *words: str, columns: int = 100, rows: int = 30, env: Mapping[str, str] | None = None
+) -> str:
+    """What a terminal of that size receives; stdout and stderr are both that terminal."""
+    mine, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "TZ": "UTC", **(env or {})}
+    child = subprocess.Popen([*MZ, *words], cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    received = bytearray()
+    with suppress(OSError):
+        while chunk := os.read(mine, 65536):
+            received += chunk
+    os.close(mine)
+    child.wait(timeout=60)
+    return received.decode("utf-8", "replace").replace("\r\n", "\n")

@@ -1,0 +1,95 @@
+"""Tables: columns or cards on a terminal, tabs in a pipe."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import struct
+from fcntl import ioctl
+from termios import TIOCSWINSZ
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mz_cli.render.draw import show, spread
+from mz_cli.render.table import Table, columns
+
+HOSTILE = "\x1b[31mred\x1b[0m\nsecond\tline \x1b]0;x\x07 🎉 [bold]no markup[/bold] :smile: "
+TABLE = Table(columns=columns("feature", ">count"), rows=(("login", "3"), (HOSTILE, "12")), empty="Nothing.")
+
+
+def drawn(table: Table, width: int) -> str:
+    """What a terminal of that width receives."""
+    mine, theirs = pty.openpty()
+    ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    received = bytearray()
+    with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
+        show(table, terminal)
+        terminal.flush()
+        os.set_blocking(mine, False)
+        try:
+            while chunk := os.read(mine, 65536):
+                received += chunk
+        except BlockingIOError:
+            pass
+    os.close(mine)
+    return received.decode().replace("\r\n", "\n")
+
+
+def test_a_pipe_gets_tabs() -> None:
+    out = io.StringIO()
+    show(TABLE, out)
+    assert out.getvalue().splitlines() == [
+        "feature\tcount", "login\t3", "red second line 🎉 [bold]no markup[/bold] :smile:\t12",
+    ]  # fmt: skip
+
+
+def test_nothing_is_cut_in_a_pipe() -> None:
+    out = io.StringIO()
+    show(Table(columns=columns("title"), rows=(("x" * 10_000,),), empty=""), out)
+    assert "x" * 10_000 in out.getvalue()
+
+
+def test_a_table_without_rows() -> None:
+    empty = Table(columns=columns("a", "b"), rows=(), empty="Nothing.")
+    out = io.StringIO()
+    show(empty, out)
+    assert out.getvalue() == "a\tb\n"
+    assert drawn(empty, 80) == "Nothing.\n"
+
+
+def test_a_terminal_gets_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    lines = [each.rstrip() for each in drawn(TABLE, 80).splitlines()]
+    assert lines[0].split() == ["feature", "count"]
+    assert lines[1].endswith(" 3")
+    assert "red second line 🎉 [bold]no markup[/bold] :smile:" in lines[2]
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("width", [1, 5, 10])
+def test_a_narrow_terminal_gets_cards(width: int) -> None:
+    shown = drawn(TABLE, width)
+    assert "feature: login\ncount: 3\n" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+def test_long_cells_fit_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    table = Table(columns=columns("a", "b"), rows=(("word " * 3000, "y" * 10_000),), empty="")
+    lines = drawn(table, width).splitlines()
+    assert max(map(len, lines)) <= width or lines[0].startswith("a: ")
+    assert len(lines) < 200
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 60)), min_size=1, max_size=8), st.integers(0, 300))
+def test_widths_stay_between_least_and_wanted(pairs: list[tuple[int, int]], room: int) -> None:
+    least = [pair[0] for pair in pairs]
+    wanted = [max(pair) for pair in pairs]
+    widths = spread(least, wanted, room)
+    assert all(low <= width <= high for low, width, high in zip(least, widths, wanted, strict=True))
+    assert sum(widths) <= max(room, sum(least))
+    assert sum(widths) == min(max(room, sum(least)), sum(wanted))

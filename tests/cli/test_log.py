@@ -1,0 +1,91 @@
+"""`mz log`: what happened, an event a line, for people, for programs, and as it happens."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_events.catalog.feature import FeatureHeld
+from mz_events.catalog.run import FeatureRested, Hold, Rest, RunStopped
+from mz_events.names import FeatureId
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import MZ, on_terminal, run
+from tests.cli.story import RUN, Story
+
+
+def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    answer = run(capsys, "log")
+    assert (answer.exit, answer.err) == (0, "")
+    assert answer.out == snapshot
+    assert {line.count("\t") for line in answer.out.splitlines()} == {3}
+
+
+def test_as_json_lines(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
+    assert lines[0] == {"type": "version", "schema": "mz.log/1"}
+    assert [line["position"] for line in lines[1:]] == [each.position for each in story.recorded]
+    assert [line["place"] for line in lines[1:]] == [each.place for each in story.recorded]
+    asked = next(line for line in lines if line["type"] == "agent.requested")
+    assert asked["role"] == "intent"
+    assert asked["event"]["ref"]["phase"] == "prd"
+
+
+def test_one_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [msgspec.json.decode(line) for line in run(capsys, "log", "--feature", "audit", "--json").out.splitlines()]
+    assert {line["stream"] for line in lines[1:]} == {f"run/{RUN}", f"run/{RUN}/audit"}
+    assert {line["event"].get("feature", "audit") for line in lines[1:]} == {"audit"}
+    both = run(capsys, "log", "--feature", "audit", "--feature", "export").out
+    assert "export: starts" in both
+    assert "login" not in both
+
+
+def test_a_feature_that_is_not_there(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "log", "--feature", "audi")
+    assert answer.exit == 10
+    assert "did you mean `audit`?" in answer.err
+
+
+def test_a_feature_that_has_not_begun(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "log", "--feature", "later").out.count("\n") == 1
+
+
+def test_following_ends_with_a_run_at_rest(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "log", "--follow").out == run(capsys, "log").out
+
+
+def test_following_tells_what_comes(home: Path) -> None:
+    story = Story(home)
+    story.begin("login", "audit")
+    child = subprocess.Popen([*MZ, "log", "-f", "--json"], cwd=home, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    lines = [child.stdout.readline() for _ in range(4)]
+    story.wait("audit")
+    story.admit("login")
+    story.to_run(RunStopped())
+    story.to_run(FeatureRested(feature=FeatureId("login"), version=1, status=Rest.STOPPED))
+    rest, _ = child.communicate(timeout=30)
+    story.close()
+    assert child.returncode == 0
+    places = [msgspec.json.decode(line).get("place") for line in [*lines, *rest.splitlines()]]
+    assert places == [None, *(each.place for each in story.recorded)]
+
+
+def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
+    assert on_terminal(story.home, "log", "--feature", "audit") == snapshot
+
+
+def test_what_agents_and_people_wrote_is_harmless(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    story.to_feature("audit", held("\x1b[2Jevil\u009b31m"))
+    story.close()
+    assert "\x1b" not in run(capsys, "log").out
+    out = run(capsys, "log", "--json").out
+    assert "\x1b" not in out
+    assert "\u009b" not in out
+    assert msgspec.json.decode(out.splitlines()[-1])["event"]["code"] == "\x1b[2Jevil\u009b31m"
+
+
+def held(code: str) -> FeatureHeld:
+    return FeatureHeld(hold=Hold.FATAL, code=code)

@@ -1,0 +1,186 @@
+"""The command itself: what it imports, how it helps, and how it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+from mz_cli.failures import guarded, write_crash
+from mz_cli.help import Page
+from mz_cli.main import COMMANDS, mz
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import MZ, on_terminal, run, spawn
+from tests.cli.story import Story
+
+HEAVY = ("sqlalchemy", "rich", "jinja2", "genai_prices", "markdown_it", "msgspec", "yaml", "sqlite3")
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("nonsense",)])
+def test_nothing_heavy_is_imported_before_a_command_is_used(tmp_path: Path, words: tuple[str, ...]) -> None:
+    script = (
+        "import sys; from mz_cli.main import mz\n"
+        "try: mz.main(sys.argv[1:], standalone_mode=False)\n"
+        "except Exception: pass\n"
+        f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([MZ[0], "-c", script, *words], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.endswith("loaded: []\n")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "--version")
+    assert (answer.exit, answer.err) == (0, "")
+    assert answer.out.startswith("mz 0.")
+
+
+def test_help_of_the_command(capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    answer = run(capsys, "--help")
+    assert answer.exit == 0
+    assert answer.out == snapshot
+    assert run(capsys).out == answer.out
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_of_each_command(
+    capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, name: str
+) -> None:
+    answer = run(capsys, name, "--help")
+    assert answer.exit == 0
+    assert answer.out == snapshot
+    assert answer.out.index("Examples:") < answer.out.index("Options:") < answer.out.index("Next:")
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_summaries_are_the_commands_own(name: str) -> None:
+    """`mz --help` shows them without importing the commands, so they stand in two places."""
+    page = mz.get_command(click.Context(mz), name)
+    assert isinstance(page, Page)
+    assert (page.help or "").splitlines()[0] == COMMANDS[name]
+    assert page.examples
+    assert page.following
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("statsu",), "there is no command 'statsu'; did you mean `status`?"),
+        (("zzz",), "there is no command 'zzz'\n"),
+        (("status", "--jsn"), "no such option '--jsn'"),
+        (("log", "a", "b"), "unexpected extra argument"),
+        (("--nonsense",), "no such option '--nonsense'"),
+    ],
+)
+def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
+    answer = run(capsys, *words)
+    assert (answer.exit, answer.out) == (2, "")
+    assert answer.err.startswith("error[MZ1002] ")
+    assert message in answer.err
+    assert "hint: `mz" in answer.err
+
+
+def test_errors_are_objects_where_json_is_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "status", "--json")
+    told = msgspec.json.decode(answer.err)
+    assert (answer.exit, answer.out) == (2, "")
+    assert (told["schema"], told["code"], told["exit"]) == ("mz.error/1", "MZ5001", 2)
+
+
+def test_outside_of_any_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                   capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    answer = run(capsys, "status")
+    assert answer.exit == 15
+    assert "is not in a git repository" in answer.err
+
+
+def test_a_bug_is_reported_with_its_traceback_in_a_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("by \x1b[31mzero")
+
+    (home / ".mz").mkdir()
+    assert guarded(broken, ["run", "--json"]) == 70
+    told = msgspec.json.decode(capsys.readouterr().err)
+    assert told["code"] == "MZ1001"
+    assert "Traceback" not in told["message"]
+    (trace,) = (home / ".mz").glob("crash-*.txt")
+    assert str(trace) in told["hint"]
+    assert "in broken" in trace.read_text()
+    assert trace.stat().st_mode & 0o077 == 0
+
+
+def test_a_traceback_that_can_be_written_nowhere(tmp_path: Path) -> None:
+    assert write_crash("text", (tmp_path / "missing", tmp_path / "missing too")) is None
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), click.Abort()])
+def test_stopped_by_the_user(capsys: pytest.CaptureFixture[str], raised: BaseException) -> None:
+    def stopped() -> None:
+        raise raised
+
+    assert guarded(stopped, []) == 20
+    assert capsys.readouterr().err == "stopped\n"
+
+
+def test_ctrl_c_ends_a_following_log(home: Path) -> None:
+    story = Story(home)
+    story.begin("login")
+    story.close()
+    child = subprocess.Popen(
+        [*MZ, "log", "--follow"], cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert "run.started" in child.stdout.readline()
+    time.sleep(0.3)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert (child.returncode, err) == (20, "stopped\n")
+
+
+def test_a_reader_that_has_gone_is_no_failure(story: Story) -> None:
+    ends, theirs = os.pipe()
+    os.close(ends)
+    done = subprocess.run(
+        [*MZ, "log", "--json"], cwd=story.home, stdout=theirs, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [("status",), ("status", "--json"), ("show", "login"), ("log",), ("--help",)])
+def test_an_answer_that_does_not_fit_is_a_failure(story: Story, words: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*MZ, *words], cwd=story.home, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 11
+    assert "the answer could not be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_text_that_the_encoding_lacks_is_escaped(home: Path) -> None:
+    told = Story(home)
+    told.begin("login", title="Grüße 🎉")
+    told.close()
+    answer = spawn(home, "status", PYTHONIOENCODING="ascii")
+    assert answer.exit == 0
+    assert "Gr\\xfc\\xdfe \\U0001f389" in answer.out
+
+
+@pytest.mark.parametrize("columns", [1, 20, 40])
+def test_help_on_narrow_terminals(tmp_path: Path, columns: int) -> None:
+    assert "mz init && mz run" in on_terminal(tmp_path, "--help", columns=columns)
+
+
+def test_a_damaged_log_is_told_in_words(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".mz").mkdir()
+    (home / ".mz" / "mz.db").write_bytes(b"this is no database" * 100)
+    answer = run(capsys, "status")
+    assert answer.exit == 11
+    assert answer.err.startswith("error[MZ1006] ")

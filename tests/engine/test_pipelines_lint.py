@@ -1,0 +1,43 @@
+"""Every case file is a pipeline; the comments at its end are what the lint says of it, all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mz_engine.errors import MzError
+from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.pipelines.lint import Known, lint
+
+CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
+KNOWN = Known(
+    rule_sets=frozenset({"prd", "code", "verdict"}),
+    rules=frozenset({"size", "files_max"}),
+    templates=frozenset({"prd.md.j2", "code.md.j2", "review.md.j2"}),
+    commands=frozenset({"test", "lint"}),
+)
+
+
+def said_of(text: str) -> list[str]:
+    try:
+        pipeline, document = parse_pipeline(text, "p.yaml")
+        found = lint(pipeline, KNOWN, document)
+    except MzError as error:
+        found = error.diagnostics
+    return [
+        f"{each.place.line}:{each.place.column} {each.code} {each.message}" + (f" ({each.hint})" if each.hint else "")
+        for each in found
+        if each.place
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+def test_everything_that_is_wrong_is_said_with_its_place(case: Path) -> None:
+    text = case.read_text()
+    expected = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
+    assert said_of(text) == expected
+
+
+def test_the_cases_cover_every_code_of_the_lint() -> None:
+    seen = {code for case in CASES for code in case.read_text().split() if code.startswith("MZ3")}
+    assert seen == {f"MZ30{number:02}" for number in range(2, 17)}

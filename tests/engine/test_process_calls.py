@@ -1,0 +1,243 @@
+"""Adapter: agent calls as processes: what crosses the boundary, the spool, and what is found after a crash of ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_engine.agents import guard
+from mz_engine.agents.contract import Invocation
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.spool import directory, load
+from mz_engine.ports import CallResult
+from mz_events.catalog.call import ProblemClass
+from mz_events.redact import Secrets
+
+from tests.support.mounts import in_small_filesystem
+from tests.support.processes import call, fresh_key, left, levels, repository, shell, wait_for
+from tests.support.tree import ROOT
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "LC_ALL": "C.UTF-8", "TOKEN": "hunter2-hunter2"}
+
+
+def processes(root: Path, **more: object) -> AgentProcesses:
+    return AgentProcesses(root, ENVIRONMENT, Secrets({"TOKEN": ENVIRONMENT["TOKEN"]}), **more)  # type: ignore[arg-type]
+
+
+def spawn(root: Path, script: str, stdin: bytes = b"", total_seconds: int = 20) -> CallResult:
+    if not (root / ".git").exists():
+        repository(root)
+    return processes(root).spawn(call(fresh_key(), total_seconds), shell(script, stdin))
+
+
+def test_a_call_runs_in_its_worktree_with_its_prompt(tmp_path: Path) -> None:
+    place = repository(tmp_path)
+    result = spawn(tmp_path, "pwd; cat; echo oops >&2; exit 4", stdin=b"do it\n")
+    assert result.stdout == f"{place}\ndo it\n".encode()
+    assert result.stderr == b"oops\n"
+    assert (result.exit, result.problem) == (4, None)
+    assert 0 < result.duration_ms < 20_000
+
+
+def test_a_call_sees_what_is_allowed_and_its_key(tmp_path: Path) -> None:
+    repository(tmp_path)
+    key = fresh_key()
+    invocation = Invocation(argv=("env",), stdin=b"", env={"AGENT_SETTING": "1", "HOME": "/own"})
+    result = processes(tmp_path, passed=("EXTRA",)).spawn(call(key), invocation)
+    found = dict(line.partition("=")[::2] for line in result.stdout.decode().splitlines())
+    assert found == {
+        "PATH": ENVIRONMENT["PATH"],
+        "HOME": "/own",
+        "LC_ALL": "C.UTF-8",
+        "AGENT_SETTING": "1",
+        "MZ_KEY": key,
+    }
+
+
+def test_further_variables_pass_by_name(tmp_path: Path) -> None:
+    repository(tmp_path)
+    result = processes(tmp_path, passed=("TOKEN",)).spawn(call(fresh_key()), shell("echo ${#TOKEN}"))
+    assert result.stdout == b"15\n"
+
+
+def test_secrets_are_taken_out_before_anything_is_written(tmp_path: Path) -> None:
+    repository(tmp_path)
+    key = fresh_key()
+    secret = ENVIRONMENT["TOKEN"]
+    script = f"printf hunter2; sleep 0.2; echo -hunter2; echo {secret} >&2"
+    result = processes(tmp_path).spawn(call(key), shell(script))
+    place = directory(tmp_path / ".mz" / "spool", key)
+    for text in (result.stdout, result.stderr, *(path.read_bytes() for path in place.iterdir())):
+        assert secret.encode() not in text
+    assert result.stdout.startswith(b"<")
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "kind"),
+    [
+        ("sleep 60", "idle", ProblemClass.TRANSIENT),
+        ("while :; do echo x; sleep 0.1; done", "timeout", ProblemClass.TRANSIENT),
+        ("yes", "output-limit", ProblemClass.PHASE),
+    ],
+)
+def test_limits_are_named(tmp_path: Path, script: str, code: str, kind: ProblemClass) -> None:
+    repository(tmp_path)
+    door = processes(tmp_path, output_bytes_max=1_000_000)
+    result = door.spawn(call(fresh_key(), total_seconds=2, idle_seconds=1), shell(script))
+    assert result.problem is not None
+    assert (result.problem.code, result.problem.kind) == (code, kind)
+    assert result.exit is not None
+    assert result.exit < 0
+
+
+def test_a_missing_tool_is_fatal_and_said_in_words(tmp_path: Path) -> None:
+    repository(tmp_path)
+    result = processes(tmp_path).spawn(call(fresh_key()), Invocation(argv=("no-such-agent",), stdin=b"", env={}))
+    assert result.problem is not None
+    assert (result.problem.code, result.problem.kind) == ("tool-missing", ProblemClass.FATAL)
+    assert result.exit is None
+    assert b"no-such-agent" in result.stderr
+
+
+def test_a_vanished_worktree_can_be_tried_again(tmp_path: Path) -> None:
+    repository(tmp_path).rmdir()
+    result = processes(tmp_path).spawn(call(fresh_key()), shell("true"))
+    assert result.problem is not None
+    assert (result.problem.code, result.problem.kind) == ("unstartable", ProblemClass.TRANSIENT)
+
+
+def test_the_stop_token_ends_every_call(tmp_path: Path) -> None:
+    repository(tmp_path)
+    stop = threading.Event()
+    door, results = processes(tmp_path, stop=stop), list[CallResult]()
+    threads = [
+        threading.Thread(target=lambda: results.append(door.spawn(call(fresh_key()), shell("echo up; sleep 60"))))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    threading.Timer(0.5, stop.set).start()
+    for thread in threads:
+        thread.join(20)
+    assert [(each.problem and each.problem.code, each.stdout) for each in results] == [("stopped", b"up\n")] * 3
+
+
+ON_A_SMALL_DISK = """
+import pathlib, sys
+from tests.engine.test_process_calls import call, fresh_key, processes, repository, shell
+root = pathlib.Path(sys.argv[1])
+repository(root)
+result = processes(root).spawn(call(fresh_key()), shell("echo first; sleep 0.3; yes"))
+print(result.problem.kind.value, result.problem.code, result.stdout[:8])
+"""
+
+
+def test_a_full_disk_is_fatal_and_keeps_what_there_was(tmp_path: Path) -> None:
+    done = in_small_filesystem(tmp_path / "disk", "1m", [sys.executable, "-c", ON_A_SMALL_DISK])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "fatal disk-full b'first\\ny\\n'\n"
+
+
+def test_a_finished_call_can_be_salvaged_as_it_was(tmp_path: Path) -> None:
+    """We may die between the end of a call and the event that says so."""
+    repository(tmp_path)
+    key = fresh_key()
+    door = processes(tmp_path)
+    result = door.spawn(call(key, total_seconds=1), shell("echo out; echo err >&2; sleep 60"))
+    assert door.salvage(key) == result
+    assert result.problem is not None
+
+
+def test_a_call_that_never_began_leaves_nothing_to_salvage(tmp_path: Path) -> None:
+    repository(tmp_path)
+    assert processes(tmp_path).salvage(fresh_key()) is None
+
+
+def test_a_spool_cut_short_at_any_byte_is_no_spool_or_a_short_one(tmp_path: Path) -> None:
+    repository(tmp_path)
+    key = fresh_key()
+    processes(tmp_path).spawn(call(key), shell("echo out"))
+    place = directory(tmp_path / ".mz" / "spool", key)
+    for name in ("exit.json", "meta.json"):
+        whole = (place / name).read_bytes()
+        for size in range(len(whole)):
+            (place / name).write_bytes(whole[:size])
+            held = load(place)
+            assert held is None or (held.stdout == b"out\n" and held.closing is None)
+
+
+def test_different_keys_have_different_spools() -> None:
+    keys = ["a/b", "a+b", "a_b", "a b", "x" * 300 + "/1", "x" * 300 + "/2", "r/f/p/-/1/1/agent.builder"]
+    names = {directory(Path(), key).name for key in keys}
+    assert len(names) == len(keys)
+    assert all(len(name) < 255 for name in names)
+
+
+HOLDER = """
+import os, pathlib, sys
+from mz_engine.agents import supervise
+from tests.engine.test_process_calls import call, processes, shell
+root, key, level, script = sys.argv[1:]
+supervise.best_level.cache_clear()
+supervise.guard.LEVELS = (level,)
+print("holding", flush=True)
+processes(pathlib.Path(root)).spawn(call(key, 600, 600), shell(script))
+"""
+"""A process that calls an agent, and is about to be killed."""
+
+HARD = """
+echo '{"n":1}'; echo '{"n":2}'
+(setsid sh -c 'trap "" TERM HUP INT; while :; do sleep 1; done' >/dev/null 2>&1 &)
+(setsid sleep 600 &)
+sh -c 'trap "" TERM; while :; do sleep 1; done'
+"""
+
+
+@pytest.mark.parametrize("level", levels())
+def test_when_we_are_killed_nothing_is_left_but_the_output(tmp_path: Path, level: str) -> None:
+    repository(tmp_path)
+    key = fresh_key()
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path), key, level, HARD],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+    )
+    place = directory(tmp_path / ".mz" / "spool", key)
+    wait_for(place / "stdout", '"n":2')
+    while len(guard.marked(key)) < 4:
+        pass
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert not left(key, within_seconds=2)
+    result = processes(tmp_path).salvage(key)
+    assert result is not None
+    assert (result.stdout, result.exit, result.problem) == (b'{"n":1}\n{"n":2}\n', None, None)
+    assert result.duration_ms < 60_000
+
+
+def test_salvage_kills_what_still_runs(tmp_path: Path) -> None:
+    """As where only the mark holds a tree together, and its guard was killed too."""
+    repository(tmp_path)
+    key = fresh_key()
+    orphan = subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], "MZ_KEY": key}, start_new_session=True)
+    assert processes(tmp_path).salvage(key) is None
+    assert orphan.wait(5) == -signal.SIGKILL
+
+
+def test_the_spool_says_what_was_started_and_no_value(tmp_path: Path) -> None:
+    repository(tmp_path)
+    key = fresh_key()
+    processes(tmp_path).spawn(call(key), shell(f"true {ENVIRONMENT['TOKEN']}", AGENT_SETTING="a value"))
+    meta = (directory(tmp_path / ".mz" / "spool", key) / "meta.json").read_bytes()
+    found = msgspec.json.decode(meta)
+    assert found["key"] == key
+    assert found["environment"] == ["AGENT_SETTING", "HOME", "LC_ALL", "MZ_KEY", "PATH"]
+    assert ENVIRONMENT["TOKEN"].encode() not in meta
+    assert b"a value" not in meta

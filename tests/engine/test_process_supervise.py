@@ -1,0 +1,272 @@
+"""Adapter: one command under its guard: what goes in, what comes out, its limits, and its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from mz_engine.agents import guard
+from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marked, supervise
+
+from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python
+
+MINUTE = Bounds(total_seconds=60)
+
+
+def launch(argv: tuple[str, ...], cwd: Path, key: str, **more: object) -> Launch:
+    fields: dict[str, object] = {"argv": argv, "cwd": cwd, "env": {"PATH": os.environ["PATH"], "MZ_KEY": key}}
+    return Launch(**{**fields, **more})  # type: ignore[arg-type]
+
+
+def run(script: str, cwd: Path, bounds: Bounds = MINUTE, **more: object) -> tuple[Ended, Heard]:
+    heard = Heard()
+    ended = supervise(launch(("sh", "-c", script), cwd, fresh_key(), **more), bounds, heard)
+    return ended, heard
+
+
+@pytest.mark.parametrize("level", levels())
+def test_output_and_exit_come_through(tmp_path: Path, level: str) -> None:
+    heard = Heard()
+    script = "echo out; echo err >&2; pwd; exit 3"
+    ended = supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, heard, level=level)
+    assert (ended.ending, ended.exit) == (Ending.EXITED, 3)
+    assert bytes(heard.stdout) == f"out\n{tmp_path}\n".encode()
+    assert bytes(heard.stderr) == b"err\n"
+
+
+def test_a_signal_is_a_negative_exit(tmp_path: Path) -> None:
+    ended, _ = run("kill -9 $$", tmp_path)
+    assert (ended.ending, ended.exit) == (Ending.EXITED, -9)
+
+
+def test_a_large_prompt_goes_in_whole_and_ends(tmp_path: Path) -> None:
+    prompt = os.urandom(4_000_000)
+    ended, heard = run("cat", tmp_path, stdin=prompt)
+    assert ended.exit == 0
+    assert bytes(heard.stdout) == prompt
+
+
+def test_a_prompt_that_nobody_reads_harms_nothing(tmp_path: Path) -> None:
+    ended, heard = run("exec 0<&-; sleep 0.2; echo done", tmp_path, stdin=b"x" * 1_000_000)
+    assert ended.exit == 0
+    assert bytes(heard.stdout) == b"done\n"
+
+
+def test_without_a_prompt_standard_input_is_empty(tmp_path: Path) -> None:
+    ended, heard = run("cat; echo end", tmp_path)
+    assert bytes(heard.stdout) == b"end\n"
+    assert ended.exit == 0
+
+
+@pytest.mark.parametrize("level", levels())
+def test_the_environment_is_exactly_the_given_one(tmp_path: Path, level: str) -> None:
+    heard = Heard()
+    what = Launch(argv=("/usr/bin/env",), env={"MZ_KEY": "k", "ONLY": "this"}, cwd=tmp_path)
+    supervise(what, MINUTE, heard, level=level)
+    assert sorted(bytes(heard.stdout).split()) == [b"MZ_KEY=k", b"ONLY=this"]
+
+
+def test_pipelines_meet_the_usual_signals(tmp_path: Path) -> None:
+    """Python ignores SIGPIPE, and an ignored signal would be inherited."""
+    ended, heard = run("yes | head -n 1; trap", tmp_path, Bounds(total_seconds=10))
+    assert ended.ending is Ending.EXITED
+    assert bytes(heard.stdout) == b"y\n"
+    assert not heard.stderr
+
+
+def test_merged_output_keeps_its_order(tmp_path: Path) -> None:
+    _, heard = run("for i in 1 2 3; do echo o$i; echo e$i >&2; done", tmp_path, merged=True)
+    assert bytes(heard.stdout).split() == [b"o1", b"e1", b"o2", b"e2", b"o3", b"e3"]
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    ended = supervise(launch(("no-such-agent",), tmp_path, fresh_key()), MINUTE, Heard())
+    assert ended.ending is Ending.MISSING
+    assert "no-such-agent" in ended.detail
+
+
+def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("no interpreter line")
+    (tmp_path / "tool").chmod(0o755)
+    (tmp_path / "orphan").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "orphan").chmod(0o755)
+    for name in ("tool", "orphan", "absent"):
+        ended = supervise(launch((f"./{name}",), tmp_path, fresh_key()), MINUTE, Heard())
+        assert (ended.ending, ended.exit) == (Ending.MISSING, None)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    ended, _ = run("true", tmp_path / "gone")
+    assert ended.ending is Ending.UNSTARTABLE
+
+
+def test_arguments_too_long_for_the_system(tmp_path: Path) -> None:
+    ended = supervise(launch(("true", "x" * 1_000_000), tmp_path, fresh_key()), MINUTE, Heard())
+    assert ended.ending is Ending.UNSTARTABLE
+
+
+def test_the_total_limit_holds_while_output_flows(tmp_path: Path) -> None:
+    ended, heard = run("while :; do echo x; sleep 0.05; done", tmp_path, Bounds(total_seconds=0.6, idle_seconds=5))
+    assert (ended.ending, ended.exit) == (Ending.TIMEOUT, -15)
+    assert heard.stdout
+
+
+def test_the_idle_limit_counts_from_the_last_byte(tmp_path: Path) -> None:
+    script = "for i in 1 2 3 4 5; do echo x; sleep 0.2; done; sleep 60"
+    ended, heard = run(script, tmp_path, Bounds(total_seconds=30, idle_seconds=0.6))
+    assert ended.ending is Ending.IDLE
+    assert bytes(heard.stdout) == b"x\n" * 5
+
+
+def test_ending_in_peace_after_our_signal_is_still_our_doing(tmp_path: Path) -> None:
+    """Agents answer SIGTERM with success."""
+    script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    ended, heard = run(script, tmp_path, Bounds(total_seconds=0.6))
+    assert (ended.ending, ended.exit) == (Ending.TIMEOUT, 0)
+    assert bytes(heard.stdout) == b"up\nbye\n"
+
+
+@pytest.mark.parametrize("level", levels())
+def test_whoever_ignores_the_signal_is_killed_after_the_grace(tmp_path: Path, level: str) -> None:
+    key, heard = fresh_key(), Heard()
+    begun = time.monotonic()
+    bounds = Bounds(total_seconds=0.5, grace_seconds=0.3)
+    ended = supervise(launch(python(STUBBORN), tmp_path, key), bounds, heard, level=level)
+    assert (ended.ending, ended.exit) == (Ending.TIMEOUT, -9)
+    assert time.monotonic() - begun < 5
+    assert not left(key, 0)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("program", [DAEMON, BOMB, STUBBORN], ids=["daemon", "bomb", "stubborn"])
+def test_nothing_outlives_the_command(tmp_path: Path, level: str, program: str) -> None:
+    """What it started in the background is gone when `supervise` returns."""
+    key = fresh_key()
+    script = '"$@" & "$@" & sleep 0.4; echo over'
+    heard = Heard()
+    argv = ("sh", "-c", script, "sh", *python(program))
+    ended = supervise(launch(argv, tmp_path, key), MINUTE, heard, level=level)
+    assert (ended.ending, ended.exit) == (Ending.EXITED, 0)
+    assert heard.stdout.endswith(b"over\n")
+    assert not left(key, 0)
+
+
+@pytest.mark.parametrize("level", [level for level in levels() if level != guard.MARKER])
+def test_not_even_without_the_mark(tmp_path: Path, level: str) -> None:
+    """A daemon that empties its environment is held by the tree alone."""
+    beat = tmp_path / "beat"
+    script = f"(setsid env -i sh -c 'while :; do date +%N > {beat}; sleep 0.05; done' &) ; sleep 0.5"
+    ended = supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, Heard(), level=level)
+    assert ended.exit == 0
+    last = beat.read_bytes()
+    time.sleep(0.3)
+    assert beat.read_bytes() == last
+
+
+@pytest.mark.parametrize("level", levels())
+def test_too_much_output_ends_it(tmp_path: Path, level: str) -> None:
+    heard = Heard()
+    bounds = Bounds(total_seconds=60, output_bytes=1_000_000)
+    ended = supervise(launch(("yes",), tmp_path, fresh_key()), bounds, heard, level=level)
+    assert ended.ending is Ending.OUTPUT_LIMIT
+    assert len(heard.stdout) <= 1_000_000
+
+
+def test_another_thread_can_end_it(tmp_path: Path) -> None:
+    stop, heard = threading.Event(), Heard()
+    threading.Timer(0.5, stop.set).start()
+    begun = time.monotonic()
+    ended = supervise(launch(("sleep", "60"), tmp_path, fresh_key()), MINUTE, heard, stop=stop)
+    assert (ended.ending, ended.exit) == (Ending.STOPPED, -15)
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("level", levels())
+def test_a_sink_that_fails_takes_the_tree_with_it(tmp_path: Path, level: str) -> None:
+    class Full(Heard):
+        def out(self, data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    key = fresh_key()
+    with pytest.raises(OSError, match="No space"):
+        supervise(launch(("sh", "-c", "echo x; sleep 600"), tmp_path, key), MINUTE, Full(), level=level)
+    assert not left(key, 0)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_a_guard_that_is_killed_takes_its_tree_along(tmp_path: Path, level: str) -> None:
+    key, ended = fresh_key(), list[Ended]()
+    what = launch(("sh", "-c", "sleep 600 & exec sleep 600"), tmp_path, key)
+    thread = threading.Thread(target=lambda: ended.append(supervise(what, MINUTE, Heard(), level=level)))
+    thread.start()
+    while len(guard.marked(key)) < 3:
+        time.sleep(0.02)
+    os.kill(min(guard.marked(key)), 9)
+    thread.join(15)
+    assert [each.ending for each in ended] == [Ending.LOST]
+    assert not left(key, 0)
+
+
+def test_killing_by_the_mark_spares_everybody_else(tmp_path: Path) -> None:
+    """Without /proc the same is asked of ps."""
+    keys = fresh_key(), fresh_key()
+    threads = []
+    for key in keys:
+        what = launch(("sleep", "600"), tmp_path, key)
+        threads.append(threading.Thread(target=supervise, args=(what, MINUTE, Heard()), kwargs={"level": guard.MARKER}))
+        threads[-1].start()
+    while not all(len(guard.marked(key)) >= 2 for key in keys):
+        time.sleep(0.02)
+    assert set(guard.marked_by_ps(keys[0])) == set(guard.marked_by_proc(keys[0]))
+    kill_marked(keys[0])
+    threads[0].join(15)
+    assert not guard.marked(keys[0])
+    assert len(guard.marked(keys[1])) >= 2
+    kill_marked(keys[1])
+    threads[1].join(15)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_the_repository_is_fenced_where_there_is_a_namespace(tmp_path: Path, level: str) -> None:
+    config, hooks = tmp_path / "config", tmp_path / "hooks"
+    config.write_text("as it was")
+    hooks.mkdir()
+    script = "touch free hooks/pre-commit; mv free config"
+    what = launch(("sh", "-c", script), tmp_path, fresh_key(), fenced=(config, hooks, tmp_path / "absent"))
+    supervise(what, MINUTE, Heard(), level=level)
+    has_namespace = level in (guard.NAMESPACE, guard.USER_NAMESPACE)
+    assert (config.read_text() == "as it was") is has_namespace
+    assert (not list(hooks.iterdir())) is has_namespace
+    assert (tmp_path / "free").exists() is has_namespace
+
+
+@pytest.mark.parametrize("level", levels())
+def test_process_ids_inside_are_those_of_proc(tmp_path: Path, level: str) -> None:
+    heard = Heard()
+    script = 'read -r pid rest < /proc/self/stat; [ "$$" = "$pid" ] && echo same'
+    supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, heard, level=level)
+    assert bytes(heard.stdout) == b"same\n"
+
+
+@pytest.mark.slow
+def test_the_guard_starts_lightly(tmp_path: Path) -> None:
+    """In CPU time of a bare Python start, so that a slow machine does not matter."""
+    bare = cpu_of(lambda: os.waitpid(os.posix_spawn(sys.executable, [*BARE], os.environ), 0))
+    guarded = cpu_of(lambda: run("exit 0", tmp_path))
+    assert guarded < 4 * bare
+
+
+BARE = (sys.executable, "-I", "-S", "-c", "pass")
+
+
+def cpu_of(work: object) -> float:
+    assert callable(work)
+    before = os.times()
+    for _ in range(20):
+        work()
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system

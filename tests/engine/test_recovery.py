@@ -1,0 +1,133 @@
+"""A crash at any instant loses nothing and pays nothing twice: the simulated process dies before and after every side
+effect and every append, is started again, and must reach the same end; the world counts what was done to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+from mz_engine.pins import Pins
+from mz_events.names import FeatureId, feature_stream
+from mz_projections.feature import fold
+from mz_projections.run import RunState, fold_run
+from mz_projections.state import Ended
+from mz_qa.simulation.world import Crash, World
+
+from tests.support import trial
+
+ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
+
+
+def outcome(world: World) -> dict[str, object]:
+    """What is the same whatever happened on the way: statuses, phases, contents, commits, deliveries."""
+    state: RunState = fold_run(world.store.read(trial.run_stream(trial.RUN)))
+    ends = {}
+    for feature in ITEMS:
+        folded = fold(world.store.read(feature_stream(trial.RUN, FeatureId(feature))))
+        assert isinstance(folded, Ended), (feature, folded)
+        assert folded.book is not None
+        ends[feature] = (
+            folded.status,
+            folded.book.done,
+            folded.book.rollbacks,
+            dict(world.commits(f"feat/{feature}")[0].files),
+            [tree.message.split(b"\n")[0] for tree in world.commits(f"feat/{feature}")],
+        )
+    return {
+        "ends": ends,
+        "finished": state.finished,
+        "calls": sorted(Counter(key.rsplit("/", 2)[0] + key[-8:] for key in world.calls).items()),
+        "pushes": len(world.pushes),
+        "pull requests": len(world.pull_requests),
+    }
+
+
+def nothing_twice(world: World) -> None:
+    assert len(world.calls) == len(set(world.calls)), "an agent was called twice under one key"
+    assert len(world.pushes) == len(set(world.pushes)), "a commit was pushed twice"
+    for feature in ITEMS:
+        keys = [
+            line
+            for tree in world.commits(f"feat/{feature}")
+            for line in tree.message.split(b"\n")
+            if line.startswith(b"Mz-Key")
+        ]
+        assert len(keys) == len(set(keys)), "a commit was made twice"
+    intents = [
+        one.event.ref.key for one in world.store.log if type(one.event).__name__ == "AgentRequested"  # type: ignore[attr-defined]
+    ]
+    assert len(intents) == len(set(intents))
+
+
+def clean(pinned: Pins, seed: int) -> World:
+    world = trial.new_world()
+    trial.begin(world, pinned, ITEMS)
+    trial.deliver(world, pinned, seed)
+    return world
+
+
+def test_the_trial_pipeline_exercises_every_mechanism() -> None:
+    world = clean(trial.pins(), seed=1)
+    kinds = Counter(type(one.event).__name__ for one in world.store.log)
+    for expected in (
+        "GateChecked", "RolledBack", "HumanRequested", "HumanAnswered", "PullRequestOpened", "FilesContended",
+        "HoldReleased", "ChangesChecked", "CallReserved", "ClaimCompared", "RunFinished", "CommandRan",
+    ):  # fmt: skip
+        assert kinds[expected], expected
+    ends = outcome(world)["ends"]
+    assert {feature: end[0].value for feature, end in ends.items()} == dict.fromkeys(ITEMS, "delivered")  # type: ignore[attr-defined]
+    nothing_twice(world)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_interleaving_reaches_the_same_end(seed: int) -> None:
+    pinned = trial.pins()
+    assert outcome(clean(pinned, seed)) == outcome(clean(pinned, seed=99))
+
+
+def crash_and_resume(pinned: Pins, cut: int, seed: int) -> World:
+    world = trial.new_world()
+    trial.begin(world, pinned, ITEMS)
+    world.dies_at = world.steps + cut
+    with suppress(Crash):
+        trial.deliver(world, pinned, seed)
+    world.dies_at = None
+    trial.deliver(world, pinned, seed)
+    return world
+
+
+def steps_of_a_clean_run(pinned: Pins, seed: int) -> int:
+    world = trial.new_world()
+    trial.begin(world, pinned, ITEMS)
+    start = world.steps
+    trial.deliver(world, pinned, seed)
+    return world.steps - start
+
+
+def test_a_crash_at_every_step_loses_nothing_and_pays_nothing_twice() -> None:
+    pinned, seed = trial.pins(), 7
+    expected = outcome(clean(pinned, seed))
+    for cut in range(1, steps_of_a_clean_run(pinned, seed) + 1):
+        world = crash_and_resume(pinned, cut, seed)
+        assert outcome(world) == expected, f"cut {cut}"
+        nothing_twice(world)
+
+
+def test_a_process_that_dies_again_and_again_gets_there() -> None:
+    pinned = trial.pins()
+    expected = outcome(clean(pinned, seed=3))
+    for stride in (7, 13, 29):
+        world = trial.new_world()
+        trial.begin(world, pinned, ITEMS)
+        for _ in range(2000):
+            world.dies_at = world.steps + stride
+            try:
+                trial.deliver(world, pinned, seed=3)
+                break
+            except Crash:
+                continue
+        assert outcome(world) == expected
+        nothing_twice(world)
+
+

@@ -1,0 +1,116 @@
+"""Adapter: programs that tests run as if they were agents, and what is left of them afterwards."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from mz_engine.agents import guard
+from mz_engine.agents.contract import Invocation
+from mz_engine.agents.supervise import best_level
+from mz_engine.ports import CallSpec, Place
+
+PLACE = Place(run="r1", feature="login", branch="feat/login")
+
+DAEMON = """
+import os, sys, time
+if os.fork(): sys.exit()
+os.setsid()
+if os.fork(): sys.exit()
+null = os.open(os.devnull, os.O_RDWR)
+for stream in (0, 1, 2): os.dup2(null, stream)
+time.sleep(600)
+"""
+"""Leaves its parent, session and streams, as a daemon does."""
+
+STUBBORN = """
+import signal, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
+print("ready", flush=True)
+while True: time.sleep(1)
+"""
+
+BOMB = """
+import os, sys, time
+for generation in range(50):
+    if os.fork(): time.sleep(600)
+    os.setsid()
+time.sleep(600)
+"""
+"""Fifty generations, each in a session of its own."""
+
+
+def levels() -> tuple[str, ...]:
+    """The ways of holding a tree that this machine offers."""
+    return guard.LEVELS[guard.LEVELS.index(best_level()) :]
+
+
+def fresh_key() -> str:
+    """A key that no other test has, in the engine's form."""
+    return f"{uuid.uuid4().hex}/login/code/-/1/1/agent.builder"
+
+
+def python(program: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", program)
+
+
+def shell(script: str, stdin: bytes = b"", **env: str) -> Invocation:
+    return Invocation(argv=("sh", "-c", script), stdin=stdin, env=env)
+
+
+def call(key: str, total_seconds: int = 20, idle_seconds: int = 20) -> CallSpec:
+    return CallSpec(
+        key=key,
+        place=PLACE,
+        agent="claude-code",
+        model="m",
+        prompt="",
+        session=None,
+        resumes=False,
+        tools=("read",),
+        total_seconds=total_seconds,
+        idle_seconds=idle_seconds,
+    )
+
+
+def repository(root: Path) -> Path:
+    """A worktree where the call of `call` runs, beside a `.git` that can be fenced."""
+    (root / ".git" / "hooks").mkdir(parents=True)
+    (root / ".git" / "config").write_text("[core]\n\tbare = false\n")
+    place = root / ".mz" / "worktrees" / PLACE.run / PLACE.feature
+    place.mkdir(parents=True)
+    return place
+
+
+def left(key: str, within_seconds: float = 2.0) -> list[int]:
+    """Processes under the key that are still there after so long; the wait ends when there are none."""
+    until = time.monotonic() + within_seconds
+    while (pids := guard.marked(key)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return pids
+
+
+def wait_for(path: Path, text: str = "", within_seconds: float = 10.0) -> str:
+    """The file's text once it is there and holds `text`."""
+    until = time.monotonic() + within_seconds
+    while time.monotonic() < until:
+        if path.exists() and text in (found := path.read_text()):
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{path.name} never held {text!r}")
+
+
+class Heard:
+    """A sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+
+    def out(self, data: bytes) -> None:
+        self.stdout += data
+
+    def err(self, data: bytes) -> None:
+        self.stderr += data

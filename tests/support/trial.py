@@ -1,0 +1,152 @@
+"""The trial pipeline in a simulated world: a backlog, a scripted model, and a person who answers.
+
+The script looks at the prompt and the files only, never at attempts, so that a repeated call gets the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import yaml
+from mz_engine.artifacts.load import load_rules
+from mz_engine.artifacts.rule import RuleSet
+from mz_engine.config import Command, Config, PullRequests
+from mz_engine.coordinator import Coordinator
+from mz_engine.pins import Pins, encode_pins
+from mz_engine.pipelines.definition import Pipeline
+from mz_engine.ports import CallSpec
+from mz_events.catalog.inbox import AnswerLeft
+from mz_events.catalog.run import ItemAdded, Rest, RunStarted, Verdict
+from mz_events.names import FeatureId, RunId, inbox_stream, run_stream
+from mz_events.store import Append
+from mz_qa.simulation.driver import drive
+from mz_qa.simulation.world import Answer, Files, World
+
+CASES = Path(__file__).parents[1] / "cases" / "pipelines"
+RUN = RunId("r1")
+REWORK = "{% if rework %}MEND {{ rework.messages | join('; ') }}{% endif %}"
+NOTES = "{% for note in notes %}NOTE {{ note }}{% endfor %}"
+TEMPLATES = {
+    "plan": f"Plan {{{{ title }}}}. {NOTES} {REWORK}",
+    "build": f"Build {{{{ unit.id }}}} of {{{{ feature }}}}: {{{{ unit.files | join(' ') }}}}. {NOTES} {REWORK}",
+    "review": "Review {{ unit.id }} of {{ feature }}: {{ inputs.note }}",
+    "ship": f"Ship {{{{ feature }}}}. {REWORK}",
+}
+
+
+def pins(config: Config | None = None) -> Pins:
+    """The trial pipeline with its own rules and templates."""
+    pipeline = msgspec.convert(yaml.safe_load((CASES / "trial.yaml").read_text()), Pipeline)
+    own = msgspec.convert(yaml.safe_load((CASES / "trial.rules.yaml").read_text()), dict[str, RuleSet])
+    return Pins(
+        pipeline=pipeline, rules={**load_rules(), **own}, templates=TEMPLATES, config=config or trial_config()
+    )
+
+
+def trial_config() -> Config:
+    return Config(
+        agent="simulated",
+        parallel_max=2,
+        commands={"check": Command(run="check"), "final": Command(run="final")},
+        pull_requests=PullRequests(strategy="draft"),
+    )
+
+
+def units(feature: str) -> list[dict[str, object]]:
+    return [
+        {"id": "u2", "depends_on": ["u1"], "files": [f"{feature}2.txt"]},
+        {"id": "u1", "files": [f"{feature}1.txt", "shared.txt"] if feature in "ac" else [f"{feature}1.txt"]},
+        {"id": "u3", "depends_on": ["u2"], "files": [f"{feature}3.txt"]},
+    ]
+
+
+def script(spec: CallSpec, files: Files) -> Answer:
+    """The model: its first plan of `a` is no JSON; the first code of u1 fails its check; the review of u2 sends the
+    unit back once, and finds the second version critical; everything else is right at once."""
+    feature, phase, unit, prompt = spec.place.feature, *spec.key.split("/")[2:4], spec.prompt
+    if phase == "plan":
+        good = json.dumps(units(feature))
+        bad = feature == "a" and "MEND" not in prompt
+        return Answer(files={f"plans/{feature}.json": "no plan" if bad else good, "stray.txt": "outside"})
+    if spec.key.endswith("agent.reviewer"):
+        return Answer(text=json.dumps(verdict(feature, unit, prompt)))
+    if phase == "build":
+        return Answer(files=built(feature, unit, prompt))
+    return Answer(files={f"letters/{feature}.md": f"A letter about {feature}"})
+
+
+def verdict(feature: str, unit: str, prompt: str) -> dict[str, object]:
+    if (feature, unit) != ("a", "u2"):
+        return {"severity": "NONE", "cause": "none", "findings": []}
+    if "second" in prompt:
+        return {"severity": "CRITICAL", "cause": "none", "findings": []}
+    return {"severity": "MAJOR", "cause": "code", "findings": []}
+
+
+def built(feature: str, unit: str, prompt: str) -> dict[str, str | None]:
+    again = "NOTE" in prompt
+    content = "broken" if unit == "u1" and feature == "a" and "MEND" not in prompt else f"{unit} of {feature}"
+    return {
+        f"{feature}{unit[1]}.txt": content,
+        f"notes/{feature}.{unit}.md": f"{'second' if again else 'first'} version of {unit}",
+    }
+
+
+def commands(command: str, files: Files) -> tuple[int, str]:
+    broken = [path for path, data in files.items() if data == b"broken"]
+    return (1, f"{broken[0]} is broken\n1 failed, 2 passed") if broken else (0, "3 passed")
+
+
+def new_world() -> World:
+    return World({"README.md": "a project"}, script, commands)
+
+
+def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]]) -> None:
+    """The run's first append: what it was started with, and its items with their dependencies."""
+    put = world.blobs.put
+    started = RunStarted(
+        run=RUN, pipeline="trial", base="main", base_commit=world.base, pins=put(encode_pins(pinned)), core="test"
+    )
+    added = [
+        ItemAdded(
+            feature=FeatureId(name),
+            source=f"features.md#{name}",
+            priority=3,
+            order=order,
+            depends_on=tuple(FeatureId(other) for other in depends_on),
+            title=put(f"Feature {name}".encode()),
+            body=put(b"Please."),
+        )
+        for order, (name, depends_on) in enumerate(items.items())
+    ]
+    world.store.append([Append(run_stream(RUN), 0, (started, *added))], world.now_us)
+
+
+def answer(world: World, feature: str, verdict_: Verdict = Verdict.APPROVE, note: str | None = None) -> None:
+    """What `mz resume --ack` leaves in the inbox."""
+    put = world.blobs.put
+    left = AnswerLeft(
+        feature=FeatureId(feature),
+        verdict=verdict_,
+        note=put(note.encode()) if note else None,
+        who=put(b"tester"),
+    )
+    world.store.append([Append(inbox_stream(RUN), None, (left,))], world.now_us)
+
+
+def deliver(world: World, pinned: Pins, seed: int) -> Coordinator:
+    """Drive to the end, approving whatever a person is asked."""
+    for _ in range(20):
+        coordinator = drive(world, RUN, pinned, seed)
+        waiting = [
+            feature
+            for feature, track in coordinator.state.tracks.items()
+            if track.rested is not None and track.rested.status is Rest.WAITING
+        ]
+        if not waiting:
+            return coordinator
+        for feature in waiting:
+            answer(world, feature)
+    raise AssertionError("a person is asked for ever")
