@@ -94,19 +94,27 @@ class Reading:
     def view(self, run: str) -> RunView:
         return overview(run, self.events(run))
 
+    def features(self, run: str) -> tuple[str, ...]:
+        """Ids of the run's features, in the order of the backlog."""
+        named = (getattr(recorded.event, "feature", None) for recorded in self.store.read(run_stream(run)))
+        return tuple(dict.fromkeys(feature for feature in named if feature is not None))
+
+    def check_feature(self, run: str, feature: str) -> None:
+        """Raises MzError (MZ4010) when the run has no such feature."""
+        known = self.features(run)
+        if feature not in known:
+            names = ", ".join(known[:FEATURES_NAMED_MAX]) + (", ..." if len(known) > FEATURES_NAMED_MAX else "")
+            message = f"run {run} has no feature {feature!r}{did_you_mean(feature, known)}"
+            raise MzError("MZ4010", message, hint=f"it has: {names or 'none'}")
+
     def find_feature(self, run: str | None, feature: str) -> tuple[RunView, FeatureView]:
         """The feature in that run, or in the newest run that has it. Raises MzError (MZ5001, MZ4010)."""
         chosen = self.find_run(run)
         if run is None:
-            chosen = next((each for each in self.runs() if self.has(each, feature)), chosen)
+            chosen = next((each for each in self.runs() if feature in self.features(each)), chosen)
+        self.check_feature(chosen, feature)
         view = self.view(chosen)
-        found = view.find(feature)
-        if found is None:
-            raise no_feature(view, feature)
-        return view, found
-
-    def has(self, run: str, feature: str) -> bool:
-        return next(iter(self.store.read(feature_stream(run, feature))), None) is not None
+        return view, view.find(feature) or FeatureView(feature=feature)
 
 
 @contextmanager
@@ -124,10 +132,3 @@ def nothing_ran() -> MzError:
     return MzError(
         "MZ5001", "nothing has run in this repository", hint="`mz run` starts the first run; `mz demo` shows one"
     )
-
-
-def no_feature(view: RunView, feature: str) -> MzError:
-    known = [each.feature for each in view.features]
-    names = ", ".join(known[:FEATURES_NAMED_MAX]) + (", ..." if len(known) > FEATURES_NAMED_MAX else "")
-    message = f"run {view.run} has no feature {feature!r}{did_you_mean(feature, known)}"
-    return MzError("MZ4010", message, hint=f"it has: {names or 'none'}")

@@ -49,8 +49,10 @@ class WaitingShape(Shape, frozen=True, kw_only=True):
     since: str | None
     place: str
     detail: str | None
+    answers: tuple[str, ...]
+    """What `--answer` takes, the likeliest first."""
     resume: str
-    """The command that answers."""
+    """The command that gives the likeliest."""
 
 
 class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):

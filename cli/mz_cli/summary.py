@@ -40,7 +40,7 @@ def run_status(view: RunView, repository: str, words: Words) -> RunStatus:
 def resume_command(run: str, view: FeatureView) -> str | None:
     """The exact command that helps a feature on; None where nothing has to be done."""
     if view.waiting is not None and view.status == "waiting":
-        return f"mz resume {run} --feature {view.feature} --answer {' | '.join(answers(view))}"
+        return f"mz resume {run} --feature {view.feature} --answer {answers(view)[0]}"
     return f"mz resume {run}" if view.status in ("held", "stopped") else None
 
 
@@ -53,7 +53,9 @@ def waits(view: RunView, words: Words) -> tuple[tuple[str, str], ...]:
             asked = feature.waiting
             place = f" in {asked.phase}{'/' if asked.unit else ''}{asked.unit}" if asked and asked.phase else ""
             detail = shorten(line(words(asked.detail)), DETAIL_MAX) if asked else ""
-            found.append((f"{feature.feature}: {standing(feature)}{place}{': ' if detail else ''}{detail}", helps))
+            others = f"   (or {', or '.join(answers(feature)[1:])})" if asked else ""
+            why = f"{feature.feature}: {standing(feature)}{place}{': ' if detail else ''}{detail}"
+            found.append((why, helps + others))
     return tuple(found)
 
 
@@ -105,7 +107,7 @@ def _waiting(view: FeatureView, run: str, words: Words) -> WaitingShape | None:
         return None
     return WaitingShape(
         ask=asked.ask.value, code=asked.code or None, phase=asked.phase, unit=asked.unit or None,
-        since=instant(asked.since_us), place=asked.place, detail=words(asked.detail) or None,
+        since=instant(asked.since_us), place=asked.place, detail=words(asked.detail) or None, answers=answers(view),
         resume=resume_command(run, view) or f"mz resume {run}",
     )  # fmt: skip
 

@@ -68,7 +68,14 @@ class FeatureRun:
     """One feature, from wherever its stream stands to where it rests."""
 
     def __init__(
-        self, run: str, feature: FeatureId, pins: Pins, store: Store, ports: Ports, run_side: Coordinating, see: Observer
+        self,
+        run: str,
+        feature: FeatureId,
+        pins: Pins,
+        store: Store,
+        ports: Ports,
+        run_side: Coordinating,
+        see: Observer,
     ) -> None:
         self.run, self.feature, self.pins = run, feature, pins
         self.store, self.ports, self.run_side, self.see = store, ports, run_side, see

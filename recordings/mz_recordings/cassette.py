@@ -94,7 +94,7 @@ class Failure(Record, frozen=True, kw_only=True):
 class Recording(Record, frozen=True, kw_only=True):
     """One agent call at the boundary of its process."""
 
-    format: int = FORMAT
+    format: int
     identity: Identity
     agent: str
     version: str
@@ -150,7 +150,7 @@ class World(Record, frozen=True, kw_only=True):
 class Manifest(Record, frozen=True, kw_only=True):
     """`cassette.yaml`."""
 
-    format: int = FORMAT
+    format: int
     name: str
     pipeline: str
     agent: str

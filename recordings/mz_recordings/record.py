@@ -29,6 +29,7 @@ from mz_events.store import Blobs, Store
 
 from mz_recordings.cassette import (
     BUILDER,
+    FORMAT,
     WORLD_KEYS,
     Cassette,
     Failure,
@@ -101,6 +102,7 @@ def record_run(sources: Sources, run: str, *, name: str, provenance: Provenance,
         _take(sources, run, pins, call) for item in items for call in calls_of(sources.log, run, item.feature)
     )
     manifest = Manifest(
+        format=FORMAT,
         name=name,
         pipeline=pins.pipeline.pipeline,
         agent=pins.config.agent,
@@ -147,6 +149,7 @@ def _take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
     ]
     contents = {file.name: data for file, data in files}
     recording = Recording(
+        format=FORMAT,
         identity=identity,
         agent=request.agent,
         version=_version(adapter, outcome, stdout),

@@ -63,10 +63,14 @@ class Story:
         self.store = SqliteStore(home / ".mz" / "mz.db")
         self.blobs = FileBlobs(home / ".mz" / "blobs")
         self.seconds = count()
+        self.closed = False
         self.recorded: list[Recorded[Event]] = []
 
     def close(self) -> None:
-        self.store.close()
+        """Once; the story is of no use afterwards."""
+        if not self.closed:
+            self.store.close()
+        self.closed = True
 
     def blob(self, text: str) -> Digest:
         return self.blobs.put(text.encode())

@@ -11,7 +11,9 @@ from tests.cli.drive import on_terminal, run
 from tests.cli.story import Story
 
 
-@pytest.mark.parametrize("words", [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "2", "--prompt")])
+@pytest.mark.parametrize(
+    "words", [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "2", "--prompt")]
+)
 def test_as_text(
     story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, words: tuple[str, ...]
 ) -> None:

@@ -105,19 +105,30 @@ def steps_of_a_clean_run(pinned: Pins, seed: int) -> int:
     return world.steps - start
 
 
-def test_a_crash_at_every_step_loses_nothing_and_pays_nothing_twice() -> None:
-    pinned, seed = trial.pins(), 7
+def survives(pinned: Pins, seed: int, cuts: range) -> None:
     expected = outcome(clean(pinned, seed))
-    for cut in range(1, steps_of_a_clean_run(pinned, seed) + 1):
+    for cut in cuts:
         world = crash_and_resume(pinned, cut, seed)
         assert outcome(world) == expected, f"cut {cut}"
         nothing_twice(world)
 
 
+def test_a_crash_at_many_steps_loses_nothing_and_pays_nothing_twice() -> None:
+    pinned = trial.pins()
+    survives(pinned, 7, range(1, steps_of_a_clean_run(pinned, 7) + 1, 23))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_a_crash_at_every_step_loses_nothing_and_pays_nothing_twice(part: int) -> None:
+    pinned = trial.pins()
+    survives(pinned, 7, range(1 + part, steps_of_a_clean_run(pinned, 7) + 1, 4))
+
+
 def test_a_process_that_dies_again_and_again_gets_there() -> None:
     pinned = trial.pins()
     expected = outcome(clean(pinned, seed=3))
-    for stride in (7, 13, 29):
+    for stride in (17, 29, 53):
         world = trial.new_world()
         trial.begin(world, pinned, ITEMS)
         for _ in range(2000):

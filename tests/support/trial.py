@@ -40,9 +40,7 @@ def pins(config: Config | None = None) -> Pins:
     """The trial pipeline with its own rules and templates."""
     pipeline = msgspec.convert(yaml.safe_load((CASES / "trial.yaml").read_text()), Pipeline)
     own = msgspec.convert(yaml.safe_load((CASES / "trial.rules.yaml").read_text()), dict[str, RuleSet])
-    return Pins(
-        pipeline=pipeline, rules={**load_rules(), **own}, templates=TEMPLATES, config=config or trial_config()
-    )
+    return Pins(pipeline=pipeline, rules={**load_rules(), **own}, templates=TEMPLATES, config=config or trial_config())
 
 
 def trial_config() -> Config:

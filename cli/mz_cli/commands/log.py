@@ -13,7 +13,7 @@ from mz_events.names import feature_stream, run_stream
 from mz_projections.overview import Overview
 from mz_projections.views import RunView
 
-from mz_cli.context import Reading, no_feature, reading
+from mz_cli.context import Reading, reading
 from mz_cli.help import command
 from mz_cli.render.console import is_terminal, put
 from mz_cli.render.document import json_line
@@ -44,8 +44,7 @@ def log(run: str | None, features: tuple[str, ...], follow: bool, as_json: bool)
     with reading() as source:
         chosen = source.find_run(run)
         for feature in features:
-            if not source.has(chosen, feature):
-                raise no_feature(source.view(chosen), feature)
+            source.check_feature(chosen, feature)
         events = following(source, chosen) if follow else source.events(chosen)
         if as_json:
             put(sys.stdout, json_line(header()) + "\n")

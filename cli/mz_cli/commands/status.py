@@ -12,7 +12,7 @@ from mz_cli.help import command
 from mz_cli.render.console import answer, is_terminal
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
-from mz_cli.render.text import clock, line
+from mz_cli.render.text import line, moment
 from mz_cli.summary import Words, run_status, status_table, waits
 
 
@@ -45,7 +45,8 @@ def show_status(view: RunView, words: Words) -> None:
     terminal = is_terminal(sys.stdout)
     if terminal:
         code = f" ({view.code})" if view.code else ""
-        answer(f"run {view.run}: {view.status}{code}, {view.pipeline} on {view.base}, since {clock(view.started_us)}\n")
+        since = f", since {moment(view.started_us)}" if view.started_us is not None else ""
+        answer(f"run {view.run}: {view.status}{code}, {view.pipeline} on {view.base}{since}\n")
     show(status_table(view, words, whole=not terminal))
     if terminal:
         for text in waits(view, words):

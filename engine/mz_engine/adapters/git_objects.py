@@ -88,8 +88,10 @@ class Objects:
         """A new commit of `content`, durable, with `ref` on it. `parents[0]` is where `ref` stands, or where it begins;
         `fresh` reads the files that git may not have. Raises RepositoryUnusable, Restless."""
         before = self.listing(parents[0])
+        crash_report = None
         try:
             with self._git.talk("fast-import", "--quiet", "--done") as process:
+                crash_report = self._git.directory / f"fast_import_crash_{process.pid}"
                 out = b""
                 with contextlib.suppress(BrokenPipeError):
                     for part in self._stream(ref, before, content, fresh, parents):
@@ -97,7 +99,8 @@ class Objects:
                     process.into.close()
                     out = process.out.read()
         finally:
-            (self._git.directory / f"fast_import_crash_{process.pid}").unlink(missing_ok=True)
+            if crash_report:
+                crash_report.unlink(missing_ok=True)
         done = Done(process.returncode, out, process.words())
         if done.code and "Not updating" in done.words:
             raise Restless("ref-moved", f"{ref} was moved by another process meanwhile")

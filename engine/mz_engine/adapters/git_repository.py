@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.adapters.git_process import Done, Git, start, theirs
+from mz_engine.adapters.git_process import Done, start, theirs
 from mz_engine.ports import RepositoryUnusable
 
 
@@ -32,7 +32,7 @@ class Repository(msgspec.Struct, frozen=True):
 
 def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) -> pathlib.Path:
     """The top of the working tree that `cwd` is in; inside one of our own worktrees, that of the user's checkout."""
-    done = _ask(cwd, environment, "rev-parse", "--is-bare-repository", "--show-toplevel")
+    done = ask(cwd, environment, "rev-parse", "--is-bare-repository", "--show-toplevel")
     if done.text.startswith("true") or "must be run in a work tree" in done.words:
         raise RepositoryUnusable("bare", f"{cwd} is in a bare repository; run mz in a clone with files")
     if done.code:
@@ -44,13 +44,13 @@ def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) ->
 
 def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> str:
     """The branch that is checked out."""
-    done = _ask(root, environment, "symbolic-ref", "--quiet", "HEAD")
+    done = ask(root, environment, "symbolic-ref", "--quiet", "HEAD")
     if done.code == 1 and not done.words:
         raise RepositoryUnusable("detached", "HEAD is at a commit, not on a branch; name the base branch: `base: main`")
     if done.code:
         raise unusable(root, done)
     branch = done.text.removeprefix("refs/heads/")
-    if _ask(root, environment, "rev-parse", "--quiet", "--verify", "HEAD^{commit}").code:
+    if ask(root, environment, "rev-parse", "--quiet", "--verify", "HEAD^{commit}").code:
         hint = "commit something first: worktrees start from a commit"
         raise RepositoryUnusable("no-commit", f"the branch `{branch}` has no commit yet; {hint}")
     return branch
@@ -59,7 +59,7 @@ def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.envir
 def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] = os.environ) -> Commit:
     """Where a branch stands: a local one, else a remote's (`origin/main`), else any other name of a commit."""
     for ref in (f"refs/heads/{name}", f"refs/remotes/{name}", name):
-        done = _ask(root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{ref}^{{commit}}")
+        done = ask(root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{ref}^{{commit}}")
         if done.code == 0:
             return Commit(done.text)
         if done.words and "Needed a single revision" not in done.words:
@@ -72,7 +72,7 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
 
 def describe(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Repository:
     """Everything that the adapter has to know of a repository, in which it must be able to write."""
-    done = _ask(root, environment, "rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
+    done = ask(root, environment, "rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
     if done.code:
         raise unusable(root, done)
     object_format, hooks, shared = os.fsdecode(done.out).rstrip("\n").split("\n")
@@ -81,13 +81,9 @@ def describe(root: pathlib.Path, environment: Mapping[str, str] = os.environ) ->
         if not os.access(place, os.W_OK | os.X_OK):
             hint = "mz keeps captures and worktrees there; give yourself the right to"
             raise RepositoryUnusable("read-only", f"{place} cannot be written to; {hint}")
-    modes = _ask(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
+    modes = ask(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
     places = dict.fromkeys((directory / "hooks", (root / hooks).resolve()))
     return Repository(root.resolve(), directory, object_format, modes != "false", tuple(places))
-
-
-def repository_git(repository: Repository, environment: Mapping[str, str] = os.environ) -> Git:
-    return Git(repository.directory, environment)
 
 
 def unusable(place: pathlib.Path, done: Done) -> RepositoryUnusable:
@@ -102,7 +98,7 @@ def unusable(place: pathlib.Path, done: Done) -> RepositoryUnusable:
     return RepositoryUnusable("git-failed", f"git cannot use {place}: {done.words or f'exit code {done.code}'}")
 
 
-def _ask(place: pathlib.Path, environment: Mapping[str, str], *args: str) -> Done:
+def ask(place: pathlib.Path, environment: Mapping[str, str], *args: str) -> Done:
     """As the user would ask it, in that directory, with their hooks path: nothing here runs a hook."""
     with start(args, place, theirs(environment), settings=()) as process:
         out, _ = process.communicate()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-TEXT_MAX = 262_144
+TEXT_MAX = 131_072
 """Characters that are looked at; rule sets refuse longer artifacts long before."""
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")

@@ -9,24 +9,27 @@ from mz_engine.graph import find_cycles
 from mz_engine.shape import nearest
 
 KNOWN_SHOWN_MAX = 20
+PROPOSALS_MAX = 10
+"""Comparing words is slow; whoever has more unknown dependencies has another problem."""
 
 
-def check_links(links: Mapping[str, Mapping[str, int]], name: str, complete: bool = True) -> Iterator[Diagnostic]:
-    """What is wrong with dependencies: `links` maps id -> dependency -> line of the declaration. MZ4005 unknown (not
-    said of an incomplete backlog), MZ4007 its own, MZ4008 a cycle (the first twenty; cycles that share no feature)."""
+def check_links(links: Mapping[str, Mapping[str, Place]], complete: bool = True) -> Iterator[Diagnostic]:
+    """What is wrong with dependencies: `links` maps id -> dependency -> where it is declared. MZ4005 unknown (not said
+    of an incomplete backlog), MZ4007 its own, MZ4008 a cycle (the first twenty; cycles that share no feature)."""
+    proposals = 0
     for feature, dependencies in links.items():
-        for dependency, line in dependencies.items():
+        for dependency, place in dependencies.items():
             if dependency == feature:
-                said = f"`{feature}` depends on itself"
-                yield Diagnostic(code="MZ4007", message=said, hint="take it out", place=Place(name, line))
+                yield Diagnostic(code="MZ4007", message=f"`{feature}` depends on itself", place=place)
             elif dependency not in links and complete:
+                proposals += 1
                 said = f"`{feature}` depends on `{dependency[:80]}`, which is no feature of this backlog"
-                yield Diagnostic(code="MZ4005", message=said, hint=_known(dependency, links), place=Place(name, line))
+                hint = _known(dependency, links) if proposals <= PROPOSALS_MAX else ""
+                yield Diagnostic(code="MZ4005", message=said, hint=hint, place=place)
     for cycle in find_cycles(links):
         said = f"features wait for each other: {' -> '.join([*cycle, cycle[0]])}"
-        line = links[cycle[0]][cycle[1]]
         hint = "take out one of these dependencies"
-        yield Diagnostic(code="MZ4008", message=said, hint=hint, place=Place(name, line))
+        yield Diagnostic(code="MZ4008", message=said, hint=hint, place=links[cycle[0]][cycle[1]])
 
 
 def _known(word: str, links: Mapping[str, object]) -> str:

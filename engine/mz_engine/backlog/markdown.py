@@ -14,6 +14,7 @@ from difflib import get_close_matches
 import msgspec
 from mz_events.names import BadName, FeatureId, parse_name
 
+from mz_engine.backlog.heading import FORM, Heading, proposal, proposed_id, read_heading, was_meant
 from mz_engine.backlog.item import Item, ItemStatus, Priority
 from mz_engine.backlog.lines import Kind, Line, classify, without_controls
 from mz_engine.backlog.links import check_links
@@ -29,17 +30,10 @@ STATUSES = {
 """Any other word in the brackets means backlog, unless it is nearly one of these."""
 
 PRIORITIES = {each.name.lower(): each for each in Priority}
-FORM = "## [FEAT] an-id: A title"
 
-_HEADING = re.compile(r" {0,3}##[ \t]+\[([A-Za-z][A-Za-z _-]{0,30})\]([^:]*):(.*)\Z", re.DOTALL)
-_NEAR_HEADING = re.compile(
-    r" {0,3}(?:#{1,6}[ \t]*\[(?:feat|wip|done|blocked)\b"
-    r"|##[ \t]*\[[a-z][a-z _-]{0,30}\](?![(\[:])"
-    r"|#{2,6}[ \t]*(?:feat|wip|(?-i:DONE|BLOCKED))\b"
-    r"|\[feat\][ \t]*[\w-]+[ \t]*:)",
-    re.IGNORECASE,
-)
 _META = re.compile(r" {0,3}(?:[-*+][ \t]+)?(labels|priority|depends?[ _-]on)[ \t]*:(.*)\Z", re.IGNORECASE | re.DOTALL)
+_NOTHING = ("none", "-")
+"""What people write after `depends on:` when there is nothing."""
 
 
 class _Draft(msgspec.Struct):
@@ -50,8 +44,8 @@ class _Draft(msgspec.Struct):
     status: ItemStatus
     line: int
     priority: Priority | None = None
-    depends_on: dict[str, int] = {}
-    """Id -> line, in the order of the text."""
+    depends_on: dict[str, Place] = {}
+    """Id -> where it is declared, in the order of the text."""
     labels: list[str] = []
     body: list[str] = []
 
@@ -65,16 +59,15 @@ def parse_backlog(text: str, name: str) -> tuple[Item, ...]:
     reader = _Reader(name)
     for line in classify(text):
         reader.read(line)
-    drafts = reader.drafts
-    found = sorted(reader.found, key=lambda each: (each.place.line, each.place.column) if each.place else (0, 0))
-    if not drafts and not found:
-        hint = f"a feature begins with a heading such as\n{FORM}"
+    found = reader.found
+    if not reader.drafts and not found:
+        hint = f"a feature begins with a heading such as `{FORM}`"
         found = [Diagnostic(code="MZ4001", message="there is no feature in it", hint=hint, place=Place(name))]
-    links = {draft.id: draft.depends_on for draft in drafts}
-    found += check_links(links, name, complete=not any(each.code in ("MZ4002", "MZ4003") for each in found))
+    complete = not any(each.code in ("MZ4002", "MZ4003") for each in found)
+    found += check_links({draft.id: draft.depends_on for draft in reader.drafts}, complete)
     if found:
-        raise MzError.of(found)
-    return tuple(_item(draft, order, name) for order, draft in enumerate(drafts))
+        raise MzError.of(sorted(found, key=lambda each: (each.place.line, each.place.column) if each.place else (0, 0)))
+    return tuple(_item(draft, order, name) for order, draft in enumerate(reader.drafts))
 
 
 def _item(draft: _Draft, order: int, name: str) -> Item:
@@ -106,90 +99,78 @@ class _Reader:
         match line.kind:
             case Kind.UNCLOSED:
                 said = f"the {line.text} that begins here is never closed and swallows the features after it"
-                self.wrong("MZ4009", said, line.number)
-            case Kind.TEXT if heading := _HEADING.match(line.text):
-                self.heading(heading, line.number)
-            case Kind.TEXT if _NEAR_HEADING.match(line.text):
+                self.wrong("MZ4009", said, line.number, 1)
+            case Kind.TEXT if heading := read_heading(line.text):
+                self.current = self.heading(heading, line.number)
+                self.drafts += [self.current] if self.current else []
+            case Kind.TEXT if was_meant(line.text):
                 self.current = None
-                shown = without_controls(line.text).strip()[:80]
-                hint = f"a feature begins with a heading such as `{FORM}`"
-                self.wrong("MZ4002", f"{shown!r} is not the heading of a feature", line.number, 1, hint)
+                said = f"{without_controls(line.text).strip()[:80]!r} is not the heading of a feature"
+                self.wrong("MZ4002", said, line.number, 1, proposal(line.text))
             case Kind.TEXT if self.current and (meta := _META.match(line.text)):
                 self.meta(self.current, meta, line.number)
             case Kind.TEXT | Kind.CODE if self.current:
                 self.current.body.append(without_controls(line.text).rstrip())
 
-    def heading(self, found: re.Match[str], number: int) -> None:
-        word, id_text, rest = (part.strip() for part in found.groups())
-        self.current = None
-        status = STATUSES.get(word.upper())
-        if status is None and (near := get_close_matches(word.upper(), STATUSES, n=1, cutoff=0.7)):
-            said = f"[{word}] is no status"
-            self.wrong("MZ4002", said, number, found.start(1), f"did you mean [{near[0]}]?")
-            return
-        draft = _Draft(id=id_text, title="", status=status or ItemStatus.BACKLOG, line=number)
-        self.title(draft, rest, number, found.start(3) + 1)
-        if self.legal(draft, found.end(2) - len(found[2].lstrip()) + 1):
-            self.seen[draft.id.lower()] = draft
-            self.drafts.append(draft)
-            self.current = draft
+    def heading(self, heading: Heading, line: int) -> _Draft | None:
+        status = STATUSES.get(heading.status.upper())
+        if status is None and (near := get_close_matches(heading.status.upper(), STATUSES, n=1, cutoff=0.7)):
+            said = f"[{heading.status}] is no status"
+            self.wrong("MZ4002", said, line, heading.status_column, f"did you mean [{near[0]}]?")
+            return None
+        if not heading.title:
+            hint = f"write it after the colon: `{FORM}`"
+            self.wrong("MZ4002", "the feature has no title", line, heading.title_column, hint)
+        if not self.legal(heading, line):
+            return None
+        draft = _Draft(id=heading.id, title=heading.title, status=status or ItemStatus.BACKLOG, line=line)
+        if heading.priority is not None:
+            draft.priority = self.priority(heading.priority, line, heading.priority_column)
+        return self.seen.setdefault(draft.id.lower(), draft)
 
-    def title(self, draft: _Draft, text: str, number: int, column: int) -> None:
-        title = without_controls(text).strip()
-        if title.endswith("#"):
-            bare = title.rstrip("#")
-            title = bare.strip() if not bare or bare.endswith((" ", "\t")) else title
-        at = title.lower().rfind("[p:")
-        if at >= 0 and title.find("]", at) == len(title) - 1:
-            draft.priority = self.priority(title[at + 3 : -1], number)
-            title = title[:at].rstrip()
-        draft.title = title
-        if not title:
-            self.wrong("MZ4002", "the feature has no title", number, column, f"write it after the colon: `{FORM}`")
-
-    def legal(self, draft: _Draft, column: int) -> bool:
+    def legal(self, heading: Heading, line: int) -> bool:
         try:
-            parse_name(draft.id)
+            parse_name(heading.id)
         except BadName as error:
-            said = str(error) if draft.id else "the feature has no id"
-            self.wrong("MZ4003", said, draft.line, column, _proposal(draft.id or draft.title))
+            said = str(error) if heading.id else "the feature has no id"
+            slug = proposed_id(heading.id or heading.title)
+            hint = f"`{slug}` would do" if slug else f"the form is `{FORM}`"
+            self.wrong("MZ4003", said, line, heading.id_column, hint)
             return False
-        first = self.seen.get(draft.id.lower())
+        first = self.seen.get(heading.id.lower())
         if first:
-            case = "" if first.id == draft.id else f" as `{first.id}`, and ids must differ in more than case"
-            self.wrong("MZ4004", f"the id `{draft.id}` stands in line {first.line} already{case}", draft.line, column)
+            case = "" if first.id == heading.id else f" as `{first.id}`, and ids must differ in more than case"
+            said = f"the id `{heading.id}` stands in line {first.line} already{case}"
+            self.wrong("MZ4004", said, line, heading.id_column)
         return first is None
 
-    def meta(self, draft: _Draft, found: re.Match[str], number: int) -> None:
-        key, value = found[1].lower(), without_controls(found[2])
-        words = list(_words(value))
+    def meta(self, draft: _Draft, found: re.Match[str], line: int) -> None:
+        key, value, column = found[1].lower(), found[2], found.start(2) + 1
         if key == "labels":
-            draft.labels += [word for word in words if word not in draft.labels]
+            draft.labels = list(dict.fromkeys([*draft.labels, *(word for word, _ in _words(value))]))
         elif key == "priority":
-            draft.priority = self.priority(value.strip(), number)
+            draft.priority = self.priority(value.strip(), line, column + len(value) - len(value.lstrip()))
         else:
-            for word in words:
-                if word.lower() not in ("none", "-"):
-                    draft.depends_on.setdefault(word, number)
+            for word, at in _words(value):
+                if word.lower() not in _NOTHING:
+                    draft.depends_on.setdefault(word, Place(self.name, line, column + at))
 
-    def priority(self, word: str, number: int) -> Priority | None:
-        found = PRIORITIES.get(word.strip().lower())
+    def priority(self, word: str, line: int, column: int) -> Priority | None:
+        found = PRIORITIES.get(word.lower())
         if found is None:
             hint = nearest(word, PRIORITIES) or f"known here: {', '.join(PRIORITIES)}"
-            self.wrong("MZ4006", f"{word[:40]!r} is no priority", number, 0, hint)
+            self.wrong("MZ4006", f"{word[:40]!r} is no priority", line, column, hint)
         return found
 
-    def wrong(self, code: str, message: str, line: int, column: int = 0, hint: str = "") -> None:
+    def wrong(self, code: str, message: str, line: int, column: int, hint: str = "") -> None:
         self.found.append(Diagnostic(code=code, message=message, hint=hint, place=Place(self.name, line, column)))
 
 
-def _words(value: str) -> Iterator[str]:
+def _words(value: str) -> Iterator[tuple[str, int]]:
+    """The words between commas, without blanks and code marks, and where each begins, from 0."""
+    at = 0
     for part in value.split(","):
-        word = part.strip().strip("`").strip()
+        word = without_controls(part).strip(" \t`")
         if word:
-            yield word
-
-
-def _proposal(text: str) -> str:
-    slug = re.sub(r"[^A-Za-z0-9_]+", "-", text[:200]).strip("-_")[:64].rstrip("-")
-    return f"`{slug}` would do" if slug else f"the form is `{FORM}`"
+            yield word, at + len(part) - len(part.lstrip(" \t`"))
+        at += len(part) + 1

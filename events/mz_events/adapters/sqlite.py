@@ -26,7 +26,8 @@ PAGE_ROWS = 1000
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
-COLUMNS = "stream_id, version, position, type, schema, recorded_at_us, observed_at_us, causation, payload, chain"
+PLACE = "stream_id, version, position, type, schema, recorded_at_us, observed_at_us, causation"
+COLUMNS = f"{PLACE}, payload, chain"
 LAST = "SELECT coalesce(max(position), 0) FROM event"
 HEAD = "SELECT id, version, recorded_at_us, chain FROM stream WHERE name = ?"
 NEW_STREAM = "INSERT INTO stream (name, version, recorded_at_us, chain) VALUES (?, 0, 0, ?)"
@@ -34,6 +35,8 @@ MOVE = "UPDATE stream SET version = ?, recorded_at_us = ?, chain = ? WHERE id = 
 INSERT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 OF_STREAM = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT {PAGE_ROWS}"
 OF_LOG = f"SELECT {COLUMNS} FROM event WHERE position > ? ORDER BY position LIMIT ?"
+WHOLE = f"SELECT {PLACE}, CAST(payload AS BLOB), CAST(chain AS BLOB) FROM event ORDER BY position"
+"""For checking: somebody may have put text where bytes were."""
 
 Row = tuple[int, int, int, str, int, int, int, str, bytes, bytes]
 Encoded = tuple[str, int, bytes]
@@ -193,9 +196,9 @@ class SqliteStore:
                 names = {id_: StreamId(name) for id_, name in cursor.execute("SELECT id, name FROM stream")}
                 heads = {
                     StreamId(name): Head(version, chain)
-                    for name, version, chain in cursor.execute("SELECT name, version, chain FROM stream")
+                    for name, version, chain in cursor.execute("SELECT name, version, CAST(chain AS BLOB) FROM stream")
                 }
-                rows = cursor.execute(OF_LOG, (-1 << 62, -1))
+                rows = cursor.execute(WHOLE)
                 return verify((Stored(names.get(row[0], StreamId("?")), *row[1:]) for row in rows), heads)
             finally:
                 cursor.connection.rollback()
@@ -221,8 +224,8 @@ class SqliteStore:
     def _decoded(self, rows: Sequence[Row]) -> Iterator[Recorded[Event]]:
         """Straight through the codec's table: calls cost as much here as decoding does."""
         decoders, names = self._codec.decoders, self._names
-        for stream_id, version, position, name, schema, recorded_at_us, observed_at_us, causation, payload, chain in rows:
-            stream = names.get(stream_id) or self._name(stream_id)
+        for id_, version, position, name, schema, recorded_at_us, observed_at_us, causation, payload, chain in rows:
+            stream = names.get(id_) or self._name(id_)
             try:
                 event = decoders[name, schema](payload)
             except Exception:

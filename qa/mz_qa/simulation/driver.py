@@ -41,8 +41,10 @@ def drive(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
     random, ports = Random(seed), SimulatedPorts(world)
     coordinator = Coordinator(run, pins, world.store, ports, lambda recorded: None)
     alive: dict[FeatureId, FeatureRun] = {}
+    decided_at, action = -1, coordinator.decide()
     while True:
-        action = coordinator.decide()
+        if coordinator.state.version != decided_at:
+            action, decided_at = coordinator.decide(), coordinator.state.version
         for feature in coordinator.runnable(frozenset(alive)):
             alive[feature] = FeatureRun(
                 run, feature, pins, world.store, ports, Inline(coordinator), lambda recorded: None
@@ -52,7 +54,7 @@ def drive(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
             if not alive[feature].step():
                 coordinator.rested(alive.pop(feature))
         elif isinstance(action, Await) and not coordinator.stopping():
-            world.now_us = max(world.now_us, action.until_us or 0)
+            world.now_us, decided_at = max(world.now_us, action.until_us or 0), -1
         else:
             if not isinstance(action, Await):
                 coordinator.close(action)

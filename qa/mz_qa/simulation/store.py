@@ -21,6 +21,7 @@ class MemoryStore:
     def __init__(self, tick: Tick) -> None:
         self.tick = tick
         self.log: list[Recorded[Event]] = []
+        self._streams: dict[StreamId, list[Recorded[Event]]] = {}
 
     def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
         self.tick("append.before")
@@ -28,11 +29,13 @@ class MemoryStore:
         for append in appends:
             added += self._sequence(append, now_us, len(self.log) + len(added))
         self.log += added
+        for recorded in added:
+            self._streams.setdefault(recorded.stream, []).append(recorded)
         self.tick("append.after")
         return tuple(added)
 
     def _sequence(self, append: Append, now_us: int, position: int) -> Iterator[Recorded[Event]]:
-        past = list(self.read(append.stream))
+        past = self._streams.get(append.stream, [])
         version, at, chain = (past[-1].version, past[-1].recorded_at_us, past[-1].chain) if past else (0, 0, GENESIS)
         if append.expected is not None and append.expected != version:
             raise WrongVersion(append.stream, append.expected, version)
@@ -52,14 +55,13 @@ class MemoryStore:
             )
 
     def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
-        return (one for one in list(self.log) if one.stream == stream and one.version > after)
+        return iter(self._streams.get(stream, [])[after:])
 
     def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
         return iter(self.log[after : None if limit is None else after + limit])
 
     def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
-        versions = {one.stream: one.version for one in self.log if one.stream.startswith(prefix)}
-        return tuple(sorted(versions.items()))
+        return tuple(sorted((name, len(past)) for name, past in self._streams.items() if name.startswith(prefix)))
 
 
 class MemoryBlobs:

@@ -1,0 +1,73 @@
+"""Adapter: the real ports of one repository, put together in one place."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_events.redact import Secrets
+from mz_events.store import Blobs, Store
+from mz_projections.memory import learn
+
+from mz_engine.adapters.executor import ProcessExecutor
+from mz_engine.adapters.forge import GhForge
+from mz_engine.adapters.git import GitWorkspace
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentDoor
+from mz_engine.config import Config
+
+SECRET_NAMES = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
+"""Variables whose values are secrets; their names say so."""
+NOT_SECRET = re.compile(r"(?i)(_sock|_file|_path|_dir|_url|_method|_type|_id)$|^MZ_KEY$")
+"""Names that speak of a secret, and values that only say where it is."""
+
+
+def secret_values(environment: Mapping[str, str]) -> dict[str, str]:
+    """What must never be written down, by variable."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if SECRET_NAMES.search(name) and not NOT_SECRET.search(name)
+    }
+
+
+class SystemClock:
+    """The Clock port."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
+
+
+class LogLearnings:
+    """The Learnings port: asks the whole log, when a failure is there to be mended."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def hint(self, signature: str) -> str | None:
+        known = learn(self._store.read_all()).get(signature)
+        if known is None or not known.mended or not known.paths:
+            return None
+        return f"This failure was seen before; it was mended by changing {', '.join(known.paths)}."
+
+
+class Machine:
+    """Implements `ports.Ports`. Setting `kill` ends every process that is under way."""
+
+    def __init__(
+        self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]
+    ) -> None:
+        self.kill = threading.Event()
+        self.clock, self.prices, self.blobs = SystemClock(), GenaiPrices(), blobs
+        self.secrets = Secrets(secret_values(environment))
+        self.learnings = LogLearnings(store)
+        self.workspace = GitWorkspace(root, config.workspace, environment)
+        self.forge = GhForge(root, config.pull_requests.remote, environment)
+        passed = config.pass_environment
+        self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill)
+        processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill)
+        self.agents = AgentDoor(processes, environment)

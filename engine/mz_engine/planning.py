@@ -1,0 +1,108 @@
+"""Adapter: reads what a run is made from: settings, pipeline, rules, templates, backlog, and what earlier runs did.
+
+Nothing is written here; `mz run --dry-run` shows what comes out, and a session begins with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from mz_events.names import run_stream
+from mz_events.store import Log, Store
+from mz_projections.delivered import DELIVERED, Delivery, newest
+from mz_projections.run import RunState, fold_run
+from mz_projections.runner import Views
+
+from mz_engine.adapters.git_repository import current_branch
+from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.load import load_rules
+from mz_engine.backlog.file import read_backlog
+from mz_engine.backlog.item import Item
+from mz_engine.configfile import load_config
+from mz_engine.errors import Diagnostic, MzError
+from mz_engine.intake import Put, Taken, take
+from mz_engine.pins import Pins
+from mz_engine.pipelines.lint import Known
+from mz_engine.pipelines.load import load_pipeline
+from mz_engine.prompts.render import load_templates
+
+HOME = ".mz"
+NAMED_MAX = 20
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What `mz run` would do, or is about to do."""
+
+    pins: Pins
+    base: str
+    items: tuple[Item, ...]
+    """The whole backlog."""
+    taken: Taken
+    warnings: tuple[Diagnostic, ...]
+
+
+def make_plan(
+    root: Path,
+    environment: Mapping[str, str],
+    flags: Mapping[str, object],
+    only: tuple[str, ...],
+    store: Log | None,
+    put: Put,
+) -> Plan:
+    """`only`: ids of features, empty for all; `store` is None where nothing ever ran. Raises MzError."""
+    loaded = load_config(root, environment, flags)
+    config, rules, templates = loaded.config, load_rules(), load_templates()
+    known = Known(
+        rule_sets=frozenset(rules),
+        rules=frozenset(RULES),
+        templates=frozenset(templates),
+        commands=frozenset(config.commands),
+    )
+    pipeline, warnings = load_pipeline(config.pipeline, root, known)
+    items = read_backlog(root, config.backlog)
+    check_asked_for(only, items)
+    waiting = unfinished(store) if store else None
+    taken = take(
+        items, only, delivered(root, store) if store else {}, waiting.tracks if waiting else (), config.sanitize, put
+    )
+    return Plan(
+        pins=Pins(pipeline=pipeline, rules=rules, templates=templates, config=config),
+        base=config.base or current_branch(root, environment),
+        items=items,
+        taken=taken,
+        warnings=(*loaded.warnings, *warnings),
+    )
+
+
+def check_asked_for(only: tuple[str, ...], items: tuple[Item, ...]) -> None:
+    """Raises MzError (MZ4010) for an id that the backlog does not have."""
+    known = [item.id for item in items]
+    for name in only:
+        if name not in known:
+            hint = f"it has: {', '.join(known[:NAMED_MAX])}{', ...' if len(known) > NAMED_MAX else ''}"
+            raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
+
+
+def unfinished(store: Store) -> RunState | None:
+    """The newest run that is not finished."""
+    found: list[tuple[int, RunState]] = []
+    for stream, _ in store.streams("run/"):
+        if stream.count("/") == 1:
+            events = tuple(store.read(stream))
+            found.append((events[0].position, fold_run(events)))
+    waiting = [state for _, state in sorted(found, key=lambda entry: entry[0]) if not state.finished]
+    return waiting[-1] if waiting else None
+
+
+def find_run(store: Store, run: str) -> RunState | None:
+    state = fold_run(store.read(run_stream(run)))
+    return state if state.started else None
+
+
+def delivered(root: Path, store: Log) -> dict[str, Delivery]:
+    """The last delivery of each source over all runs."""
+    with Views(root / HOME / "views.sqlite", store, (DELIVERED,)) as views:
+        views.refresh()
+        return newest(views.rows(DELIVERED))

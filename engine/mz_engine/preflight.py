@@ -1,0 +1,53 @@
+"""Adapter: what must be there before anything is paid: the agent, its login, and the commands of `mz.yaml`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_engine.agents.registry import UnknownAgent, built_in
+from mz_engine.config import Config
+from mz_engine.errors import MzError
+
+PLAIN_WORD = re.compile(r"[\w./+-]+\Z")
+ASSIGNMENT = re.compile(r"\w+=\S*\Z")
+SHELL_WORDS = frozenset(
+    ["if", "for", "while", "until", "case", "{", "(", "!", ".", ":", "cd", "test", "[", "true", "false", "exit", "set"]
+    + ["export", "unset", "eval", "exec", "command", "echo", "printf", "umask", "source", "time", "trap", "ulimit"]
+)
+
+
+def check_agent(name: str, environment: Mapping[str, str]) -> None:
+    """Raises MzError: MZ1004 without the agent's program, MZ1005 without a login. Calls no model."""
+    known = built_in()
+    if name not in known:
+        unknown = UnknownAgent(name, tuple(sorted(known)))
+        raise MzError("MZ1004", str(unknown), hint="choose one with `agent:` in mz.yaml")
+    check = known[name].check_auth(environment)
+    if check.code:
+        code = "MZ1004" if check.code == "tool-missing" else "MZ1005"
+        raise MzError(code, check.message, hint=check.fix)
+
+
+def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -> None:
+    """Raises MzError (MZ1004) for a command whose program is nowhere. What a shell must take apart is left to it."""
+    for name, command in config.commands.items():
+        program = program_of(command.run)
+        if program is None:
+            continue
+        if not shutil.which(program, path=environment.get("PATH")) and not (root / program).exists():
+            raise MzError(
+                "MZ1004",
+                f"the command `{name}` needs {program}, which is not on PATH",
+                hint=f"install it, or change commands.{name} in mz.yaml",
+            )
+
+
+def program_of(command: str) -> str | None:
+    """The program that a command line begins with; None where only a shell can tell."""
+    words = [word for word in command.split() if not ASSIGNMENT.match(word)]
+    if not words or not PLAIN_WORD.match(words[0]) or words[0] in SHELL_WORDS:
+        return None
+    return words[0]

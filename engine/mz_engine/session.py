@@ -1,0 +1,156 @@
+"""The process that holds a run: takes the lock, reads backlog and settings once, starts or resumes, and drives.
+
+    with Session.open(root, environment) as session:
+        session.start(flags, only) or session.resume(run)
+        session.drive()
+"""
+
+from __future__ import annotations
+
+import secrets as dice
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from filelock import FileLock, Timeout
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import RunStarted
+from mz_events.names import Digest, FeatureId, RunId, run_stream
+from mz_events.redact import Secrets
+from mz_events.store import Append
+from mz_projections.run import RunState
+
+from mz_engine.adapters.git_repository import branch_commit
+from mz_engine.adapters.machine import Machine, SystemClock, secret_values
+from mz_engine.coordinator import Coordinator
+from mz_engine.errors import MzError
+from mz_engine.pins import Pins, decode_pins, encode_pins
+from mz_engine.planning import HOME, Plan, find_run, make_plan, unfinished
+from mz_engine.preflight import check_agent, check_commands
+from mz_engine.runner import Coordinating, FeatureRun, Observer
+from mz_engine.scheduler import Scheduler
+from mz_engine.version import VERSION
+
+
+def new_run_id() -> RunId:
+    """Short enough to type; never used twice."""
+    return RunId(f"r{dice.token_hex(4)}")
+
+
+class Session:
+    """One process at one repository. `begin` or `resume` first, then `drive`."""
+
+    def __init__(self, root: Path, environment: Mapping[str, str], see: Observer) -> None:
+        self.root, self.environment, self.see = root, environment, see
+        self.clock = SystemClock()
+        self._open = ExitStack()
+        self._scheduler: Scheduler | None = None
+        self._machine: Machine | None = None
+        self.coordinator: Coordinator | None = None
+
+    def __enter__(self) -> Session:
+        home = self.root / HOME
+        home.mkdir(exist_ok=True)
+        lock = FileLock(home / "run.lock", timeout=0)
+        try:
+            self._open.enter_context(lock)
+        except Timeout:
+            hint = "wait for it, or stop it with Ctrl-C; `mz status` shows what it does"
+            raise MzError("MZ5002", "another mz drives a run in this repository", hint=hint) from None
+        self.store = self._open.enter_context(SqliteStore(home / "mz.db"))
+        self.blobs = FileBlobs(home / "blobs")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._open.close()
+
+    # beginning --------------------------------------------------------------------------------------------------------
+    def begin(self, flags: Mapping[str, object], only: tuple[str, ...]) -> Plan:
+        """Start a run, or add to the unfinished one of the same pipeline and base. Raises MzError."""
+        plan = make_plan(self.root, self.environment, flags, only, self.store, self._put)
+        waiting = unfinished(self.store)
+        if waiting is not None:
+            self._add(waiting, plan)
+            return plan
+        base_commit = branch_commit(self.root, plan.base, self.environment)
+        self._check(plan.pins)
+        run = new_run_id()
+        started = RunStarted(
+            run=run,
+            pipeline=plan.pins.pipeline.pipeline,
+            base=plan.base,
+            base_commit=base_commit,
+            pins=self.blobs.put(encode_pins(plan.pins)),
+            core=VERSION,
+        )
+        self._append(run, 0, (started, *plan.taken.skipped, *plan.taken.added))
+        self._take_up(run, plan.pins)
+        return plan
+
+    def _add(self, waiting: RunState, plan: Plan) -> None:
+        """The new items of the backlog join the run that is not finished, under the pins of that run."""
+        started = waiting.started
+        assert started is not None
+        if (started.pipeline, started.base) != (plan.pins.pipeline.pipeline, plan.base):
+            raise MzError(
+                "MZ5003",
+                f"run {started.run} is not finished, and has pipeline {started.pipeline} and base {started.base}",
+                hint=f"go on with it: `mz resume {started.run}`; or give it up: `mz cancel {started.run}`",
+            )
+        self._append(started.run, waiting.version, plan.taken.added)
+        self.resume(started.run)
+
+    def resume(self, run: str | None) -> None:
+        """Take a run up again, by its pins. Raises MzError: MZ5001 where there is none that is unfinished."""
+        state = find_run(self.store, run) if run else unfinished(self.store)
+        if state is None or state.started is None:
+            raise MzError("MZ5001", "no run waits to be resumed", hint="`mz status` shows the newest run")
+        pins = decode_pins(self.blobs.get(state.started.pins))
+        self._check(pins)
+        coordinator = self._take_up(state.started.run, pins)
+        coordinator.resume(VERSION)
+
+    def _check(self, pins: Pins) -> None:
+        check_agent(pins.config.agent, self.environment)
+        check_commands(self.root, pins.config, self.environment)
+
+    def _put(self, text: str) -> Digest:
+        clean = Secrets(secret_values(self.environment)).redact(text)
+        return self.blobs.put(clean.encode())
+
+    def _append(self, run: str, version: int, events: tuple[Event, ...]) -> None:
+        if events:
+            for recorded in self.store.append([Append(run_stream(run), version, events)], self.clock.now_us()):
+                self.see(recorded)
+
+    def _take_up(self, run: RunId, pins: Pins) -> Coordinator:
+        self.coordinator = Coordinator(run, pins, self.store, self.clock, self.see)
+        self._machine = Machine(self.root, pins.config, self.store, self.blobs, self.environment)
+        return self.coordinator
+
+    # driving ----------------------------------------------------------------------------------------------------------
+    def drive(self) -> RunState:
+        """Until the run rests, is finished, halted or stopped. Raises what a thread died of."""
+        coordinator, machine = self.coordinator, self._machine
+        assert coordinator is not None
+        assert machine is not None
+
+        def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
+            return FeatureRun(coordinator.run, feature, coordinator.pins, self.store, machine, door, self.see)
+
+        self._scheduler = Scheduler(coordinator, begin)
+        self._scheduler.run()
+        return coordinator.state
+
+    def stop(self) -> None:
+        """Come to rest after the actions that are under way."""
+        if self._scheduler is not None:
+            self._scheduler.stop()
+
+    def kill(self) -> None:
+        """End every agent and command now; what they were doing is settled at the next resume."""
+        if self._machine is not None:
+            self._machine.kill.set()

@@ -1,0 +1,60 @@
+"""Pure: what the log knows about failures: which ones were seen, and what mended them.
+
+A failed gate has a signature (its normalised first lines, hashed). When a later reply of the same cell passes that
+gate, the paths that this reply changed are what mended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from mz_events.catalog.base import Event
+from mz_events.catalog.check import ChangesChecked, GateChecked
+from mz_events.envelope import Recorded
+from mz_events.names import Path, StreamId
+
+
+class Learning(msgspec.Struct, frozen=True, kw_only=True):
+    signature: str
+    seen: int = 0
+    mended: int = 0
+    mended_in: str = ""
+    """`stream@version` of the gate that passed last after this failure."""
+    paths: tuple[Path, ...] = ()
+    """Changed by the reply that passed it."""
+
+
+class _Open(msgspec.Struct, frozen=True):
+    """A failure that waits for its mending."""
+
+    signature: str
+    gate: str
+    cell: tuple[str, str]
+
+
+def learn(events: Iterable[Recorded[Event]]) -> dict[str, Learning]:
+    """By signature. The events may be of any number of streams, each in its order."""
+    known: dict[str, Learning] = {}
+    failing: dict[StreamId, _Open] = {}
+    changes: dict[StreamId, ChangesChecked] = {}
+    for recorded in events:
+        stream = recorded.stream
+        match recorded.event:
+            case ChangesChecked() as checked:
+                changes[stream] = checked
+            case GateChecked(passed=False, signature=signature) as gate if signature:
+                past = known.get(signature, Learning(signature=signature))
+                known[signature] = msgspec.structs.replace(past, seen=past.seen + 1)
+                failing[stream] = _Open(signature, gate.gate, (gate.phase, gate.unit))
+            case GateChecked(passed=True) as gate:
+                was = failing.get(stream)
+                if was is not None and was.gate == gate.gate and was.cell == (gate.phase, gate.unit):
+                    known[was.signature] = _mended(known[was.signature], recorded.place, changes.get(stream))
+                    del failing[stream]
+    return known
+
+
+def _mended(past: Learning, place: str, changed: ChangesChecked | None) -> Learning:
+    paths = tuple(change.path for change in changed.changes) if changed else ()
+    return msgspec.structs.replace(past, mended=past.mended + 1, mended_in=place, paths=paths)

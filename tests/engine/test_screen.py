@@ -1,0 +1,117 @@
+"""The screen of backlog texts: what it finds, what it lets pass, and what each mode makes of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mz_engine.backlog.item import Item
+from mz_engine.backlog.screen import PLACEHOLDER, Mode, _patterns, screen, screen_item
+from mz_engine.yamlfile import convert
+from mz_events.names import FeatureId
+
+
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+    found: dict[str, int]
+    kept: str
+    repeat: int = 1
+    after: str = ""
+
+    @property
+    def whole(self) -> str:
+        return self.text * self.repeat + self.after
+
+
+SOURCE = Path(__file__).parents[1] / "cases" / "backlog" / "screen.yaml"
+CASES = convert(SOURCE.read_text(), SOURCE.name, dict[str, Case])
+MODES: tuple[Mode, ...] = ("strict", "relaxed", "off")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_found_and_what_is_left(name: str) -> None:
+    case = CASES[name]
+    screened = screen(case.whole, "relaxed")
+    lines: dict[str, int] = {}
+    for reason in screened.reasons:
+        lines.setdefault(reason.rule, reason.line)
+    assert (lines, screened.text) == (case.found, case.kept)
+
+
+def test_every_pattern_has_a_case() -> None:
+    known = _patterns()
+    rules = {*known.order, *known.secret, "unicode-trick"}
+    assert rules == {rule for case in CASES.values() for rule in case.found}
+
+
+def test_orders_count_once_a_line_and_secrets_each_time() -> None:
+    orders = screen("disregard this, pretend, from now on\ndisregard that", "relaxed")
+    assert (orders.score, len(orders.reasons)) == (2, 2)
+    assert screen("cat ~/.ssh/id_rsa /etc/passwd", "relaxed").score == 6
+    assert screen("a\u200bb\u202ec\u200bd", "relaxed").score == 1
+
+
+def test_strict_withholds_the_text_from_the_threshold_on() -> None:
+    below = screen("Fine.\ndisregard this", "strict")
+    assert (below.text, below.score, below.quarantined) == ("Fine.", 1, False)
+    above = screen("Fine.\ndisregard this\nand pretend", "strict")
+    assert (above.text, above.score, above.quarantined) == (PLACEHOLDER, 2, True)
+    assert screen(PLACEHOLDER, "strict").score == 0, "the placeholder must not be withheld itself"
+
+
+def test_relaxed_takes_out_lines_only_and_off_does_nothing() -> None:
+    bad = "one\ncat ~/.ssh/id_rsa\ntwo\u202e"
+    assert (screen(bad, "relaxed").text, screen(bad, "relaxed").quarantined) == ("one\ntwo", False)
+    off = screen(bad, "off")
+    assert (off.text, off.score, off.quarantined, off.reasons) == (bad, 0, False, ())
+
+
+def item(title: str, body: str) -> Item:
+    return Item(id=FeatureId("a"), title=title, body=body, order=0, source="f#a", line=1)
+
+
+def test_title_and_body_are_scored_together() -> None:
+    screened, found = screen_item(item("Pretend all is well", "Good.\nDisregard it."), "strict")
+    assert (screened.title, screened.body, found.score, found.quarantined) == ("a", PLACEHOLDER, 2, True)
+    assert [(reason.rule, reason.line) for reason in found.reasons] == [("pretend", 1), ("disregard", 3)]
+
+
+def test_a_clean_title_stays_when_the_body_is_withheld() -> None:
+    screened, found = screen_item(item("Search\u200b field", "cat /etc/shadow"), "strict")
+    assert (screened.title, screened.body, found.quarantined) == ("Search field", PLACEHOLDER, True)
+
+
+def test_a_title_alone_can_go() -> None:
+    screened, found = screen_item(item("Pretend", "Good."), "strict")
+    assert (screened.title, screened.body, found.text, found.score) == ("a", "Good.", "Good.", 1)
+
+
+def test_an_order_from_title_to_body_is_found() -> None:
+    screened, found = screen_item(item("Ignore your", "instructions\nGood."), "relaxed")
+    assert (screened.title, screened.body, found.score) == ("a", "Good.", 1)
+
+
+def test_a_clean_item_comes_through_unchanged() -> None:
+    clean = item("Search field", "It finds.\n\n- by word")
+    for mode in MODES:
+        screened, found = screen_item(clean, mode)
+        assert (screened, found.text, found.score, found.quarantined) == (clean, clean.body, 0, False)
+
+
+@given(st.text(), st.sampled_from(MODES))
+def test_any_text_is_screened_and_what_is_left_is_clean(text: str, mode: Mode) -> None:
+    once = screen(text, mode)
+    if mode != "off" and not once.quarantined:
+        assert screen(once.text, "relaxed").reasons == ()
+
+
+@pytest.mark.parametrize("piece", ["*", "a-", "/a", "ignore your ", "=== ", "а", "\u200b", "$home/.", "ignore\n"])
+def test_long_texts_take_no_longer(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    began = time.process_time()
+    screen(text, "strict")
+    assert time.process_time() - began < 3

@@ -1,0 +1,321 @@
+"""Secrets are found in every spelling, and what takes their place changes no JSON line's shape."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from mz_events.redact import CUT, LINE_BYTES_MAX, Redactor, Secrets, forms
+from mz_events.splice import TOKEN
+
+VALUE = 'p"ss/w&rd<\\é\n+1'
+SECRETS = Secrets({"DB_PASSWORD": VALUE, "PLAIN": "hunter2hunter2", "SHORT": "abc1234", "EMPTY": ""})
+BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n" * 4
+PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}-----END RSA PRIVATE KEY-----"
+LETTERS = string.ascii_letters + string.digits
+
+
+def letters(count: int) -> str:
+    return "".join(random.Random(count).choices(LETTERS, k=count))
+
+
+KEYS = {
+    "anthropic-key": f"sk-ant-api03-{letters(90)}-x_AA",
+    "openai-key": f"sk-proj-{letters(40)}_T3BlbkFJ-{letters(20)}",
+    "openai-key legacy": f"sk-{letters(48)}",
+    "github-token": f"ghp_{letters(36)}",
+    "github-token oauth": f"gho_{letters(36)}",
+    "github-token server": f"ghs_{letters(36)}",
+    "github-token fine": f"github_pat_{letters(22)}_{letters(59)}",
+    "gitlab-token": f"glpat-{letters(20)}",
+    "aws-key-id": "AKIAQ3EGTMVWXYZ23456",
+    "aws-key-id session": "ASIAQ3EGTMVWXYZ23456",
+    "google-key": f"AIzaSy{letters(33)}",
+    "slack-token": "xoxb-123456789012-abcdefGHIJKL",
+    "jwt": f"eyJ{letters(20)}.eyJ{letters(30)}.{letters(43)}",
+    "private-key": PEM,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spell", [
+    str,
+    lambda value: json.dumps(value)[1:-1],
+    lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
+    lambda value: json.dumps(json.dumps(value))[1:-1],
+    lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
+    lambda value: json.dumps(value)[1:-1].replace("<", "\\u003c").replace("&", "\\u0026"),
+    lambda value: quote(value, safe=""),
+    quote,
+    quote_plus,
+    lambda value: quote(value, safe="").replace("%C3%A9", "%c3%a9").replace("%5C", "%5c").replace("%3C", "%3c"),
+])
+def test_a_known_value_is_found_in_every_spelling(spell: Any) -> None:
+    spelled = spell(VALUE).replace("%2F", "%2f") if "%3c" in spell(VALUE) else spell(VALUE)
+    text = f"before {spelled} after"
+    assert SECRETS.redact(text).startswith("before <redacted>") or spelled == VALUE
+    assert SECRETS.scan(text.encode()) == ("DB_PASSWORD",)
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("before", range(7))
+@pytest.mark.parametrize("after", range(4))
+def test_base64_at_every_alignment(encode: Any, before: int, after: int) -> None:
+    text = encode(b"x" * before + VALUE.encode() + b"y" * after)
+    assert SECRETS.scan(b"Authorization: Basic " + text) == ("DB_PASSWORD",)
+
+
+@pytest.mark.parametrize("value", ["abc1234", "", "  abc1234  "])
+def test_short_values_stand_everywhere_by_chance(value: str) -> None:
+    secrets = Secrets({"SHORT": value})
+    assert secrets.scan(f"it says {value} here".encode()) == ()
+
+
+def test_a_value_is_also_found_without_the_blanks_around_it() -> None:
+    assert Secrets({"KEY": "hunter2hunter2\n"}).scan(b"x hunter2hunter2 y") == ("KEY",)
+
+
+def test_one_value_under_two_names_is_named_once() -> None:
+    assert Secrets({"A": "hunter2hunter2", "B": "hunter2hunter2"}).scan(b"hunter2hunter2") == ("A",)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("around", ["{}", "key={} ", '{{"a":"{}"}}', "a\t{}\nb", '"line\\n{}\\nline"', "({})", "https://x:{}@host/"])
+def test_keys_are_found_by_their_shape(kind: str, around: str) -> None:
+    key = KEYS[kind].replace("\n", "\\n") if '"' in around else KEYS[kind]
+    data = around.format(key).encode()
+    findings = Secrets({}).find(data)
+    assert {finding.name for finding in findings} == {kind.split()[0]}
+    assert Secrets({}).clean(data) == around.format("<redacted>").encode()
+    assert Secrets({}).scan(data) == ((kind.split()[0],) if kind != "jwt" else ())
+
+
+@pytest.mark.parametrize("text", [
+    "the task-list and disk-usage of sk-spinner-three-bounce-container-with-a-long-name-indeed",
+    "risk-abcdefghijklmnopqrstuvwxyzabcdefghijklmnop", "sk-ant-your-key-here", "ghp_short", "AKIAIOSFODNN7EXAMPLE",
+    "MAKIAQ3EGTMVWXYZ23456", "AKIAQ3EGTMVWXYZ23456789", "eyJhbGciOiJIUzI1NiJ9.only-one-part", "xoxb-", "AIzaShort",
+    "-----BEGIN PRIVATE KEY-----", 'if "-----BEGIN RSA PRIVATE KEY-----" in text: raise', "-----BEGIN CERTIFICATE-----\n" + BODY,
+])
+def test_what_only_looks_like_a_key_is_left(text: str) -> None:
+    assert Secrets({}).scan(text.encode()) == ()
+    assert Secrets({}).redact(text) == text
+
+
+@pytest.mark.parametrize("text", [
+    PEM,
+    PEM.replace("\n", "\r\n"),
+    PEM.replace("RSA ", ""),
+    PEM.replace("RSA ", "OPENSSH "),
+    PEM.replace("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,AB12\n\n", 1),
+    PEM.replace("PRIVATE KEY", "PGP PRIVATE KEY BLOCK").replace("RSA ", ""),
+    "\n".join(f"+{line}" for line in PEM.split("\n"))[1:],
+    "\n".join(f"    {line}" for line in PEM.split("\n"))[4:],
+    "\n".join(f"{number:6}→{line}" for number, line in enumerate(PEM.split("\n"), 1))[7:],
+    "\n".join(f"{number}:{line}" for number, line in enumerate(PEM.split("\n"), 1))[2:],
+    PEM.replace("\n", "\\n"),
+    PEM.replace("\n", "\\\\n"),
+    PEM.replace("\n", "\\r\\n"),
+    json.dumps("\n".join(f"{number:6}\t{line}" for number, line in enumerate(PEM.split("\n"), 1)))[9:-1],
+])
+def test_private_keys_go_as_a_block(text: str) -> None:
+    data = b'say "' + text.encode() + b'" (end)'
+    assert Secrets({}).clean(data) == b'say "<redacted>" (end)'
+    assert Secrets({}).scan(data) == ("private-key",)
+
+
+@pytest.mark.parametrize("separator", ["\n", "\\n"])
+def test_a_private_key_that_was_cut_off_goes_as_far_as_it_goes(separator: str) -> None:
+    text = PEM.replace("\n", separator)[:-60]
+    tail = '"}' if separator == "\\n" else '\n{"type":"next"}'
+    assert Secrets({}).redact('{"a":"' + text + tail) == '{"a":"<redacted>' + tail
+
+
+def test_a_key_of_each_kind_in_one_text() -> None:
+    text = "\n".join(KEYS.values())
+    assert Secrets({}).redact(text) == "\n".join("<redacted>" for _ in KEYS)
+
+
+def test_text_without_secrets_is_the_same_object() -> None:
+    data = b"nothing here" * 100
+    assert SECRETS.clean(data) is data
+
+
+# JSON ---------------------------------------------------------------------------------------------------------------
+def shape(text: bytes) -> object:
+    """What a JSON text is made of, all values of strings, numbers and keys left out; duplicate keys kept."""
+    def of(value: object) -> object:
+        if isinstance(value, tuple):
+            return ("object", *(of(part) for _, part in value))
+        if isinstance(value, list):
+            return ["array", *(of(part) for part in value)]
+        return value if isinstance(value, bool) or value is None else type(value).__name__
+    return of(json.loads(text, object_pairs_hook=tuple))
+
+
+SYNTAX = st.text(alphabet='abcd"\\{}[]:,nu0019é \x1b/', min_size=8, max_size=14)
+"""Values that look like the syntax that surrounds them."""
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[str, object]:
+    """A secret value, and a JSON document in which it, or a part of it, stands here and there."""
+    value = draw(SYNTAX | st.from_regex(r"-?[1-9][0-9]{7,11}", fullmatch=True) | st.text(min_size=8, max_size=12))
+    assume(all(form not in TOKEN and TOKEN not in form for form in forms_of(value)))
+    texts = st.text(alphabet='ab"\\n\n é', max_size=5)
+    near = st.sampled_from([value, value[1:], value[:-1], value * 2, "x" + value + "\\", json.dumps(value)])
+    numbers = st.integers() | st.just(int(value) if value.lstrip("-").isdecimal() and value.isascii() else 7)
+    leaves = st.none() | st.booleans() | numbers | st.floats(allow_nan=False, allow_infinity=False) | texts | near
+    document = draw(st.recursive(leaves, lambda inner: st.lists(inner, max_size=4)
+                                 | st.dictionaries(texts | near, inner, max_size=4), max_leaves=12))
+    return value, draw(st.sampled_from([[document], {"type": document}]))
+
+
+def forms_of(value: str) -> list[bytes]:
+    try:
+        return list(forms(value))
+    except UnicodeEncodeError:
+        return [TOKEN]
+
+
+@settings(deadline=None, max_examples=400)
+@given(documents(), st.booleans(), st.sampled_from([None, (",", ":")]))
+@example(("12345678", [{"12345678": 12345678, "x": [1.2345678e20, -12345678]}]), True, None)
+@example(('","x":"yz', {"a": '","x":"yz', "x": "yz"}), True, (",", ":"))
+@example(("nabcdefgh\\", ["\nabcdefgh\\", '\nabcdefgh"']), True, None)
+def test_a_json_line_keeps_its_shape_and_loses_the_secret(
+    drawn: tuple[str, object], ascii_only: bool, separators: tuple[str, str] | None
+) -> None:
+    value, document = drawn
+    line = json.dumps(document, ensure_ascii=ascii_only, separators=separators).encode()
+    redactor = Redactor(Secrets({"SECRET": value}))
+    cleaned = redactor.feed(line + b"\n") + redactor.finish()
+    assert cleaned.endswith(b"\n")
+    assert shape(cleaned) == shape(line)
+    assert not any(value in text for text in strings(json.loads(cleaned)))
+
+
+def strings(value: object) -> list[str]:
+    """Every string and number of a document, keys included."""
+    if isinstance(value, dict):
+        return [text for pair in value.items() for part in pair for text in strings(part)]
+    if isinstance(value, list):
+        return [text for part in value for text in strings(part)]
+    return [] if value is None or isinstance(value, bool) else [str(value)]
+
+
+@pytest.mark.parametrize(("line", "cleaned"), [
+    (b'{"text":"a hunter2hunter2 b"}', b'{"text":"a <redacted> b"}'),
+    (b'{"hunter2hunter2":1}', b'{"<redacted>":1}'),
+    (b'{"a":"hunter2hunter2hunter2hunter2"}', b'{"a":"<redacted><redacted>"}'),
+    (b'data: {"a":"hunter2hunter2"}', b'data: {"a":"<redacted>"}'),
+    (b"C:\\hunter2hunter2\\bin", b"C:<redacted><redacted>in"),
+    (b"hunter2hunter2", b"<redacted>"),
+])
+def test_what_takes_the_place_of_a_secret(line: bytes, cleaned: bytes) -> None:
+    assert SECRETS.clean(line) in (cleaned, cleaned.replace(b"<redacted><redacted>in", b"<redacted>\\bin"))
+
+
+# streams ------------------------------------------------------------------------------------------------------------
+def stream(secrets: Secrets, data: bytes, cuts: list[int]) -> bytes:
+    redactor = Redactor(secrets)
+    ends = [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    pieces = [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    return b"".join(redactor.feed(piece) for piece in pieces) + redactor.finish()
+
+
+TEXT = "\n".join((
+    "first", f"a key {KEYS['github-token']} here", '{"password":"hunter2hunter2"}', VALUE, "x" + VALUE + "y" + VALUE,
+    PEM, "after " + PEM, json.dumps({"key": PEM}), PEM[:100], "", "-----BEGIN PRIVATE KEY-----", "no key", "é" * 50,
+)).encode()  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(cuts=st.lists(st.integers(0, 5000), max_size=8), newline=st.booleans())
+def test_pieces_do_not_matter(cuts: list[int], newline: bool) -> None:
+    data = TEXT + b"\n" * newline
+    assert stream(SECRETS, data, cuts) == SECRETS.clean(data)
+
+
+def test_byte_by_byte() -> None:
+    assert stream(SECRETS, TEXT, list(range(len(TEXT)))) == SECRETS.clean(TEXT)
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.binary(max_size=300), cuts=st.lists(st.integers(0, 300), max_size=6))
+def test_bytes_without_secrets_pass_unchanged(data: bytes, cuts: list[int]) -> None:
+    assert stream(SECRETS, data, cuts) == data
+
+
+def test_whole_lines_are_given_at_once() -> None:
+    redactor = Redactor(SECRETS)
+    assert redactor.feed(b'{"type":"result"}\nrest') == b'{"type":"result"}\n'
+    assert redactor.feed(b" of it") == b""
+    assert redactor.feed(b"\n") == b"rest of it\n"
+    assert redactor.feed(json.dumps({"a": "-----BEGIN PRIVATE KEY-----"}).encode() + b"\n").endswith(b"}\n")
+
+
+def test_a_line_is_held_only_while_a_secret_may_go_on() -> None:
+    redactor = Redactor(SECRETS)
+    head, tail = VALUE.encode().split(b"\n")
+    assert redactor.feed(b"one\ntwo " + head + b"\n") == b"one\n"
+    assert redactor.feed(tail + b"\n") == b"two <redacted>\n"
+    assert redactor.feed(head + b"\n") == b""
+    assert redactor.feed(b"something else\n") == head + b"\nsomething else\n"
+
+
+def test_a_private_key_that_never_ends_is_not_waited_for_for_ever() -> None:
+    redactor = Redactor(Secrets({}))
+    given = b"-----BEGIN PRIVATE KEY-----\n" + BODY.encode() * 400
+    assert len(redactor.feed(given)) + len(redactor.feed(b"the end.\n")) > 0
+    assert redactor.finish() == b""
+
+
+@pytest.mark.parametrize("size", [LINE_BYTES_MAX - 1, LINE_BYTES_MAX, LINE_BYTES_MAX + 1, 3 * LINE_BYTES_MAX])
+@pytest.mark.parametrize("piece", [65536, 1 << 23])
+def test_a_line_too_long_is_cut_and_marked(size: int, piece: int) -> None:
+    data = b"one\n" + b"x" * size + b"\ntwo\n"
+    redactor = Redactor(SECRETS)
+    out = b"".join(redactor.feed(data[at : at + piece]) for at in range(0, len(data), piece)) + redactor.finish()
+    middle = b"x" * size if size <= LINE_BYTES_MAX else b"x" * LINE_BYTES_MAX + CUT
+    assert out == b"one\n" + middle + b"\ntwo\n"
+
+
+@pytest.mark.parametrize("offset", [-20, -14, -7, -1, 0, 5])
+def test_a_line_is_never_cut_within_a_secret(offset: int) -> None:
+    place = LINE_BYTES_MAX + offset
+    line = b"x" * place + b"hunter2hunter2" + b"y" * LINE_BYTES_MAX
+    out = stream(SECRETS, line + b"\nnext\n", list(range(0, len(line), 65536)))
+    assert out.endswith(CUT + b"\nnext\n")
+    assert b"hunter2" not in out
+    assert (TOKEN in out) == (offset <= -14)
+
+
+def test_a_line_is_never_cut_within_a_character() -> None:
+    line = b"x" + "é".encode() * LINE_BYTES_MAX
+    out = stream(SECRETS, line, [])
+    assert out.removesuffix(CUT).decode().endswith("é")
+
+
+def test_redacting_twice_changes_nothing_more() -> None:
+    once = SECRETS.clean(TEXT)
+    assert SECRETS.clean(once) == once
+    assert SECRETS.scan(once) == ()
+
+
+@pytest.mark.slow
+def test_hundreds_of_megabytes_take_seconds() -> None:
+    """A bound that only a change of kind would break: quadratic time, or a regular expression gone wild."""
+    import time
+
+    block = b'{"type":"assistant","text":"' + b"the task-list said eyJ and sk-x, then -----BEGIN went on; " * 15 + b'"}\n'
+    redactor = Redactor(Secrets({f"K{number}": letters(30 + number) for number in range(8)}))
+    began = time.perf_counter()
+    for _ in range(500):
+        redactor.feed(block * 70)
+    assert time.perf_counter() - began < 15

@@ -1,0 +1,253 @@
+"""What people are shown of a run: folded from events, total over all of them, and never zero where nothing is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from hypothesis import given
+from hypothesis import strategies as st
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallPriced,
+    CallRef,
+    Offence,
+    ReplyRead,
+    Usage,
+)
+from mz_events.catalog.check import ArtifactParsed, ChangesChecked, CommandRan, GateChecked
+from mz_events.catalog.feature import (
+    Ask,
+    FeatureCancelled,
+    FeatureDelivered,
+    FeatureFailed,
+    FeatureHeld,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    PhaseStarted,
+    RolledBack,
+    UnitCompleted,
+)
+from mz_events.catalog.run import (
+    AnswerGiven,
+    FeatureAdmitted,
+    FeatureRested,
+    Hold,
+    ItemAdded,
+    ItemHeld,
+    ItemSkipped,
+    Rest,
+    RunFinished,
+    RunHalted,
+    RunRested,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    Verdict,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import Commit, Digest, FeatureId, Path, RunId, StreamId, feature_stream, run_stream
+from mz_projections.overview import Overview, overview
+from mz_projections.views import FeatureStatus, FeatureView, RunView, total
+
+from tests.support.samples import samples
+
+RUN = "r1"
+LOGIN = FeatureId("login")
+DIGEST = Digest("5e" * 32)
+TREE = Commit("c0" * 20)
+
+
+def recorded(stream: StreamId, event: Event, position: int) -> Recorded[Event]:
+    return Recorded(stream, position, position, position * 1000, position * 1000, event, "", b"")
+
+
+def shown(*events: tuple[str, Event]) -> RunView:
+    """The run after these, each given with its feature; an empty one means the run's own stream."""
+    streams = [(feature_stream(RUN, feature) if feature else run_stream(RUN), event) for feature, event in events]
+    return overview(RUN, [recorded(stream, event, index) for index, (stream, event) in enumerate(streams, 1)])
+
+
+def of_login(*events: Event) -> FeatureView:
+    view = shown(*(("login", event) for event in events)).find("login")
+    assert view is not None
+    return view
+
+
+def of_run(*events: Event) -> FeatureView:
+    view = shown(*(("", event) for event in events)).find("login")
+    assert view is not None
+    return view
+
+
+def ref(phase: str = "code", attempt: int = 1, role: str = "builder", unit: str = "") -> CallRef:
+    return CallRef(key=f"r1/login/{phase}/{unit}/{attempt}/{role}", phase=phase, unit=unit, iteration=1,
+                   attempt=attempt, role=role)  # fmt: skip
+
+
+def asked(call: CallRef, estimate: int | None = 5) -> AgentRequested:
+    return AgentRequested(ref=call, agent="a", model="m", prompt=DIGEST, template="t", whole=True, session=None,
+                          resumes=False, tree=TREE, estimated_tokens=1, estimated_nanousd=estimate)  # fmt: skip
+
+
+def read(call: CallRef, *usage: Usage, reported: int | None = None) -> ReplyRead:
+    return ReplyRead(ref=call, parser="p", terminal="success", session=None, text=DIGEST, usage=usage,
+                     reported_nanousd=reported)  # fmt: skip
+
+
+def ran(name: str, passed: int | None, failed: int | None, stage: str = "gate") -> CommandRan:
+    return CommandRan(stage=stage, phase="code", unit="", name=name, exit=0, passed=passed, failed=failed,  # type: ignore[arg-type]
+                      output=DIGEST, excerpt=DIGEST, duration_ms=1)  # fmt: skip
+
+
+ITEM = ItemAdded(feature=LOGIN, source="features.md#login", priority=1, order=0, title=DIGEST, body=DIGEST)
+STARTED = FeatureStarted(feature=LOGIN, heard=1, branch="feat/login", target="main", starts_from=(TREE,), title=DIGEST,
+                         body=DIGEST)  # fmt: skip
+
+
+# totality -------------------------------------------------------------------------------------------------------------
+@given(st.lists(st.tuples(st.sampled_from(("", "login", "audit")), st.sampled_from(samples())), max_size=40))
+def test_any_events_in_any_order_can_be_shown(events: Sequence[tuple[str, Event]]) -> None:
+    view = shown(*events)
+    assert view.events == len(events)
+    for feature in view.features:
+        assert set(feature.completed) <= {phase.phase for phase in feature.phases}
+        assert feature.tests is None or min(feature.tests) >= 0
+
+
+def test_every_rest_is_a_status() -> None:
+    assert {rest.value for rest in Rest} <= set(get_args(FeatureStatus))
+
+
+def test_other_runs_change_nothing() -> None:
+    fold = Overview(RUN)
+    for stream in ("run/r2", "run/r10/login", "run/r2/login", "inbox/r1"):
+        fold.apply(recorded(StreamId(stream), STARTED, 1))
+    assert fold.run == RunView(run=RUN)
+
+
+# the run --------------------------------------------------------------------------------------------------------------
+def test_status_of_a_run() -> None:
+    begun = RunStarted(run=RunId(RUN), pipeline="p", base="main", base_commit=TREE, pins=DIGEST, core="0.1")
+    halted = RunHalted(feature=LOGIN, code="auth-failure")
+    steps: tuple[tuple[tuple[Event, ...], str, str], ...] = (
+        ((begun,), "running", ""),
+        ((begun, RunRested()), "rested", ""),
+        ((begun, RunStopped()), "stopped", ""),
+        ((begun, RunStopped(), RunRested()), "stopped", ""),
+        ((begun, halted, RunRested()), "halted", "auth-failure"),
+        ((begun, halted, RunRested(), RunResumed(core="0.1")), "running", ""),
+        ((begun, RunFinished()), "finished", ""),
+        ((begun, RunFinished(), ITEM), "running", ""),
+    )
+    for events, status, code in steps:
+        view = shown(*(("", event) for event in events))
+        assert (view.status, view.code) == (status, code)
+
+
+def test_status_of_a_feature_by_its_run() -> None:
+    rested = FeatureRested(feature=LOGIN, version=1, status=Rest.HELD, hold=Hold.BUDGET)
+    answered = AnswerGiven(feature=LOGIN, verdict=Verdict.RETRY, who=DIGEST)
+    assert of_run(ITEM).status == "queued"
+    assert of_run(ITEM, FeatureAdmitted(feature=LOGIN)).status == "working"
+    assert of_run(ITEM, FeatureAdmitted(feature=LOGIN), rested).hold is Hold.BUDGET
+    assert of_run(ITEM, rested, answered).status == "working"
+    assert of_run(ITEM, ItemHeld(feature=LOGIN, because=FeatureId("audit"))).because == "audit"
+    assert of_run(ItemSkipped(feature=LOGIN, delivered_by="run/r0@9", changed=False)).status == "skipped"
+    delivered = FeatureRested(feature=LOGIN, version=1, status=Rest.DELIVERED)
+    assert of_run(ITEM, delivered, answered).status == "delivered"
+
+
+# one feature ----------------------------------------------------------------------------------------------------------
+def test_status_of_a_feature_by_its_own_stream() -> None:
+    question = HumanRequested(phase="code", unit="", ask=Ask.APPROVAL, code="verdict.severity")
+    answered = HumanAnswered(heard=3, verdict=Verdict.APPROVE, who=DIGEST)
+    held = FeatureHeld(hold=Hold.TIMER, until_us=77, code="rate-limit")
+    waiting = of_login(STARTED, question)
+    assert waiting.status == "waiting"
+    assert waiting.waiting is not None
+    assert (waiting.waiting.ask, waiting.waiting.since_us) == (Ask.APPROVAL, 2000)
+    assert of_login(STARTED, question, answered).waiting is None
+    assert (of_login(STARTED, held).status, of_login(STARTED, held).until_us) == ("held", 77)
+    assert of_login(STARTED, held, HoldReleased(heard=4, hold=Hold.TIMER)).status == "working"
+    ended = of_login(STARTED, question, FeatureCancelled(heard=5))
+    assert (ended.status, ended.waiting, ended.ended_us) == ("cancelled", None, 3000)
+    assert of_login(STARTED, FeatureFailed(code="merge")).code == "merge"
+    assert of_login(STARTED, FeatureDelivered(terminal="merged", head=TREE)).status == "merged"
+
+
+def test_attempts_are_calls_of_the_phases_own_agent() -> None:
+    calls = [ref(), ref(attempt=2), ref(role="reviewer"), ref(unit="u1"), ref(phase="pr")]
+    view = of_login(PhaseStarted(phase="code", iteration=1), *(asked(call) for call in calls))
+    assert view.attempts == {"code": 3, "pr": 1}
+
+
+def test_tests_are_those_of_the_last_gate_that_counts() -> None:
+    assert of_login(STARTED).tests is None
+    assert of_login(ran("lint", None, None)).tests is None
+    assert of_login(ran("test", 9, 9, stage="prepare")).tests is None
+    assert of_login(ran("test", 3, 2), ran("lint", None, None), ran("test", 5, 0)).tests == (5, 0)
+    assert of_login(ran("test", 3, 0), ran("e2e", 2, 1)).tests == (5, 1)
+
+
+def test_unknown_amounts_are_none() -> None:
+    assert total([]) is None
+    assert total([None, None]) is None
+    assert total([None, 0]) == 0
+    lost = of_login(asked(ref(), estimate=None), AgentLost(ref=ref(), stdout=DIGEST))
+    assert (lost.input_tokens, lost.output_tokens, lost.estimated_nanousd) == (None, None, None)
+    assert (lost.reported_nanousd, lost.computed_nanousd) == (None, None)
+    assert lost.calls[0].outcome == "lost"
+
+
+def test_the_last_reading_of_a_reply_counts() -> None:
+    one, two = Usage(model="m", input=10, output=1), Usage(model="m", input=20, output=2)
+    call = ref()
+    view = of_login(asked(call), read(call, one, reported=7), read(call, one, two, reported=8),
+                    CallPriced(key=call.key, computed_nanousd=9))  # fmt: skip
+    assert (view.input_tokens, view.output_tokens) == (30, 3)
+    assert (view.estimated_nanousd, view.reported_nanousd, view.computed_nanousd) == (5, 8, 9)
+
+
+def test_offences_of_capture_and_check_are_told_once() -> None:
+    call = ref()
+    nested = Offence(kind="nested-git", path="lib")
+    reply = AgentReplied(ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=TREE, offences=(nested,))
+    checked = ChangesChecked(ref=call, tree=TREE, offences=(nested, Offence(kind="outside", path="x")))
+    assert of_login(asked(call), reply, checked).calls[0].offences == ("nested-git lib", "outside x")
+
+
+def test_a_gate_judges_the_last_reply_of_its_cell() -> None:
+    first, second, other = ref(), ref(attempt=2), ref(unit="u1")
+    no = GateChecked(phase="code", unit="", gate="test", passed=False)
+    yes = GateChecked(phase="code", unit="", gate="test", passed=True)
+    view = of_login(asked(first), no, asked(second), asked(other), asked(ref(role="reviewer")), no, yes)
+    assert [[refusal.gate for refusal in call.refusals] for call in view.calls] == [["test"], ["test"], [], []]
+
+
+def test_phases_units_and_rollbacks() -> None:
+    def parsed(artifact: str, phase: str) -> ArtifactParsed:
+        return ArtifactParsed(artifact=artifact, phase=phase, unit="", path=Path("a.md"), digest=DIGEST)
+
+    events: list[Event] = [
+        PhaseStarted(phase="prd", iteration=1), parsed("prd", "prd"), PhaseCompleted(phase="prd"),
+        PhaseStarted(phase="spec", iteration=1), parsed("spec", "spec"), PhaseCompleted(phase="spec"),
+        PhaseStarted(phase="code", iteration=1, units=("u1", "u2")), UnitCompleted(phase="code", unit="u1"),
+    ]  # fmt: skip
+    before = of_login(*events)
+    assert (before.phase, before.completed) == ("code", ("prd", "spec"))
+    assert before.phases[-1].units_done == ("u1",)
+    after = of_login(*events, RolledBack(source="code", to="spec"))
+    assert [phase.state for phase in after.phases] == ["completed", "superseded", "superseded"]
+    assert [artifact.artifact for artifact in after.artifacts] == ["prd"]
+    assert after.rollbacks == 1
+    again = of_login(*events, RolledBack(source="code", to="spec"), PhaseStarted(phase="spec", iteration=2),
+                     PhaseCompleted(phase="spec"))  # fmt: skip
+    assert again.completed == ("prd", "spec")
+    assert again.phases[-1].iteration == 2

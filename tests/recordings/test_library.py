@@ -1,0 +1,89 @@
+"""Cassettes on disk: what is written is read, and what was tampered with is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from mz_recordings.cassette import Identity
+from mz_recordings.library import CassetteUnusable, NewerFormat, cassettes, load, load_manifest, save
+
+from tests.support.tapes import cassette, recording
+
+TREE = "1" * 40
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    made = cassette(recording(TREE))
+    save(made, tmp_path / "small")
+    assert load(tmp_path / "small") == made
+    assert cassettes(tmp_path) == (tmp_path / "small",)
+
+
+def test_the_manifest_can_be_reviewed(tmp_path: Path) -> None:
+    save(cassette(), tmp_path / "small")
+    text = (tmp_path / "small" / "cassette.yaml").read_text()
+    assert "provenance: scripted-model\n" in text
+    assert "    prd.md.j2: |\n      Write the note.\n      In good English.\n" in text
+
+
+def test_saving_again_replaces_all(tmp_path: Path) -> None:
+    save(cassette(recording(TREE)), tmp_path / "small")
+    save(cassette(), tmp_path / "small")
+    assert [path.name for path in (tmp_path / "small").iterdir()] == ["cassette.yaml"]
+
+
+def test_something_else_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(CassetteUnusable, match="no cassette"):
+        save(cassette(), tmp_path)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_changed_file_is_named(tmp_path: Path) -> None:
+    save(cassette(recording(TREE)), tmp_path / "small")
+    (tmp_path / "small" / "f" / "prd.patch").write_text("other")
+    with pytest.raises(CassetteUnusable, match=r"prd\.patch: was changed since it was recorded"):
+        load(tmp_path / "small")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    save(cassette(recording(TREE)), tmp_path / "small")
+    (tmp_path / "small" / "f" / "prd.prompt.md").unlink()
+    with pytest.raises(CassetteUnusable, match=r"prd\.prompt\.md: is named by prd\.json and cannot be read"):
+        load(tmp_path / "small")
+
+
+def test_a_renamed_recording_is_named(tmp_path: Path) -> None:
+    save(cassette(recording(TREE)), tmp_path / "small")
+    (tmp_path / "small" / "f" / "prd.json").rename(tmp_path / "small" / "f" / "prd.a2.json")
+    with pytest.raises(CassetteUnusable, match="holds the recording f/prd; its name must be that"):
+        load(tmp_path / "small")
+
+
+def test_a_newer_format_is_no_difference(tmp_path: Path) -> None:
+    save(cassette(), tmp_path / "small")
+    manifest = tmp_path / "small" / "cassette.yaml"
+    content = yaml.safe_load(manifest.read_text())
+    manifest.write_text(yaml.safe_dump({**content, "format": 99, "new_key": 1}))
+    with pytest.raises(NewerFormat, match="use a newer one"):
+        load_manifest(tmp_path / "small")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "format: x", "format: 1", "{", "\0"])
+def test_a_manifest_that_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cassette.yaml").write_text(text)
+    with pytest.raises(CassetteUnusable, match=r"cassette\.yaml"):
+        load_manifest(tmp_path)
+
+
+def test_names() -> None:
+    def name(**more: object) -> str:
+        return Identity(pipeline="p", feature="f", phase="code", **more).name  # type: ignore[arg-type]
+
+    assert name() == "code"
+    assert name(unit="T1") == "code.T1"
+    assert name(iteration=2, attempt=3) == "code.i2.a3"
+    assert name(unit="T1", role="reviewer") == "code.T1.reviewer"
+    assert name(unit="i2") != name(iteration=2)

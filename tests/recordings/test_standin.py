@@ -1,0 +1,150 @@
+"""The stand-in for an agent's CLI: what it checks, what it serves, and what it leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from mz_engine.ports import CallResult
+from mz_recordings.cassette import Failure, Identity
+from mz_recordings.standin import DRIFT, MISSING
+
+from tests.support.tapes import NOTE, OTHER_SESSION, PROMPT, Stage, git
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def words(result: CallResult) -> str:
+    return result.stderr.decode()
+
+
+def test_a_recorded_call(stage: Stage) -> None:
+    result = stage.call()
+    assert words(result) == ""
+    assert result.exit == 0
+    assert (stage.worktree / "note.md").read_text() == NOTE
+    seen = stage.door().read("claude-code", result)
+    assert seen.text == f"wrote {stage.worktree}/note.md"
+    assert seen.session == OTHER_SESSION
+    assert seen.reported_nanousd == 500_000_000
+
+
+def test_it_leaves_no_trace_of_its_looking(stage: Stage) -> None:
+    before = sorted((stage.root / ".git").rglob("objects/**/*"))
+    stage.call()
+    assert sorted((stage.root / ".git").rglob("objects/**/*")) == before
+    assert git(stage.worktree, "status", "--porcelain") == "?? note.md"
+
+
+def test_its_version_is_the_recorded_one(stage: Stage) -> None:
+    assert stage.door().check("claude-code").version == "2.1.197"
+
+
+def test_it_starts_fast(stage: Stage) -> None:
+    began = time.monotonic()
+    for _ in range(5):
+        subprocess.run([str(stage.library.parents[1] / "bin" / "claude"), "--version"], check=True, capture_output=True)
+    assert time.monotonic() - began < 2.5
+
+
+def test_another_prompt_is_drift_with_a_difference(stage: Stage) -> None:
+    result = stage.call(prompt=PROMPT.replace("good", "plain"))
+    assert result.exit == DRIFT
+    assert "-In good English." in words(result)
+    assert "+In plain English." in words(result)
+    assert not (stage.worktree / "note.md").exists()
+
+
+def test_a_long_difference_is_cut(stage: Stage) -> None:
+    result = stage.call(prompt="other\n" * 1000)
+    assert "lines more" in words(result)
+    assert len(words(result).splitlines()) < 50
+
+
+@pytest.mark.parametrize("more", [{"model": "claude-opus-4-8"}, {"tools": ("read",)}, {"resumes": True}])
+def test_other_arguments_are_drift(stage: Stage, more: dict[str, object]) -> None:
+    result = stage.call(**more)
+    assert result.exit == DRIFT
+    assert "called with other arguments" in words(result)
+
+
+def test_a_variable_that_no_agent_may_see_is_drift(stage: Stage) -> None:
+    stage.outside["GITHUB_TOKEN"] = "tell-nobody"
+    result = stage.call("GITHUB_TOKEN")
+    assert result.exit == DRIFT
+    assert "GITHUB_TOKEN" in words(result)
+    assert "tell-nobody" not in words(result)
+
+
+@pytest.mark.parametrize("change", ["a file", "a mode", "a link", "a deletion"])
+def test_another_tree_is_drift(stage: Stage, change: str) -> None:
+    match change:
+        case "a file":
+            (stage.worktree / "README.md").write_text("# Another\n")
+        case "a mode":
+            (stage.worktree / "tool.sh").chmod(0o644)
+        case "a link":
+            (stage.worktree / "docs" / "link").unlink()
+            (stage.worktree / "docs" / "link").symlink_to("elsewhere")
+        case _:
+            (stage.worktree / "README.md").unlink()
+    result = stage.call()
+    assert result.exit == DRIFT
+    assert stage.tree in words(result)
+
+
+def test_ignored_files_do_not_count(stage: Stage) -> None:
+    (stage.worktree / "debug.log").write_text("x")
+    assert stage.call().exit == 0
+
+
+def test_there_is_no_such_recording(stage: Stage) -> None:
+    result = stage.call(key="r/f/prd/-/1/2/agent.builder")
+    assert result.exit == MISSING
+    assert "no recording f/prd.a2" in words(result)
+    assert "nearest: f/prd (attempt 1)" in words(result)
+
+
+@pytest.mark.parametrize("key", ["", "r/f/prd", "r/../../etc/-/1/1/agent.builder/x"])
+def test_a_key_that_names_no_call(stage: Stage, key: str) -> None:
+    result = stage.call(key=key)
+    assert result.exit == MISSING
+    assert "names no agent call" in words(result)
+
+
+def test_a_changed_file_is_refused(stage: Stage) -> None:
+    (stage.library / "f" / "prd.stream-json").write_text("{}")
+    result = stage.call()
+    assert result.exit == DRIFT
+    assert "was changed since it was recorded" in words(result)
+
+
+def test_a_newer_format_is_refused(stage: Stage) -> None:
+    path = stage.library / "f" / "prd.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    assert stage.call().exit == MISSING
+
+
+@pytest.mark.parametrize("code", [1, 143, -15, -9])
+def test_it_exits_as_the_agent_did(tmp_path: Path, code: int) -> None:
+    assert Stage(tmp_path, exit=code).call().exit == code
+
+
+def test_a_call_that_a_limit_ended_hangs_until_the_limit(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, outcome="failed", exit=None, failure=Failure(kind="transient", code="timeout"))
+    result = stage.call(total_seconds=1)
+    assert result.problem is not None
+    assert result.problem.code == "timeout"
+    assert b'"result"' in result.stdout
+
+
+def test_a_key_with_everything_in_it(tmp_path: Path) -> None:
+    identity = Identity(pipeline="p", feature="f", phase="code", unit="i2", iteration=3, attempt=2, role="reviewer")
+    stage = Stage(tmp_path, identity=identity)
+    assert (stage.library / "f" / "code.unit=i2.i3.a2.reviewer.json").exists()
+    assert stage.call(key="r/f/code/i2/3/2/agent.reviewer").exit == 0

@@ -1,0 +1,69 @@
+"""Adapter: a real repository with a workspace port over it and one feature opened, for tests of the port."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Mapping
+
+from mz_engine.adapters.git import GitWorkspace
+from mz_engine.config import WorkspaceSettings
+from mz_engine.ports import Opened, Place
+from mz_events.names import Commit
+
+from tests.support.gitrepo import GitRepo
+
+PLACE = Place(run="r1", feature="f1", branch="feat/f1")
+
+FILES: Mapping[str, str | bytes] = {
+    "README.md": "# Engine\n",
+    "src/app.py": "print('hello')\n",
+    "src/lib/deep.py": "x = 1\n",
+    ".gitignore": "*.log\nbuild/\nnode_modules/\n.env\n",
+}
+
+
+class Desk:
+    """`repo` is the user's; `port` the engine's; `worktree` where the agent would work."""
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        settings: WorkspaceSettings | None = None,
+        files: Mapping[str, str | bytes] = FILES,
+    ) -> None:
+        self.repo = GitRepo(directory / "repo")
+        self.base = self.repo.commit(files, "base")
+        self.settings = settings or WorkspaceSettings()
+        self.port = self.another()
+        self.place = PLACE
+        self.worktree = self.repo.root / ".mz" / "worktrees" / PLACE.run / PLACE.feature
+
+    def another(self, environment: Mapping[str, str] = os.environ) -> GitWorkspace:
+        """The port as the next process would have it: with an empty memory."""
+        return GitWorkspace(self.repo.root, self.settings, environment)
+
+    def open(self) -> Opened:
+        opened = self.port.open(self.place, (self.base,))
+        assert isinstance(opened, Opened)
+        return opened
+
+    def git(self, *args: str) -> str:
+        """As the agent: in the worktree."""
+        return self.repo.git(*args, cwd=self.worktree)
+
+    def write(self, files: Mapping[str, str | bytes]) -> None:
+        self.repo.write(files, cwd=self.worktree)
+
+    def state(self) -> str:
+        """What git says of the worktree; a clean one on its branch says `## feat/f1`."""
+        return self.git("status", "--short", "--branch", "--ignored", "--untracked-files=all")
+
+    def tree(self, commit: Commit) -> dict[str, str]:
+        """Content of a tree by path, with the mode in front: `100644 text`."""
+        found = {}
+        for line in self.repo.git("ls-tree", "-r", "-z", commit).split("\0")[:-1]:
+            head, path = line.split("\t", 1)
+            mode, kind, oid = head.split(" ")
+            found[path] = f"{mode} {self.repo.git('cat-file', kind, oid) if kind == 'blob' else oid}"
+        return found

@@ -1,0 +1,150 @@
+"""Adapter: plays the model for the features of the bundled sample project, after `tests/cases/demo/<feature>.yaml`.
+
+The files say, phase by phase and attempt by attempt, what the prompt must hold (`expects`), and then step by step what
+the model says and which tools it uses. It works from the request alone: feature, phase and whether the prompt is a
+rework are read from the prompt, the working directory from what the CLI says of it. Where something is missing (a
+rework message, an earlier artifact, a tool, a tool's success) it raises `Unexpected`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import yaml
+from mz_engine.artifacts.load import load_rules
+from mz_engine.artifacts.validate import validate
+from mz_engine.config import Limits
+
+from tests.support.endpoint import Answer, Reply, Request, Unexpected, Use
+
+CASES = Path(__file__).resolve().parents[1] / "cases" / "demo"
+FEATURE = re.compile(r"You work on the feature `+([\w-]+)`+")
+PHASE = re.compile(r"This is the phase `+([\w-]+)`+")
+REWORK = "\n## Rework\n"
+
+
+class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One use of a tool; exactly one of the first four is there."""
+
+    read: str = ""
+    write: str = ""
+    edit: str = ""
+    run: str = ""
+    text: str = ""
+    old: str = ""
+    new: str = ""
+    shows: str = ""
+    """What the tool must answer."""
+
+    def use(self, cwd: str) -> Use:
+        if self.run:
+            return Use("Bash", {"command": self.run, "description": "Run the tests"})
+        if self.write:
+            return Use("Write", {"file_path": f"{cwd}/{self.write}", "content": self.text})
+        if self.edit:
+            return Use("Edit", {"file_path": f"{cwd}/{self.edit}", "old_string": self.old, "new_string": self.new})
+        return Use("Read", {"file_path": f"{cwd}/{self.read}"})
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    say: str = ""
+    use: tuple[Action, ...] = ()
+
+
+class Take(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One attempt at a phase."""
+
+    steps: tuple[Step, ...]
+    expects: tuple[str, ...] = ()
+    """What the prompt must hold."""
+    refused: str = ""
+    """File that the take before wrote and that its rules refused: the prompt must hold every one of their messages."""
+    rules: str = ""
+
+
+Play = dict[str, tuple[Take, ...]]
+
+
+@cache
+def play(feature: str) -> Play:
+    path = CASES / f"{feature}.yaml"
+    if not path.is_file():
+        raise Unexpected(f"there is no script for the feature {feature!r}")
+    return msgspec.convert(yaml.safe_load(path.read_text("utf-8")), Play)
+
+
+def features() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in CASES.glob("*.yaml")))
+
+
+def demo(request: Request) -> Answer:
+    """The script: an answer to any request of the demo."""
+    prompt = request.prompt
+    feature, phase = _named(FEATURE, prompt, "feature"), _named(PHASE, prompt, "phase")
+    takes = play(feature).get(phase)
+    if takes is None:
+        raise Unexpected(f"there is no script for the phase {phase!r} of {feature}")
+    attempt = 1 if REWORK in prompt else 0
+    if attempt >= len(takes):
+        raise Unexpected(f"{feature}/{phase}: no attempt {attempt + 1} was expected; the prompt ends: {prompt[-1500:]}")
+    where = f"{feature}/{phase}, attempt {attempt + 1}"
+    _check_prompt(prompt, takes, attempt, where)
+    if Path(request.cwd).name != feature:
+        raise Unexpected(f"{where}: works in {request.cwd}, which is not this feature's worktree")
+    return _answer(request, takes[attempt], where)
+
+
+def _named(pattern: re.Pattern[str], prompt: str, what: str) -> str:
+    found = pattern.search(prompt)
+    if found is None:
+        raise Unexpected(f"the prompt names no {what}: {prompt[:300]!r}")
+    return found[1]
+
+
+def _check_prompt(prompt: str, takes: tuple[Take, ...], attempt: int, where: str) -> None:
+    take = takes[attempt]
+    words = [*take.expects]
+    if take.refused:
+        refused = _written(takes[attempt - 1], take.refused)
+        words += _messages(take.rules, refused, take.refused)
+        words += [line for line in refused.splitlines() if line.strip()]
+    for word in words:
+        if word not in prompt:
+            raise Unexpected(f"{where}: the prompt lacks {word!r}")
+
+
+def _messages(rules: str, text: str, path: str) -> list[str]:
+    """What the rules say of the refused text, word for word."""
+    found = validate(load_rules()[rules], text, path, Limits(), {})
+    if not found:
+        raise Unexpected(f"{path}: the rules {rules} have nothing against the first attempt")
+    return [finding.message for finding in found]
+
+
+def _written(take: Take, path: str) -> str:
+    return next(action.text for step in take.steps for action in step.use if action.write == path)
+
+
+def _answer(request: Request, take: Take, where: str) -> Answer:
+    """The step that follows the results so far."""
+    results = request.results()
+    done = 0
+    for step in take.steps:
+        if done == len(results):
+            return _reply(request, step, where)
+        for action, result in zip(step.use, results[done:], strict=False):
+            if result.failed or action.shows not in result.text:
+                raise Unexpected(f"{where}: {action.use('')} answered: {result.text[-1500:]}")
+        done += len(step.use)
+    raise Unexpected(f"{where}: {len(results)} tool results; the script asked for fewer")
+
+
+def _reply(request: Request, step: Step, where: str) -> Reply:
+    uses = tuple(action.use(request.cwd) for action in step.use)
+    for use in uses:
+        if use.tool not in request.tools:
+            raise Unexpected(f"{where}: the tool {use.tool} was not offered")
+    return Reply(step.say, uses)

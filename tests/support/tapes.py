@@ -1,0 +1,141 @@
+"""Adapter: a small cassette in a real repository, for tests of what reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+from mz_engine.adapters.environment import INHERITED
+from mz_engine.agents.claude_code import invocation
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentDoor
+from mz_engine.ports import CallResult, CallSpec
+from mz_events.redact import Secrets
+from mz_recordings.cassette import FORMAT, Cassette, Identity, Kind, Manifest, Recording, StoredFile, Taken, World
+from mz_recordings.library import save
+from mz_recordings.standin import install
+
+from tests.support.claude_cli import spec
+
+SESSION = "11111111-2222-4333-8444-555555555555"
+OTHER_SESSION = "77777777-2222-4333-8444-555555555555"
+PROMPT = "Write the note.\nIn good English.\n"
+STDOUT = (
+    '{"type":"system","subtype":"init","cwd":"<WORKTREE>","session_id":"<SESSION>","claude_code_version":"2.1.197"}\n'
+    '{"type":"result","subtype":"success","is_error":false,"result":"wrote <WORKTREE>/note.md",'
+    '"session_id":"<SESSION>","total_cost_usd":0.5,"modelUsage":{"claude-sonnet-4-6":{"inputTokens":3,'
+    '"outputTokens":4,"cacheReadInputTokens":0,"cacheCreationInputTokens":0}}}\n'
+)
+PATCH = """\
+diff --git a/note.md b/note.md
+new file mode 100644
+index 0000000..980a0d5
+--- /dev/null
++++ b/note.md
+@@ -0,0 +1 @@
++Hello World!
+"""
+NOTE = "Hello World!\n"
+
+
+def git(directory: Path, *arguments: str) -> str:
+    quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@localhost"}
+    quiet |= {"GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@localhost"}
+    done = subprocess.run(
+        ["git", *arguments], cwd=directory, env={**os.environ, **quiet}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def repository(root: Path) -> Path:
+    """A repository with one commit, and the worktree of the feature `f` of the run `r`."""
+    root.mkdir(parents=True)
+    git(root, "init", "-q", "-b", "main")
+    (root / "README.md").write_text("# A project\n")
+    (root / ".gitignore").write_text(".mz/\n*.log\n")
+    (root / "tool.sh").write_text("#!/bin/sh\n")
+    (root / "tool.sh").chmod(0o755)
+    (root / "docs").mkdir()
+    (root / "docs" / "link").symlink_to("../README.md")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "first")
+    worktree = root / ".mz" / "worktrees" / "r" / "f"
+    git(root, "worktree", "add", "-q", "-b", "feat/f", str(worktree))
+    return worktree
+
+
+def recording(tree: str, **more: object) -> Taken:
+    """One call that wrote `note.md`."""
+    files: list[tuple[Kind, str, str]] = [
+        ("prompt", "prd.prompt.md", PROMPT),
+        ("stdout", "prd.stream-json", STDOUT),
+        ("patch", "prd.patch", PATCH),
+    ]
+    call = spec(PROMPT, SESSION, tools=("read", "write"))
+    started = invocation(call, {})
+    fields: dict[str, object] = {
+        "format": FORMAT,
+        "identity": Identity(pipeline="monozukuri", feature="f", phase="prd"),
+        "agent": "claude-code",
+        "version": "2.1.197",
+        "model": call.model,
+        "argv": tuple("<SESSION>" if word == SESSION else word for word in started.argv),
+        "environment": (*sorted(started.env), "ANTHROPIC_API_KEY"),
+        "tree_before": tree,
+        "tree_after": tree,
+        "outcome": "replied",
+        "exit": 0,
+        "recorded_at": "2026-06-01T10:00:00Z",
+        "duration_ms": 100,
+        "files": tuple(StoredFile(kind=kind, name=name, sha256=_digest(text)) for kind, name, text in files),
+    }
+    contents = {name: text.encode() for _, name, text in files}
+    return Taken(Recording(**{**fields, **more}), contents)  # type: ignore[arg-type]
+
+
+def cassette(*taken: Taken) -> Cassette:
+    world = World(
+        template="", base="main", base_commit="0" * 40, base_tree="0" * 40, clock_start="2026-06-01T10:00:00Z",
+        items=(), config={},
+    )  # fmt: skip
+    manifest = Manifest(
+        format=FORMAT,
+        name="small", pipeline="monozukuri", agent="claude-code", provenance="scripted-model", mz="0.1.0", world=world,
+        evidence={"templates": {"prd.md.j2": "Write the note.\nIn good English.\n"}},
+    )  # fmt: skip
+    return Cassette(manifest, taken)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Stage:
+    """A repository whose agents are stand-ins, called through the real adapter and the real processes."""
+
+    def __init__(self, directory: Path, **more: object) -> None:
+        self.root = directory / "repository"
+        self.worktree = repository(self.root)
+        self.library = directory / "library" / "small"
+        self.library.parent.mkdir()
+        self.tree = git(self.root, "rev-parse", "HEAD^{tree}")
+        save(cassette(recording(self.tree, **more)), self.library)
+        install(directory / "bin", self.library, ("claude",), INHERITED.pattern)
+        self.outside = {
+            "ANTHROPIC_API_KEY": "recorded",
+            "HOME": str(directory),
+            "LANG": "C.UTF-8",
+            "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
+        }
+
+    def door(self, *passed: str) -> AgentDoor:
+        processes = AgentProcesses(self.root, self.outside, Secrets({}), passed=passed)
+        return AgentDoor(processes, self.outside)
+
+    def call(self, *passed: str, **more: object) -> CallResult:
+        return self.door(*passed).call(self.spec(**more))
+
+    def spec(self, **more: object) -> CallSpec:
+        return spec(str(more.pop("prompt", PROMPT)), OTHER_SESSION, **{"tools": ("read", "write"), **more})
