@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mz_engine.errors import MzError
+from mz_engine.planning import HOME
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_events.names import Digest, StreamId, feature_stream, run_stream
-from mz_events.store import BlobMissing
+from mz_events.names import StreamId, feature_stream, run_stream
 from mz_projections.overview import overview
 from mz_projections.views import FeatureView, RunView
 
 from mz_cli.help import did_you_mean
+from mz_cli.words import words_of
 
-HOME = ".mz"
 RUNS_NAMED_MAX = 5
 FEATURES_NAMED_MAX = 20
 
@@ -52,15 +52,7 @@ class Reading:
     def __init__(self, home: Path, store: SqliteStore) -> None:
         self.home, self.store = home, store
         self.blobs = FileBlobs(home / HOME / "blobs")
-
-    def words(self, digest: Digest | None) -> str:
-        """The text of a blob; empty for None, and for one that was erased."""
-        if digest is None:
-            return ""
-        try:
-            return self.blobs.get(digest).decode("utf-8", "replace")
-        except BlobMissing:
-            return ""
+        self.words = words_of(self.blobs)
 
     def runs(self) -> tuple[str, ...]:
         """Ids of all runs, the newest first."""

@@ -189,6 +189,41 @@ class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
     touched: tuple[str, ...]
 
 
+class PlannedFeature(Shape, frozen=True, kw_only=True):
+    id: str
+    title: str
+    branch: str
+    depends_on: tuple[str, ...]
+    quarantined: bool
+    score: int
+    """Of the injection screen."""
+
+
+class LeftOutShape(Shape, frozen=True, kw_only=True):
+    id: str
+    why: str
+    because: str | None
+
+
+class PlanShape(Shape, frozen=True, kw_only=True):
+    """`mz run --dry-run --json`, with the schema mz.plan/1."""
+
+    pipeline: str
+    phases: tuple[str, ...]
+    base: str
+    agent: str
+    autonomy: str
+    parallel_max: int
+    budget_run_usd: str | None
+    """Null: no limit."""
+    budget_feature_usd: str | None
+    goes_on: str | None
+    """The unfinished run that these features join."""
+    features: tuple[PlannedFeature, ...]
+    """In the order of readiness."""
+    left_out: tuple[LeftOutShape, ...]
+
+
 class CancelResult(Shape, frozen=True, kw_only=True):
     """`mz cancel --json`."""
 

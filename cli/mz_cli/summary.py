@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mz_engine.exits import Exit, worst
+from mz_events.catalog.run import Hold
 from mz_events.names import Digest
 from mz_projections.views import FeatureView, RunView
 
@@ -57,6 +59,25 @@ def waits(view: RunView, words: Words) -> tuple[tuple[str, str], ...]:
             why = f"{feature.feature}: {standing(feature)}{place}{': ' if detail else ''}{detail}"
             found.append((why, helps + others))
     return tuple(found)
+
+
+def exit_of(view: RunView) -> Exit:
+    """What the exit code of `mz run` says of the run, now that it rests."""
+    of_run = {"stopped": Exit.STOPPED, "halted": Exit.PREREQUISITE}.get(view.status, Exit.OK)
+    return worst([of_run, *(_exit_of_feature(feature) for feature in view.features)])
+
+
+def _exit_of_feature(view: FeatureView) -> Exit:
+    match view.status, view.hold:
+        case "failed", _:
+            return Exit.VERDICT
+        case "held", Hold.BUDGET:
+            return Exit.LIMIT
+        case "held", Hold.FATAL:
+            return Exit.PREREQUISITE
+        case ("waiting" | "held"), _:
+            return Exit.WAITING
+    return Exit.OK
 
 
 def answers(view: FeatureView) -> tuple[str, ...]:

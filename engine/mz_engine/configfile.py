@@ -82,7 +82,7 @@ class _Layers:
             else:
                 self.found.append(self.diagnostic(each, origin))
         if self.found:
-            raise MzError.of(self.found)
+            raise MzError.of(sorted(self.found, key=lambda each: each.place.line if each.place else 0))
         return config
 
     def diagnostic(self, wrong: Mismatch, origin: str) -> Diagnostic:

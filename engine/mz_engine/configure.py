@@ -85,7 +85,7 @@ class _Reader:
             route = ("commands", name)
             command = CommandForm(run=written) if isinstance(written, str) else written
             self.parse(route, name, parse_name, "")
-            run = self.parse(route, command.run, _filled, "")
+            run = self.parse((*route, "run"), command.run, _filled, "")
             yield name, Command(run=run, timeout_seconds=self.duration((*route, "timeout"), command.timeout))
 
     def workspace(self, form: ConfigForm) -> WorkspaceSettings:

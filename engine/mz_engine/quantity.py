@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 SECONDS_MAX = 7 * 24 * 3600
 NANOUSD_PER_USD = 10**9
 USD_MAX = 10**6
 
-_DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s?)?\Z")
+_DURATION = re.compile(
+    r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s?)?\Z",
+)
+_USD = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,9})?\Z")
 
 
 def parse_duration(written: int | str) -> int:
@@ -30,13 +33,10 @@ def _seconds(text: str) -> int:
 
 def parse_usd(written: object) -> int:
     """Nano-dollars, exactly, from `5`, `"5.00"`, `0.25`: at least 0, at most nine decimals. Raises ValueError."""
-    try:
-        amount = Decimal(str(written).strip())
-    except InvalidOperation:
-        raise ValueError(f"{str(written)[:40]!r} is not an amount of dollars") from None
-    if not amount.is_finite() or not 0 <= amount <= USD_MAX:
-        raise ValueError(f"{str(written)[:40]!r} is not between 0 and {USD_MAX:,} dollars")
-    nanousd = amount * NANOUSD_PER_USD
-    if nanousd != nanousd.to_integral_value():
-        raise ValueError(f"{str(written)[:40]!r} has more than nine decimals")
-    return int(nanousd)
+    text = f"{Decimal(str(written)):f}" if isinstance(written, float) else str(written).strip()
+    if not _USD.match(text):
+        raise ValueError(f"{text[:40]!r} is not an amount of dollars")
+    amount = Decimal(text)
+    if amount > USD_MAX:
+        raise ValueError(f"{text!r} is more than {USD_MAX:,} dollars")
+    return int(amount * NANOUSD_PER_USD)

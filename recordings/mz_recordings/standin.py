@@ -9,6 +9,7 @@ Exits 3, with a difference on stderr, when it is given something else than was r
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -79,7 +80,8 @@ def main(cassette: str, inherited: str) -> NoReturn:
         sys.stderr.write(f"stand-in: {refusal}\n")
         sys.exit(refusal.code)
     if code is not None and code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # SIGKILL cannot be set, and need not be.
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code or 0)
 
@@ -162,7 +164,7 @@ def _load(path: Path) -> dict[str, Any]:
 def _read(recording: dict[str, Any], folder: Path, kind: str) -> bytes:
     for file in recording["files"]:
         if file["kind"] == kind:
-            data = (folder / file["name"]).read_bytes()
+            data: bytes = (folder / file["name"]).read_bytes()
             if hashlib.sha256(data).hexdigest() != file["sha256"]:
                 raise Refused(DRIFT, f"{folder / file['name']} was changed since it was recorded")
             return data

@@ -15,6 +15,14 @@ from tests.support.artifact_strategies import drafts, mutations
 
 KINDS = sorted(load_rules())
 MUTATIONS = [(kind, mutation) for kind in KINDS for mutation in mutations(kind)]
+COLLATERAL = {
+    "code.skipped": {"code.coverage"},
+    "commit_summary.task": {"commit_summary.known"},
+    "tasks.id": {"tasks.known"},
+    "tasks.depends_on": {"tasks.known"},
+    "tasks.description": {"tasks.coverage"},
+}
+"""What may break as well, since it rests on the same words."""
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -36,7 +44,8 @@ def test_each_mutation_breaks_its_rule(kind: str, mutation: object, data: st.Dat
     draft = data.draw(drafts(kind))
     text = chosen.apply(draft)
     broken = {finding.violation.rule for finding in validate(draft.rules, text, "where", Limits(), draft.others)}
-    assert broken == {chosen.rule}
+    assert chosen.rule in broken
+    assert broken - {chosen.rule} <= COLLATERAL.get(chosen.rule, set())
 
 
 def test_every_rule_has_a_mutation() -> None:

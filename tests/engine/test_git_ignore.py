@@ -70,7 +70,7 @@ def ignores(rules: Rules, path: str, is_directory: bool) -> bool:
     return any(rules.ignores(each, True) for each in above) or rules.ignores(path.encode(), is_directory)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=texts, below=texts, path=paths, is_directory=st.booleans())
 @example(top="a/b**", below="", path="a/b/x", is_directory=False)
 @example(top="**/x", below="", path="x", is_directory=False)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.agents import guard
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.spool import directory, load
@@ -20,7 +19,7 @@ from mz_events.catalog.call import ProblemClass
 from mz_events.redact import Secrets
 
 from tests.support.mounts import in_small_filesystem
-from tests.support.processes import call, fresh_key, left, levels, repository, shell, wait_for
+from tests.support.processes import call, fresh_key, left, levels, repository, shell, wait_for, wait_until_marked
 from tests.support.tree import ROOT
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "LC_ALL": "C.UTF-8", "TOKEN": "hunter2-hunter2"}
@@ -211,8 +210,7 @@ def test_when_we_are_killed_nothing_is_left_but_the_output(tmp_path: Path, level
     )
     place = directory(tmp_path / ".mz" / "spool", key)
     wait_for(place / "stdout", '"n":2')
-    while len(guard.marked(key)) < 4:
-        pass
+    wait_until_marked(key, 4)
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert not left(key, within_seconds=2)

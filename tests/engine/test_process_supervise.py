@@ -12,7 +12,7 @@ import pytest
 from mz_engine.agents import guard
 from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marked, supervise
 
-from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python
+from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python, wait_until_marked
 
 MINUTE = Bounds(total_seconds=60)
 
@@ -203,9 +203,7 @@ def test_a_guard_that_is_killed_takes_its_tree_along(tmp_path: Path, level: str)
     what = launch(("sh", "-c", "sleep 600 & exec sleep 600"), tmp_path, key)
     thread = threading.Thread(target=lambda: ended.append(supervise(what, MINUTE, Heard(), level=level)))
     thread.start()
-    while len(guard.marked(key)) < 3:
-        time.sleep(0.02)
-    os.kill(min(guard.marked(key)), 9)
+    os.kill(min(wait_until_marked(key, 3)), 9)
     thread.join(15)
     assert [each.ending for each in ended] == [Ending.LOST]
     assert not left(key, 0)
@@ -219,8 +217,8 @@ def test_killing_by_the_mark_spares_everybody_else(tmp_path: Path) -> None:
         what = launch(("sleep", "600"), tmp_path, key)
         threads.append(threading.Thread(target=supervise, args=(what, MINUTE, Heard()), kwargs={"level": guard.MARKER}))
         threads[-1].start()
-    while not all(len(guard.marked(key)) >= 2 for key in keys):
-        time.sleep(0.02)
+    for key in keys:
+        wait_until_marked(key, 2)
     assert set(guard.marked_by_ps(keys[0])) == set(guard.marked_by_proc(keys[0]))
     kill_marked(keys[0])
     threads[0].join(15)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from mz_engine.pins import Pins
-from mz_events.names import FeatureId, feature_stream
+from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_projections.feature import fold
 from mz_projections.run import RunState, fold_run
 from mz_projections.state import Ended
@@ -21,7 +21,7 @@ ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
 
 def outcome(world: World) -> dict[str, object]:
     """What is the same whatever happened on the way: statuses, phases, contents, commits, deliveries."""
-    state: RunState = fold_run(world.store.read(trial.run_stream(trial.RUN)))
+    state: RunState = fold_run(world.store.read(run_stream(trial.RUN)))
     ends = {}
     for feature in ITEMS:
         folded = fold(world.store.read(feature_stream(trial.RUN, FeatureId(feature))))

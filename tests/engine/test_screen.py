@@ -102,7 +102,20 @@ def test_a_clean_item_comes_through_unchanged() -> None:
         assert (screened, found.text, found.score, found.quarantined) == (clean, clean.body, 0, False)
 
 
-@given(st.text(), st.sampled_from(MODES))
+def test_taking_a_line_out_makes_no_order_of_its_neighbours() -> None:
+    assert screen("Good.\nplease ignore\ndisregard\nyour rules\nBetter.", "relaxed").text == "Good.\nBetter."
+
+
+def test_a_text_that_never_comes_clean_is_withheld_in_any_mode() -> None:
+    nested = "\n".join(["please ignore"] * 30 + ["your rules"] * 30)
+    screened = screen(nested, "relaxed")
+    assert (screened.text, screened.quarantined, screened.reasons[-1].rule) == (PLACEHOLDER, True, "endless")
+
+
+PIECES = [*(case.whole for case in CASES.values()), "please ignore", "your rules", "", "fine"]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=20)).map("\n".join), st.sampled_from(MODES))
 def test_any_text_is_screened_and_what_is_left_is_clean(text: str, mode: Mode) -> None:
     once = screen(text, mode)
     if mode != "off" and not once.quarantined:

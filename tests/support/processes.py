@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 import uuid
@@ -76,9 +77,8 @@ def call(key: str, total_seconds: int = 20, idle_seconds: int = 20) -> CallSpec:
 
 
 def repository(root: Path) -> Path:
-    """A worktree where the call of `call` runs, beside a `.git` that can be fenced."""
-    (root / ".git" / "hooks").mkdir(parents=True)
-    (root / ".git" / "config").write_text("[core]\n\tbare = false\n")
+    """A new git repository; returns the directory where the call of `call` runs."""
+    subprocess.run(["git", "init", "--quiet", str(root)], check=True)
     place = root / ".mz" / "worktrees" / PLACE.run / PLACE.feature
     place.mkdir(parents=True)
     return place
@@ -88,6 +88,15 @@ def left(key: str, within_seconds: float = 2.0) -> list[int]:
     """Processes under the key that are still there after so long; the wait ends when there are none."""
     until = time.monotonic() + within_seconds
     while (pids := guard.marked(key)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return pids
+
+
+def wait_until_marked(key: str, count: int, within_seconds: float = 10.0) -> list[int]:
+    """Processes under the key, once there are so many."""
+    until = time.monotonic() + within_seconds
+    while len(pids := guard.marked(key)) < count:
+        assert time.monotonic() < until, f"{len(pids)} of {count} processes"
         time.sleep(0.02)
     return pids
 

@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 import msgspec
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
 REFRESH_PER_SECOND = 8
 
 Words = Callable[[Digest | None], str]
+History = Callable[[str], Iterable[Recorded[Event]]]
 
 
 class Reporter(Protocol):
     """What a way of showing does. Calls come one at a time."""
 
     def tell(self, recorded: Recorded[Event]) -> None: ...
+
+    def say(self, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -41,6 +45,9 @@ class Silent:
     """Says nothing."""
 
     def tell(self, recorded: Recorded[Event]) -> None:
+        return
+
+    def say(self, text: str) -> None:
         return
 
     def close(self) -> None:
@@ -56,7 +63,10 @@ class Plain:
     def tell(self, recorded: Recorded[Event]) -> None:
         words = milestone(recorded)
         if words:
-            print(f"{clock(recorded.observed_at_us)} {line(words)}", file=self._stream, flush=True)
+            self.say(f"{clock(recorded.observed_at_us)} {words}")
+
+    def say(self, text: str) -> None:
+        print(line(text), file=self._stream, flush=True)
 
     def close(self) -> None:
         return
@@ -65,10 +75,10 @@ class Plain:
 class Live:
     """A picture of the run, drawn over and over."""
 
-    def __init__(self, stream: TextIO, words: Words) -> None:
+    def __init__(self, stream: TextIO, words: Words, history: History) -> None:
         from rich.live import Live as Screen
 
-        self._words = words
+        self._words, self._history = words, history
         self._overview: Overview | None = None
         self._planned: tuple[str, ...] = ()
         self._log: deque[str] = deque(maxlen=LOG_LINES)
@@ -83,15 +93,28 @@ class Live:
 
     def tell(self, recorded: Recorded[Event]) -> None:
         with self._lock:
-            self._overview = self._overview or Overview(recorded.stream.split("/")[1])
+            self._overview = self._overview or self._begun(recorded)
             self._overview.apply(recorded)
             if words := milestone(recorded):
                 self._log.append(f"{clock(recorded.observed_at_us)} {words}")
             if not self._planned and (pins := self._overview.run.pins):
                 self._planned = phases_of(self._words(pins))
 
+    def say(self, text: str) -> None:
+        with self._lock:
+            self._log.append(text)
+
     def close(self) -> None:
         self._screen.stop()
+
+    def _begun(self, recorded: Recorded[Event]) -> Overview:
+        """The fold of everything before that event."""
+        run = recorded.stream.split("/")[1]
+        overview = Overview(run)
+        for earlier in self._history(run):
+            if earlier.position < recorded.position:
+                overview.apply(earlier)
+        return overview
 
     def _draw(self) -> Text:
         """Called by the screen's own thread, where an error would be printed over the picture."""
@@ -122,11 +145,14 @@ class Progress:
     """Hands events to a reporter. One that fails is replaced by a plainer one, and at last by silence."""
 
     def __init__(self, *reporters: Callable[[], Reporter]) -> None:
-        """Ways of showing, the best first; each is made when it is needed."""
+        """Ways of showing, the best first; each is made when there is something to show."""
         self._left = deque(reporters)
         self._lock = threading.Lock()
-        self._reporter: Reporter = Silent()
-        self._next()
+        self._reporter: Reporter | None = None
+
+    def say(self, text: str) -> None:
+        """A word from the command itself. Never raises."""
+        self._with(lambda reporter: reporter.say(text))
 
     def __enter__(self) -> Progress:
         return self
@@ -134,40 +160,38 @@ class Progress:
     def __exit__(self, *raised: object) -> None:
         with self._lock:
             self._close()
-            self._reporter = Silent()
+            self._left.clear()
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Never raises; may be called by any thread."""
+        self._with(lambda reporter: reporter.tell(recorded))
+
+    def _with(self, use: Callable[[Reporter], None]) -> None:
         with self._lock:
             while True:
                 try:
-                    self._reporter.tell(recorded)
+                    self._reporter = self._reporter or (self._left.popleft() if self._left else Silent)()
+                    use(self._reporter)
                     return
                 except Exception:
                     self._close()
-                    self._next()
-
-    def _next(self) -> None:
-        while self._left:
-            try:
-                self._reporter = self._left.popleft()()
-                return
-            except Exception:
-                continue
-        self._reporter = Silent()
 
     def _close(self) -> None:
-        try:
-            self._reporter.close()
-        except Exception:
-            return
+        reporter, self._reporter = self._reporter, None
+        with suppress(Exception):
+            if reporter is not None:
+                reporter.close()
 
 
-def progress(words: Words, *, stream: TextIO | None = None, environment: Mapping[str, str] | None = None) -> Progress:
-    """A picture where stderr is a terminal that can draw one, lines elsewhere."""
+def progress(
+    words: Words, history: History, *, stream: TextIO | None = None, environment: Mapping[str, str] | None = None
+) -> Progress:
+    """A picture where stderr is a terminal that can draw one, lines elsewhere. `history`: what happened in a run before
+    the first event that this is told."""
     stream, environment = stream or sys.stderr, os.environ if environment is None else environment
-    drawn = is_terminal(stream) and may_escape(stream, environment)
-    return Progress(*([lambda: Live(stream, words)] if drawn else []), lambda: Plain(stream))
+    if is_terminal(stream) and may_escape(stream, environment):
+        return Progress(lambda: Live(stream, words, history), lambda: Plain(stream))
+    return Progress(lambda: Plain(stream))
 
 
 class _Phase(msgspec.Struct, frozen=True):

@@ -80,9 +80,10 @@ class GitWorkspace:
             entry = worktree.attach(head)
         notes = worktree.notes()
         scan = self._walk(worktree, tree, target, notes)
-        restore(self._objects, worktree.top, target, scan, worktree.manifest(tree))
+        written = restore(self._objects, worktree.top, target, scan, worktree.manifest(tree))
         copy_missing(self._repository.root, worktree.path, worktree.scratch, self._copied, target)
-        worktree.write_notes(msgspec.structs.replace(worktree.set_index(entry, head, notes), known=scan.known))
+        notes = msgspec.structs.replace(notes, known=scan.known)
+        worktree.write_notes(worktree.set_index(entry, head, notes, written))
 
     def capture(self, place: Place, before: Commit) -> Capture:
         worktree = self._worktree(place)
@@ -168,7 +169,7 @@ class GitWorkspace:
             entry = worktree.attach(parent)
         made = git_commits.make_commit(self._git, tree, (parent,), message, self._who)
         worktree.move_branch(made, parent)
-        worktree.write_notes(worktree.set_index(entry, made, worktree.notes()))
+        worktree.write_notes(worktree.set_index(entry, made, worktree.notes(), written=False))
         return git_commits.count(self._git, made)
 
     def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:

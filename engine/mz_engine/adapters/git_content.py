@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mz_events.catalog.check import Change, Offence
+from mz_events.catalog.call import Offence
+from mz_events.catalog.check import Change
 from mz_events.names import Path
 
 from mz_engine.adapters.git_facts import LINK, SUBMODULE, Entry, Listing, Scan

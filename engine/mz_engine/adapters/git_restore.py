@@ -20,9 +20,10 @@ from mz_engine.adapters.git_scan import open_up
 from mz_engine.ports import RepositoryUnusable
 
 
-def restore(objects: Objects, top: bytes, target: Listing, scan: Scan, kept: set[bytes]) -> None:
+def restore(objects: Objects, top: bytes, target: Listing, scan: Scan, kept: set[bytes]) -> bool:
     """Remove what `target` does not hold and is not in `kept` (ignored files; directories end in `/`), write what is
-    missing or different. `scan` is what a walk with `target` as the tracked tree found. Raises RepositoryUnusable."""
+    missing or different. `scan` is what a walk with `target` as the tracked tree found; the answer is whether a file
+    was written. Raises RepositoryUnusable."""
     wrong = [path for path, entry in target.items() if scan.files.get(path) != entry]
     try:
         _remove_all(top, target, scan, kept)
@@ -33,6 +34,7 @@ def restore(objects: Objects, top: bytes, target: Listing, scan: Scan, kept: set
     except OSError as error:
         where = os.fsdecode(error.filename or top)
         raise RepositoryUnusable("worktree-unusable", f"{where} cannot be restored: {error.strerror}") from error
+    return bool(wrong)
 
 
 def _remove_all(top: bytes, target: Listing, scan: Scan, kept: set[bytes]) -> None:

@@ -211,18 +211,30 @@ class Worktree:
         remove(os.fsencode(self._notes))
 
     # the index --------------------------------------------------------------------------------------------------------
-    def set_index(self, entry: pathlib.Path, head: Commit, notes: Notes) -> Notes:
-        """The index holds `head`, untouched by anybody since, or it is written anew."""
-        index = entry / "index"
-        if notes.index_of == head and notes.index == signature(index):
+    def set_index(self, entry: pathlib.Path, head: Commit, notes: Notes, written: bool) -> Notes:
+        """The index holds `head` and knows the files as they are; nothing to do when nobody touched it since it was
+        made for `head`, unless files were `written`."""
+        index, ours = entry / "index", self._notes / "index"
+        if notes.index_of == head and notes.index == signature(index) and not written:
             return notes
-        fresh = self._notes / "index"
-        fresh.parent.mkdir(parents=True, exist_ok=True)
-        for left in (fresh, fresh.with_name("index.lock")):
-            left.unlink(missing_ok=True)
-        self._git.run("read-tree", head, env={"GIT_INDEX_FILE": str(fresh)})
-        fresh.replace(index)
+        ours.parent.mkdir(parents=True, exist_ok=True)
+        ours.with_name("index.lock").unlink(missing_ok=True)
+        self._read_tree(ours, head)
+        # Refreshing compares contents, for which git would run filters that the repository configures.
+        filters = self._git.run("config", "--name-only", "--get-regexp", r"^filter\.", check=False)
+        off = [part for name in set(filters.text.splitlines()) for part in ("-c", f"{name}=")]
+        env = {"GIT_INDEX_FILE": str(ours), "GIT_WORK_TREE": str(self.path)}
+        self._git.run(*off, "update-index", "-q", "--refresh", env=env, check=False)
+        write_bytes(index, ours.read_bytes())
         return msgspec.structs.replace(notes, index_of=head, index=signature(index))
+
+    def _read_tree(self, index: pathlib.Path, head: Commit) -> None:
+        """Into our own copy, which keeps what it knows of files that stay the same; anew when it is damaged."""
+        env = {"GIT_INDEX_FILE": str(index)}
+        if index.exists() and self._git.run("read-tree", "-m", head, env=env, check=False).code == 0:
+            return
+        index.unlink(missing_ok=True)
+        self._git.run("read-tree", head, env=env)
 
     # notes ------------------------------------------------------------------------------------------------------------
     def notes(self) -> Notes:

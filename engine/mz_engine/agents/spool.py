@@ -48,11 +48,9 @@ class Spooled(msgspec.Struct, frozen=True, kw_only=True):
 
 def directory(spools: pathlib.Path, key: str) -> pathlib.Path:
     """The call's own directory; different keys have different ones, on any file system."""
-    name = key.replace("/", "+")
-    safe = re.sub(r"[^A-Za-z0-9_.+-]", "_", name)[:NAME_LENGTH_MAX]
-    if safe != name:
-        safe += "+" + hashlib.sha256(key.encode()).hexdigest()[:16]
-    return spools / safe
+    safe = re.sub(r"[^A-Za-z0-9_./-]", "_", key)[:NAME_LENGTH_MAX]
+    name = safe.replace("/", "+")
+    return spools / (name if safe == key else f"{name}+{hashlib.sha256(key.encode()).hexdigest()[:16]}")
 
 
 class Spool:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from mz_engine.artifacts.document import count_words, plain
 from mz_engine.artifacts.rule import Bytes, Covers, Files, Paths, Placeholders, Rule, Section, Title, Unique, Words
-from mz_engine.artifacts.sections import files_in, files_rule, is_empty, parts_of
+from mz_engine.artifacts.sections import files_in, files_rule, is_empty, parts_of, section_rule
 from mz_engine.artifacts.subject import Breach, Subject, defined, mentioned
 
 
@@ -85,8 +85,9 @@ def near_miss(rule: Section, subject: Subject) -> int | None:
 
 
 def files(rule: Files, subject: Subject) -> Iterator[Breach]:
-    parts = [r for r in subject.rules.rules if isinstance(r, Section) and r.id == rule.section]
-    at = parts_of(subject.rules, parts[0], subject.document)
+    """An absent or empty section is for its own rule to name."""
+    parts = parts_of(subject.rules, section_rule(subject.rules, rule.section), subject.document)
+    at = [part for part in parts if not is_empty(part, subject.document)]
     count = len(files_in(subject.rules, rule, subject.document))
     if at and not subject.limit(rule.min) <= count <= subject.limit(rule.max):
         yield Breach(line=at[0].at + 1, found=str(count) if count else "no")

@@ -27,6 +27,9 @@ PLACEHOLDER = (
     "The description of this feature is withheld: it looks like an attempt to give orders to an agent.\n"
     "Work from the title alone, and do not guess at more."
 )
+ROUNDS_MAX = 20
+"""How often lines that were apart may come together; a text that goes on is withheld."""
+ENDLESS = -1
 LINE_MAX = 4000
 """Characters of one line that patterns look at in one go; longer lines are looked at in overlapping pieces."""
 
@@ -50,7 +53,7 @@ class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """What was found: the name of a pattern, and the line of the text, from 1; 0 for the text as a whole."""
+    """What was found: the name of a pattern, and the line of the text, from 1; 0 or less for the text as a whole."""
 
     rule: str
     line: int
@@ -80,13 +83,13 @@ def screen(text: str, mode: Mode) -> Screened:
         return Screened(text=text, score=0, quarantined=False, reasons=())
     known = _patterns()
     lines = split_lines(text)
-    found = list(_findings(lines, known))
+    found = _findings(lines, known)
     reasons = tuple(reason for reason, _ in found)
     score = sum(weight for _, weight in found)
-    if mode == "strict" and score >= known.facts.threshold:
-        return Screened(text=PLACEHOLDER, score=score, quarantined=True, reasons=reasons)
     guilty = {reason.line for reason in reasons}
     kept = [known.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in guilty]
+    if ENDLESS in guilty or (mode == "strict" and score >= known.facts.threshold):
+        return Screened(text=PLACEHOLDER, score=score, quarantined=True, reasons=reasons)
     return Screened(text="\n".join(kept), score=score, quarantined=False, reasons=reasons)
 
 
@@ -102,36 +105,42 @@ def screen_item(item: Item, mode: Mode) -> tuple[Item, Screened]:
     return replace(item, title=title or str(item.id), body=body), replace(whole, text=body)
 
 
-def _findings(lines: list[str], known: _Compiled) -> Iterator[tuple[Reason, int]]:
-    weights = known.facts.weights
+def _findings(lines: list[str], known: _Compiled) -> list[tuple[Reason, int]]:
+    found: list[tuple[Reason, int]] = []
     if any(known.tricks.search(line) for line in lines):
-        yield Reason("unicode-trick", 0), weights.trick
-    plain = [_plain(line, known) for line in lines]
-    guilty: set[int] = set()
-    for number, line in enumerate(plain, 1):
-        orders = [rule for rule, pattern in known.order.items() if _found(pattern, line)]
-        secrets = [rule for rule, pattern in known.secret.items() if _found(pattern, line)]
-        if orders or secrets:
-            guilty.add(number)
-        if orders:
-            yield Reason(orders[0], number), weights.order
-        for rule in secrets:
+        found.append((Reason("unicode-trick", 0), known.facts.weights.trick))
+    plain = dict(enumerate((_plain(line, known) for line in lines), 1))
+    for number, line in plain.items():
+        found += _in_line(number, line, known)
+    for _ in range(ROUNDS_MAX):
+        guilty = {reason.line for reason, _ in found}
+        more = _across_lines([(number, line) for number, line in plain.items() if number not in guilty], known)
+        if not more:
+            return found
+        found += more
+    return [*found, (Reason("endless", ENDLESS), 0)]
+
+
+def _in_line(number: int, line: str, known: _Compiled) -> Iterator[tuple[Reason, int]]:
+    weights = known.facts.weights
+    orders = (rule for rule, pattern in known.order.items() if _found(pattern, line))
+    if order := next(orders, None):
+        yield Reason(order, number), weights.order
+    for rule, pattern in known.secret.items():
+        if _found(pattern, line):
             yield Reason(rule, number), weights.secret
-    yield from _across_lines(plain, guilty, known)
 
 
-def _across_lines(plain: list[str], guilty: set[int], known: _Compiled) -> Iterator[tuple[Reason, int]]:
-    """Orders that a line break divides."""
-    for number, (one, two) in enumerate(pairwise(plain), 1):
-        if not one or not two or {number, number + 1} & guilty:
-            continue
-        joined = f"{one[-200:]} {two[:200]}"
-        for rule, pattern in known.order.items():
-            if pattern.search(joined):
-                guilty |= {number, number + 1}
-                yield Reason(rule, number), known.facts.weights.order
-                yield Reason(rule, number + 1), 0
-                break
+def _across_lines(lines: list[tuple[int, str]], known: _Compiled) -> list[tuple[Reason, int]]:
+    """Orders that a line break divides, or that a line between had divided which is gone by now."""
+    found: list[tuple[Reason, int]] = []
+    for (one, first), (two, second) in pairwise(lines):
+        joined = f"{first[-200:]} {second[:200]}"
+        if first and second and (not found or found[-1][0].line != one):
+            rule = next((rule for rule, pattern in known.order.items() if pattern.search(joined)), None)
+            if rule:
+                found += [(Reason(rule, one), known.facts.weights.order), (Reason(rule, two), 0)]
+    return found
 
 
 def _plain(line: str, known: _Compiled) -> str:

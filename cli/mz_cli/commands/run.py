@@ -1,0 +1,56 @@
+"""Adapter: `mz run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from mz_engine.errors import format_diagnostic
+from mz_engine.session import Session
+
+from mz_cli.context import find_home
+from mz_cli.driving import drive
+from mz_cli.help import command
+from mz_cli.plan import show_plan
+from mz_cli.render.console import note
+
+
+@command(
+    "run",
+    examples=(
+        ("mz run --dry-run", "what would be done, in which order; writes nothing"),
+        ("mz run", "deliver the backlog"),
+        ("mz run --feature login --feature audit --autonomy full_auto", "two features, and never ask"),
+    ),
+    following="`mz status` shows where it stands; `mz resume` goes on after a stop or a question.",
+)
+@click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
+@click.option("--agent", metavar="NAME", help="The agent that is called, instead of the one in mz.yaml.")
+@click.option("--max-parallel", type=click.IntRange(min=1), help="How many features are worked on at the same time.")
+@click.option(
+    "--autonomy",
+    type=click.Choice(["supervised", "checkpoint", "full_auto"]),
+    help="How often a person is asked: after planning too, at gates, or never.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.run/1, or mz.plan/1 in a dry run.")
+def run(
+    features: tuple[str, ...], agent: str | None, max_parallel: int | None, autonomy: str | None, dry_run: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Deliver the backlog, feature by feature.
+
+    Reads mz.yaml and the backlog, and takes each feature through the pipeline in a worktree of its own. An unfinished
+    run goes on, with what is new in the backlog. Ctrl-C comes to rest; a second one ends the agents at once.
+    """
+    home = find_home(Path.cwd())
+    flags = {"agent": agent, "parallel_max": max_parallel, "autonomy": autonomy}
+    if dry_run:
+        show_plan(home, flags, features, as_json)
+        return 0
+
+    def begin(session: Session) -> None:
+        for warning in session.begin(flags, features).warnings:
+            note(format_diagnostic(warning))
+
+    return drive(home, begin, "run", as_json)

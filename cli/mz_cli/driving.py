@@ -1,0 +1,89 @@
+"""Adapter: drives a run for `mz run` and `mz resume`: shows it while it works, minds Ctrl-C, and says how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from types import FrameType
+
+from mz_engine.session import Session
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_projections.views import RunView
+
+from mz_cli.context import HOME, Reading
+from mz_cli.render.console import answer, is_terminal
+from mz_cli.render.document import show_document
+from mz_cli.render.draw import show
+from mz_cli.render.progress import Progress, progress
+from mz_cli.render.text import line
+from mz_cli.summary import Words, closing_table, exit_of, run_status, waits
+from mz_cli.words import words_of
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = "comes to rest after what is under way; Ctrl-C again ends agents and commands at once"
+
+
+def drive(home: Path, begin: Callable[[Session], object], command: str, as_json: bool) -> int:
+    """Begins or resumes a run with `begin`, drives it until it rests, and prints it; returns the exit code.
+
+    Raises MzError where it cannot begin, and what a thread died of."""
+    words = words_of(FileBlobs(home / HOME / "blobs"))
+
+    def history(run: str) -> Iterator[Recorded[Event]]:
+        return Reading(home, session.store).events(run)
+
+    with progress(words, history) as shown, Session(home, os.environ, shown.on_event) as session:
+        begin(session)
+        with minding_signals(session, shown):
+            state = session.drive()
+        assert state.started is not None
+        view = Reading(home, session.store).view(state.started.run)
+    if as_json:
+        show_document(command, run_status(view, str(home), words))
+    else:
+        show_ending(view, words)
+    return int(exit_of(view))
+
+
+def show_ending(view: RunView, words: Words) -> None:
+    """What was delivered and what it took; on a terminal, also what to do next."""
+    terminal = is_terminal(sys.stdout)
+    if terminal:
+        answer(f"run {view.run}: {view.status}{f' ({view.code})' if view.code else ''}\n")
+    show(closing_table(view.features, whole=not terminal))
+    if terminal:
+        for why, helps in waits(view, words):
+            answer(f"\n{line(why)}\n  {helps}")
+
+
+@contextmanager
+def minding_signals(session: Session, shown: Progress) -> Iterator[None]:
+    """The first Ctrl-C asks the run to come to rest; the second, and every SIGTERM or SIGHUP, ends agents at once."""
+    asked: list[int] = []
+
+    def end(at_once: bool) -> None:
+        session.stop()
+        if at_once:
+            session.kill()
+        else:
+            shown.say(PATIENCE)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
+        asked.append(number)
+        at_once = len(asked) > 1 or number != signal.SIGINT
+        Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

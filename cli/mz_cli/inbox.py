@@ -1,0 +1,46 @@
+"""Adapter: what people leave for a run: answers and cancellations. Anyone may append; only the run's process reads."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.names import Digest, inbox_stream
+from mz_events.store import Append
+
+from mz_cli.context import HOME, Reading
+
+LOCK = "run.lock"
+
+
+def leave(log: Reading, run: str, events: Sequence[Event]) -> tuple[str, ...]:
+    """Appends the messages; returns their places. Raises StoreUnusable."""
+    with SqliteStore(log.home / HOME / "mz.db") as store:
+        append = Append(stream=inbox_stream(run), expected=None, events=tuple(events))
+        return tuple(recorded.place for recorded in store.append([append], time.time_ns() // 1000))
+
+
+def who(log: Reading) -> Digest:
+    """The blob with the name of the person at this terminal."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):
+        name = "unknown"
+    return log.blobs.put(name.encode("utf-8", "replace"))
+
+
+def is_held(home: Path) -> bool:
+    """Whether a process works on this repository's runs now, and so reads what is left for them."""
+    path = home / HOME / LOCK
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True

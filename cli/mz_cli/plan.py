@@ -1,0 +1,90 @@
+"""Adapter: `mz run --dry-run`: what a run would do. Nothing is written, no agent is called."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from mz_engine.errors import format_diagnostic
+from mz_engine.planning import HOME, Plan, make_plan, unfinished
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.names import Digest
+
+from mz_cli.render.console import answer, is_terminal, note
+from mz_cli.render.document import show_document
+from mz_cli.render.draw import show
+from mz_cli.render.table import Table, columns
+from mz_cli.render.text import line, money, usd
+from mz_cli.shapes import LeftOutShape, PlannedFeature, PlanShape
+
+NO_LIMIT = "no limit"
+
+
+def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> None:
+    """Prints the plan. Raises MzError as `mz run` would."""
+    log = home / HOME / "mz.db"
+    with ExitStack() as stack:
+        store = stack.enter_context(SqliteStore(log, read_only=True)) if log.is_file() else None
+        plan = make_plan(home, os.environ, flags, only, store, digest_of)
+        waiting = unfinished(store) if store else None
+        goes_on = waiting.started.run if waiting and waiting.started else None
+    for warning in plan.warnings:
+        note(format_diagnostic(warning))
+    shape = plan_shape(plan, goes_on)
+    show_document("plan", shape) if as_json else show_text(plan, shape)
+
+
+def digest_of(text: str) -> Digest:
+    """What keeping the text would answer."""
+    return Digest(hashlib.sha256(text.encode()).hexdigest())
+
+
+def plan_shape(plan: Plan, goes_on: str | None) -> PlanShape:
+    config, titles = plan.pins.config, {item.id: item.title for item in plan.items}
+    return PlanShape(
+        pipeline=plan.pins.pipeline.pipeline,
+        phases=tuple(phase.phase for phase in plan.pins.pipeline.phases),
+        base=plan.base,
+        agent=config.agent,
+        autonomy=config.autonomy,
+        parallel_max=config.parallel_max,
+        budget_run_usd=usd(config.budget.run_nanousd),
+        budget_feature_usd=usd(config.budget.feature_nanousd),
+        goes_on=goes_on,
+        features=tuple(
+            PlannedFeature(id=item.feature, title=line(titles[item.feature]), branch=f"{config.branch_prefix}/{item.feature}",
+                           depends_on=item.depends_on, quarantined=item.quarantined, score=item.score)
+            for item in plan.taken.added
+        ),
+        left_out=tuple(
+            LeftOutShape(id=out.item.id, why=out.why, because=out.because) for out in plan.taken.left_out
+        ),
+    )  # fmt: skip
+
+
+def show_text(plan: Plan, shape: PlanShape) -> None:
+    """A pipe gets the table alone."""
+    terminal = is_terminal(sys.stdout)
+    if terminal:
+        budget = plan.pins.config.budget
+        answer(
+            f"{f'run {shape.goes_on} goes on' if shape.goes_on else 'a new run'}: "
+            f"{shape.pipeline} on {shape.base}, agent {shape.agent}, autonomy {shape.autonomy}\n"
+            f"phases: {', '.join(shape.phases)}\n"
+            f"at once: {shape.parallel_max}; budget: {money(budget.run_nanousd) or NO_LIMIT} for the run, "
+            f"{money(budget.feature_nanousd) or NO_LIMIT} for a feature\n"
+        )
+    rows = tuple(
+        (str(number), each.id, each.branch, " ".join(each.depends_on) or "-", "quarantined" if each.quarantined else "-",
+         each.title)
+        for number, each in enumerate(shape.features, start=1)
+    )  # fmt: skip
+    heads = columns(">order", "feature", "branch", "after", "screen", "title")
+    show(Table(columns=heads, rows=rows, empty="Nothing new is to be done."))
+    if terminal:
+        for out in shape.left_out:
+            answer(f"left out: {out.id}: {out.why}{f' {out.because}' if out.because else ''}")

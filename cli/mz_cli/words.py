@@ -1,0 +1,22 @@
+"""Adapter: the words that events cite, read from blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mz_events.names import Digest
+from mz_events.store import BlobMissing, Blobs
+
+
+def words_of(blobs: Blobs) -> Callable[[Digest | None], str]:
+    """A function from digest to text; empty for None, and for a blob that was erased."""
+
+    def words(digest: Digest | None) -> str:
+        if digest is None:
+            return ""
+        try:
+            return blobs.get(digest).decode("utf-8", "replace")
+        except BlobMissing:
+            return ""
+
+    return words

@@ -1,0 +1,303 @@
+"""Settings: file, environment and flags become one `Config`; what is wrong is said with its place, all at once."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from mz_engine.backlog.markdown import parse_backlog
+from mz_engine.config import Command, Config
+from mz_engine.configfile import load_config
+from mz_engine.configform import ConfigForm
+from mz_engine.configure import config_schema, settings, to_config
+from mz_engine.detect import detect
+from mz_engine.errors import MzError
+from mz_engine.quantity import NANOUSD_PER_USD, parse_duration, parse_usd
+from mz_engine.starter import Detected, starter_backlog, starter_config
+
+WHOLE = """\
+pipeline: mine
+agent: codex
+base: release/1.0
+backlog: ./docs//features.md
+branch_prefix: bot/feat
+autonomy: full_auto
+parallel_max: 4
+sanitize: relaxed
+models: {cheap: small, premium: big}
+commands:
+  test: make test
+  lint: {run: make lint, timeout: 1h30m}
+  build: {run: make, timeout: 90}
+workspace: {setup: [npm ci], copy: [.env.test], keep: [node_modules]}
+pull_requests: {strategy: draft, remote: upstream}
+budget: {run: "20.00", feature: 2.5}
+limits: {task_files_max: 3, wait_max: 90s}
+denied_paths: ["*.pem", "!public.pem"]
+pass_environment: [CI]
+"""
+
+
+def write(root: Path, text: str) -> Path:
+    (root / "mz.yaml").write_text(text)
+    return root
+
+
+def refused(root: Path, text: str = "", **environment: str) -> str:
+    with pytest.raises(MzError) as caught:
+        load_config(write(root, text), environment, {})
+    return str(caught.value)
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    loaded = load_config(tmp_path, {}, {})
+    assert (loaded.config, loaded.found, set(loaded.origins.values())) == (Config(), False, {"default"})
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "commands:\n  # test: later\nlimits:\n"])
+def test_an_empty_file_is_all_defaults(tmp_path: Path, text: str) -> None:
+    loaded = load_config(write(tmp_path, text), {}, {})
+    assert (loaded.config, loaded.found) == (Config(), True)
+
+
+def test_every_setting_of_the_file_arrives(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, WHOLE), {}, {}).config
+    assert (config.pipeline, config.agent, config.base, config.backlog) == (
+        "mine",
+        "codex",
+        "release/1.0",
+        "docs/features.md",
+    )
+    assert (config.branch_prefix, config.autonomy, config.parallel_max) == ("bot/feat", "full_auto", 4)
+    assert (config.sanitize, config.models.cheap, config.models.mid) == ("relaxed", "small", None)
+    assert config.commands == {
+        "test": Command(run="make test"),
+        "lint": Command(run="make lint", timeout_seconds=5400),
+        "build": Command(run="make", timeout_seconds=90),
+    }
+    assert (config.workspace.setup, config.workspace.copy) == (("npm ci",), (".env.test",))
+    assert (config.workspace.keep, config.pull_requests.strategy) == (("node_modules",), "draft")
+    assert (config.pull_requests.remote, config.pass_environment) == ("upstream", ("CI",))
+    assert (config.budget.run_nanousd, config.budget.feature_nanousd) == (20 * 10**9, 2_500_000_000)
+    assert (config.limits.task_files_max, config.limits.wait_minutes_max) == (3, 2)
+    assert config.denied_paths == ("*.pem", "!public.pem")
+
+
+def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) -> None:
+    write(tmp_path, "agent: one\nbudget:\n  feature: '1'\n  run: '9'\nparallel_max: 3\n")
+    environment = {"MZ_AGENT": "two", "MZ_BUDGET_RUN": "7.25", "MZ_PARALLEL_MAX": " 5 ", "MZ_BASE": ""}
+    flags = {"agent": "three", "autonomy": None, "denied_paths": ("a", "b")}
+    loaded = load_config(tmp_path, environment, flags)
+    assert (loaded.config.agent, loaded.config.parallel_max, loaded.config.base) == ("three", 5, None)
+    assert (loaded.config.budget.run_nanousd, loaded.config.budget.feature_nanousd) == (7_250_000_000, 10**9)
+    assert loaded.config.denied_paths == ("a", "b")
+    told = {name: origin for name, origin in loaded.origins.items() if origin != "default"}
+    assert told == {
+        "agent": "command line",
+        "budget.feature": "mz.yaml:3:3",
+        "budget.run": "MZ_BUDGET_RUN",
+        "denied_paths": "command line",
+        "parallel_max": "MZ_PARALLEL_MAX",
+    }
+
+
+def test_a_variable_of_digits_stays_text_where_text_is_wanted(tmp_path: Path) -> None:
+    assert load_config(tmp_path, {"MZ_BASE": "2024"}, {}).config.base == "2024"
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    text = (
+        "agent: my agent\nbase: -x\nbacklog: ../f.md\nbranch_prefix: a..b\n"
+        "commands:\n  'a b': x\n  test: {run: '', timeout: 5x}\n"
+        "workspace: {copy: [/etc/passwd], setup: ['']}\npull_requests: {remote: ''}\n"
+        "budget: {run: a lot}\nlimits: {wait_max: 8d}\ndenied_paths: ['']\npass_environment: [A-B]\n"
+    )
+    told = [line for line in refused(tmp_path, text, MZ_BUDGET_FEATURE="-1").splitlines() if line.startswith("error")]
+    name = "is not a name: letters, digits, `_` and `-`, at most 64, beginning with a letter or digit"
+    assert told == [
+        "error[MZ2011] MZ_BUDGET_FEATURE: `budget.feature`: '-1' is not an amount of dollars",
+        f"error[MZ2013] mz.yaml:1:8 `agent`: 'my agent' {name}",
+        "error[MZ2013] mz.yaml:2:7 `base`: '-x' is not usable as a branch or remote name",
+        "error[MZ2013] mz.yaml:3:10 `backlog`: '../f.md' is not a path inside the repository",
+        "error[MZ2013] mz.yaml:4:16 `branch_prefix`: 'a..b' is not usable as a branch or remote name",
+        f"error[MZ2013] mz.yaml:6:10 `commands.a b`: 'a b' {name}",
+        "error[MZ2013] mz.yaml:7:15 `commands.test.run`: it is empty",
+        "error[MZ2009] mz.yaml:7:28 `commands.test.timeout`: '5x' is not a duration",
+        "error[MZ2013] mz.yaml:8:42 `workspace.setup[0]`: it is empty",
+        "error[MZ2013] mz.yaml:8:20 `workspace.copy[0]`: '/etc/passwd' is not a path inside the repository",
+        "error[MZ2013] mz.yaml:9:25 `pull_requests.remote`: '' is not usable as a branch or remote name",
+        "error[MZ2010] mz.yaml:10:15 `budget.run`: 'a lot' is not an amount of dollars",
+        "error[MZ2009] mz.yaml:11:20 `limits.wait_max`: '8d' is not between a second and a week",
+        "error[MZ2013] mz.yaml:12:16 `denied_paths[0]`: it is empty",
+        "error[MZ2013] mz.yaml:13:20 `pass_environment[0]`: 'A-B' is not the name of an environment variable",
+    ]
+
+
+def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
+    assert (
+        refused(tmp_path, "agnet: x\n") == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"
+    )
+
+
+def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:
+    told = refused(tmp_path, MZ_PARALLEL_MAX="many", MZ_AUTONOMY="full-auto")
+    assert told == (
+        "error[MZ2011] MZ_AUTONOMY: 'full-auto' is not one of checkpoint, full_auto, supervised\n"
+        "hint: did you mean `full_auto`?\n\n"
+        "error[MZ2011] MZ_PARALLEL_MAX: expected a whole number of at least 1 and at most 64, got 'many'"
+    )
+    with pytest.raises(MzError, match="command line: expected a whole number"):
+        load_config(tmp_path, {}, {"parallel_max": 0})
+
+
+def test_a_variable_that_is_nearly_a_setting_is_a_warning(tmp_path: Path) -> None:
+    loaded = load_config(tmp_path, {"MZ_PARALEL_MAX": "3", "MZ_KEY": "run/x", "PATH": "/bin"}, {})
+    assert [each.hint for each in loaded.warnings] == ["did you mean `MZ_PARALLEL_MAX`?"]
+
+
+def test_the_form_knows_the_same_defaults_as_the_settings() -> None:
+    assert to_config(ConfigForm()) == (Config(), ())
+
+
+@pytest.mark.parametrize("name", ["main", "feature/ü", "release-1.0", "a@b", "v1"])
+def test_any_branch_of_git_can_be_the_base(tmp_path: Path, name: str) -> None:
+    subprocess.run(["git", "check-ref-format", "--branch", name], check=True, capture_output=True)
+    assert load_config(write(tmp_path, f'base: "{name}"\n'), {}, {}).config.base == name
+
+
+@given(st.text(alphabet="ab/.-@{~^: \\\\[*?\\x7f", max_size=8))
+def test_no_branch_is_accepted_that_git_refuses(name: str) -> None:
+    _, wrong = to_config(ConfigForm(base=name))
+    if not wrong:
+        done = subprocess.run(["git", "check-ref-format", f"refs/heads/{name}"], check=False)
+        assert done.returncode == 0, name
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        (600, 600),
+        ("600", 600),
+        ("90s", 90),
+        ("30m", 1800),
+        ("2h", 7200),
+        ("1h30m", 5400),
+        ("1h 5", 3605),
+        ("7d", 604800),
+    ],
+)
+def test_durations(written: int | str, seconds: int) -> None:
+    assert parse_duration(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", "m", "1.5h", "-1", "30m1h", "1w", "8d", "0", 0, -5, "9" * 50, "１m"])
+def test_what_is_no_duration(written: int | str) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        parse_duration(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "nanousd"),
+    [("5.00", 5 * 10**9), (5, 5 * 10**9), (0.1, 10**8), ("0.000000001", 1), (1e-9, 1), (" 1 ", 10**9)],
+)
+def test_money_is_exact(written: object, nanousd: int) -> None:
+    assert parse_usd(written) == nanousd
+
+
+NO_MONEY = ["", "5 USD", "-1", "nan", "1e9", "1_0", "１", "1000000.1", "0.0000000001", "1,5", "$5", "1" * 5000]
+
+
+@pytest.mark.parametrize("written", NO_MONEY)
+def test_what_is_no_money(written: object) -> None:
+    with pytest.raises(ValueError, match=r"is (not|more)"):
+        parse_usd(written)
+
+
+@given(st.integers(0, 10**6 * NANOUSD_PER_USD))
+def test_money_survives_being_written(nanousd: int) -> None:
+    assert parse_usd(f"{nanousd // NANOUSD_PER_USD}.{nanousd % NANOUSD_PER_USD:09}") == nanousd
+
+
+DETECTED = [
+    Detected(),
+    Detected(base="main", commands={"test": "npm test", "lint": "npm run lint"}, setup=("npm ci",)),
+    Detected(base='odd"branch', commands={"test": "sh -c 'a: b # c' \"x\\\\y\""}),
+]
+
+
+@pytest.mark.parametrize("detected", DETECTED)
+def test_the_starter_file_passes_its_own_schema(tmp_path: Path, detected: Detected) -> None:
+    text = starter_config(detected)
+    jsonschema.Draft7Validator(config_schema()).validate(yaml.safe_load(text))
+    config = load_config(write(tmp_path, text), {}, {}).config
+    assert {name: command.run for name, command in config.commands.items()} == detected.commands
+    assert (config.base, config.workspace.setup) == (detected.base, detected.setup)
+
+
+def test_the_starter_backlog_has_one_feature() -> None:
+    assert [item.id for item in parse_backlog(starter_backlog(), "features.md")] == ["first-feature"]
+
+
+def test_the_schema_is_for_draft_7_and_says_what_the_border_says(tmp_path: Path) -> None:
+    schema = config_schema()
+    jsonschema.Draft7Validator.check_schema(schema)
+    validator = jsonschema.Draft7Validator(schema)
+    validator.validate(yaml.safe_load(WHOLE))
+    for text in ("agnet: x\n", "parallel_max: 0\n", "autonomy: sometimes\n", "commands: {test: {timeout: 5}}\n"):
+        assert list(validator.iter_errors(yaml.safe_load(text)))
+        refused(tmp_path, text)
+
+
+def test_every_setting_is_described() -> None:
+    assert [each.name for each in settings() if not each.description.endswith(".")] == []
+
+
+def tree(root: Path, **files: str) -> Detected:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return detect(root)
+
+
+def test_detection_of_node(tmp_path: Path) -> None:
+    package = '{"scripts": {"test": "jest", "lint": "eslint .", "build": 5}}'
+    found = tree(tmp_path, **{"package.json": package, "package-lock.json": "{}", "Makefile": "test:\n\ttrue\n"})
+    assert (found.commands, found.setup) == ({"test": "npm test", "lint": "npm run lint"}, ("npm ci",))
+
+
+def test_detection_of_a_placeholder_script_and_of_broken_json(tmp_path: Path) -> None:
+    script = 'echo \\"Error: no test specified\\" && exit 1'
+    assert tree(tmp_path, **{"package.json": f'{{"scripts": {{"test": "{script}"}}}}'}).commands == {}
+    assert tree(tmp_path, **{"package.json": "{"}).commands == {}
+    assert tree(tmp_path, **{"package.json": "[]"}).commands == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        ({"pyproject.toml": '[project.optional-dependencies]\ndev = ["pytest"]\n'}, "python3 -m pytest -q"),
+        ({"tests/test_a.py": "import pytest\n"}, "python3 -m pytest -q"),
+        ({"tests/test_a.py": "import unittest\n", "tests/__init__.py": ""}, "python3 -m unittest"),
+        ({"tests/test_a.py": "import unittest\n"}, "python3 -m unittest discover -s tests"),
+        ({"test_a.py": "import unittest\n"}, "python3 -m unittest"),
+        ({"Cargo.toml": ""}, "cargo test"),
+        ({"go.mod": ""}, "go test ./..."),
+        ({"Makefile": "all:\ntest: all\n\ttrue\n"}, "make test"),
+        ({"Makefile": "test := 5\n"}, None),
+        ({"README.md": ""}, None),
+    ],
+)
+def test_detection_of_the_test_command(tmp_path: Path, files: dict[str, str], command: str | None) -> None:
+    assert tree(tmp_path, **files).commands.get("test") == command
+
+
+def test_detection_of_the_branch(tmp_path: Path) -> None:
+    assert detect(tmp_path).base is None
+    subprocess.run(["git", "init", "-q", "-b", "trunk", str(tmp_path)], check=True)
+    assert detect(tmp_path).base == "trunk"

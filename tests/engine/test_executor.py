@@ -1,0 +1,121 @@
+"""Adapter: the user's own commands: what they see, what comes back, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from mz_engine.adapters.environment import fenced, git_directory
+from mz_engine.adapters.executor import CommandStopped, ProcessExecutor
+from mz_engine.ports import CommandResult
+from mz_events.redact import Secrets
+
+from tests.support.processes import DAEMON, PLACE, fresh_key, left, python, repository
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "TOKEN": "hunter2-hunter2", "DATABASE": "local"}
+
+
+def executor(root: Path, **more: object) -> ProcessExecutor:
+    return ProcessExecutor(root, ENVIRONMENT, Secrets({"TOKEN": ENVIRONMENT["TOKEN"]}), **more)  # type: ignore[arg-type]
+
+
+def run(root: Path, command: str, timeout_seconds: int = 30, **more: object) -> CommandResult:
+    if not (root / ".git").exists():
+        repository(root)
+    return executor(root, **more).run(PLACE, command, timeout_seconds, fresh_key())
+
+
+def test_a_command_line_runs_in_the_worktree(tmp_path: Path) -> None:
+    place = repository(tmp_path)
+    result = run(tmp_path, "pwd && echo problem >&2; echo end; exit 5")
+    assert result.output == f"{place}\nproblem\nend\n".encode()
+    assert result.exit == 5
+    assert result.duration_ms < 30_000
+
+
+def test_standard_input_is_empty(tmp_path: Path) -> None:
+    assert run(tmp_path, "cat; echo end").output == b"end\n"
+
+
+def test_secrets_never_come_back(tmp_path: Path) -> None:
+    result = run(tmp_path, "echo $TOKEN $DATABASE", passed=("TOKEN", "DATABASE"))
+    assert ENVIRONMENT["TOKEN"].encode() not in result.output
+    assert result.output.endswith(b" local\n")
+
+
+def test_other_variables_do_not_go_in(tmp_path: Path) -> None:
+    assert run(tmp_path, "echo [$TOKEN$DATABASE]").output == b"[]\n"
+
+
+def test_a_command_over_its_time_has_no_exit(tmp_path: Path) -> None:
+    result = run(tmp_path, "echo begun; sleep 60", timeout_seconds=1)
+    assert result.exit is None
+    assert result.output == b"begun\n"
+
+
+def test_a_signal_is_a_negative_exit(tmp_path: Path) -> None:
+    assert run(tmp_path, "kill -SEGV $$").exit == -11
+
+
+def test_servers_in_the_background_end_with_the_command(tmp_path: Path) -> None:
+    repository(tmp_path)
+    key = fresh_key()
+    command = f"{' '.join(python('')[:4])} '{DAEMON}'; sleep 600 & echo done"
+    result = executor(tmp_path).run(PLACE, command, 30, key)
+    assert (result.exit, result.output) == (0, b"done\n")
+    assert not left(key, 0)
+
+
+def test_endless_output_keeps_both_ends(tmp_path: Path) -> None:
+    command = "echo first; yes | head -c 3000000; echo; echo last"
+    result = run(tmp_path, command, kept_bytes=1000)
+    assert result.output.startswith(b"first\ny\n")
+    assert result.output.endswith(b"y\n\nlast\n")
+    assert b"[mz: 2999012 bytes left out]" in result.output
+    assert len(result.output) < 1100
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 1500, 2000, 2001])
+def test_what_is_left_out_is_counted(tmp_path: Path, size: int) -> None:
+    whole = bytes(65 + index % 26 for index in range(size))
+    (repository(tmp_path) / "data").write_bytes(whole)
+    output = run(tmp_path, "cat data", kept_bytes=1000).output
+    missing = max(0, size - 1000)
+    gap = f"\n[mz: {missing} bytes left out]\n".encode() if missing else b""
+    assert output == whole[:500] + gap + whole[500:][max(0, len(whole[500:]) - 500) :]
+
+
+def test_a_missing_worktree_is_a_failure_with_words(tmp_path: Path) -> None:
+    repository(tmp_path).rmdir()
+    result = run(tmp_path, "true")
+    assert result.exit == 127
+    assert b"not a directory" in result.output
+
+
+def test_stopping_raises(tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    begun = time.monotonic()
+    with pytest.raises(CommandStopped):
+        run(tmp_path, "sleep 60", stop=stop)
+    assert time.monotonic() - begun < 5
+
+
+def test_linked_worktrees_share_one_fence(tmp_path: Path) -> None:
+    """`.git` may be a file that leads, in two steps, to the directory that all worktrees share."""
+    main, linked = tmp_path / "main", tmp_path / "linked"
+    repository(main)
+    private = main / ".git" / "worktrees" / "linked"
+    private.mkdir(parents=True)
+    (private / "commondir").write_text("../..\n")
+    linked.mkdir()
+    (linked / ".git").write_text(f"gitdir: {private}\n")
+    assert git_directory(linked) == git_directory(main) == main / ".git"
+    assert fenced(linked) == (main / ".git" / "config", main / ".git" / "hooks")
+
+
+def test_outside_a_repository_there_is_nothing_to_fence(tmp_path: Path) -> None:
+    assert fenced(tmp_path) == ()

@@ -1,0 +1,375 @@
+"""Captures: the whole content of a worktree, whatever the agent did to git, to ignore rules and to the files."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+
+import pytest
+from mz_engine.adapters.git_scan import FILE_BYTES_MAX
+from mz_engine.config import WorkspaceSettings
+from mz_engine.ports import RepositoryUnusable
+from mz_events.catalog.call import Offence
+from mz_events.catalog.check import Change
+from mz_events.names import Path
+
+from tests.support.desk import FILES, Desk
+
+
+@pytest.fixture
+def desk(tmp_path: pathlib.Path) -> Desk:
+    desk = Desk(tmp_path)
+    desk.open()
+    return desk
+
+
+def changes(desk: Desk) -> dict[str, str]:
+    capture = desk.port.capture(desk.place, desk.base)
+    assert capture.offences == ()
+    return {change.path: change.kind for change in desk.port.changes(desk.base, capture.tree)}
+
+
+def test_nothing_changed_is_no_new_capture(desk: Desk) -> None:
+    assert desk.port.capture(desk.place, desk.base).tree == desk.base
+    desk.write({"new": "1"})
+    first = desk.port.capture(desk.place, desk.base)
+    assert desk.port.capture(desk.place, desk.base) == first
+    assert desk.another().capture(desk.place, desk.base) == first
+
+
+def test_all_kinds_of_change(desk: Desk) -> None:
+    desk.write({"src/app.py": "print('bye')\n", 'new dir/ü "x"\t.txt': "n", "bin/run": "#!/bin/sh\n"})
+    (desk.worktree / "bin/run").chmod(0o755)
+    (desk.worktree / "README.md").unlink()
+    (desk.worktree / "src/lib/deep.py").chmod(0o755)
+    (desk.worktree / "link").symlink_to("/nowhere/at all")
+    capture = desk.port.capture(desk.place, desk.base)
+    assert desk.port.changes(desk.base, capture.tree) == (
+        Change(path=Path("README.md"), kind="deleted"),
+        Change(path=Path("bin/run"), kind="added"),
+        Change(path=Path("link"), kind="added"),
+        Change(path=Path('new dir/ü "x"\t.txt'), kind="added"),
+        Change(path=Path("src/app.py"), kind="modified"),
+        Change(path=Path("src/lib/deep.py"), kind="mode"),
+    )
+    content = desk.tree(capture.tree)
+    assert content["link"] == "120000 /nowhere/at all"
+    assert content["bin/run"] == "100755 #!/bin/sh"
+    assert desk.port.read(capture.tree, Path("src/app.py")) == b"print('bye')\n"
+    assert desk.port.read(capture.tree, Path("link")) == b"/nowhere/at all"
+    assert desk.port.read(capture.tree, Path("README.md")) is None
+    assert desk.port.read(capture.tree, Path("src")) is None
+    assert desk.port.paths(capture.tree) == tuple(sorted(content))
+
+
+def test_each_capture_follows_the_one_before_and_is_durable_under_its_ref(desk: Desk) -> None:
+    trees = []
+    for text in ("1", "2", "3"):
+        desk.write({"new": text})
+        trees.append(desk.port.capture(desk.place, desk.base).tree)
+    chain = desk.repo.git("rev-list", "refs/mz/r1/f1").split()
+    assert chain == [*reversed(trees), desk.base]
+    desk.repo.git("reflog", "expire", "--expire=now", "--all")
+    desk.repo.git("gc", "--quiet", "--prune=now")
+    assert [desk.port.read(tree, Path("new")) for tree in trees] == [b"1", b"2", b"3"]
+    desk.repo.git("fsck", "--strict")
+
+
+def test_a_capture_after_the_ref_was_lost_leads_back_to_what_was_before(desk: Desk) -> None:
+    desk.write({"new": "1"})
+    first = desk.port.capture(desk.place, desk.base).tree
+    desk.repo.git("update-ref", "-d", "refs/mz/r1/f1")
+    desk.write({"new": "2"})
+    second = desk.port.capture(desk.place, first).tree
+    assert desk.repo.head(f"{second}^") == first
+    desk.repo.git("update-ref", "refs/mz/r1/f1", desk.base)
+    desk.write({"new": "3"})
+    third = desk.another().capture(desk.place, second).tree
+    assert desk.repo.git("rev-list", "--parents", "-1", third).split()[1:] == [desk.base, second]
+
+
+def test_commits_and_staging_of_the_agent_make_no_difference(desk: Desk) -> None:
+    desk.write({"committed": "c", "staged": "s", "loose": "l"})
+    desk.git("add", "committed", "staged")
+    desk.git("commit", "--quiet", "-m", "mine", "committed")
+    desk.git("rm", "--quiet", "README.md")
+    desk.git("update-index", "--assume-unchanged", "src/app.py")
+    desk.write({"src/app.py": "hidden"})
+    assert changes(desk) == {
+        "README.md": "deleted",
+        "committed": "added",
+        "loose": "added",
+        "src/app.py": "modified",
+        "staged": "added",
+    }
+
+
+def test_ignore_rules_of_the_agent_hide_nothing(desk: Desk) -> None:
+    desk.write({".gitignore": "*\n", "sub/.gitignore": "*\n", "sub/hidden": "h", "also": "a"})
+    (desk.repo.root / ".git/info").mkdir(exist_ok=True)
+    (desk.repo.root / ".git/info/exclude").write_text("*\n")
+    desk.git("config", "core.excludesFile", str(desk.worktree / ".gitignore"))
+    assert changes(desk) == {
+        ".gitignore": "modified",
+        "also": "added",
+        "sub/.gitignore": "added",
+        "sub/hidden": "added",
+    }
+
+
+def test_ignore_rules_from_before_hold_although_the_agent_removed_them(desk: Desk) -> None:
+    (desk.worktree / ".gitignore").unlink()
+    desk.write({"x.log": "l", "build/out": "o", ".env": "SECRET=1"})
+    assert changes(desk) == {".gitignore": "deleted"}
+
+
+def test_what_is_tracked_counts_although_it_is_ignored(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path, files={**FILES, "build/kept/file": "1", "x.log": "1"})
+    desk.open()
+    desk.write({"build/kept/file": "2", "x.log": "2", "build/other": "n", "build/kept/other": "n"})
+    assert changes(desk) == {"build/kept/file": "modified", "x.log": "modified"}
+
+
+def test_a_file_may_become_a_directory_and_back(desk: Desk) -> None:
+    (desk.worktree / "README.md").unlink()
+    desk.write({"README.md/part/one": "1"})
+    assert changes(desk) == {"README.md": "deleted", "README.md/part/one": "added"}
+    before = desk.port.capture(desk.place, desk.base).tree
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert changes(desk) == {}
+    assert set(desk.tree(before)) == {*FILES, "README.md/part/one"} - {"README.md"}
+
+
+def test_a_change_that_leaves_size_and_mtime_as_they_were_is_seen(desk: Desk) -> None:
+    file = desk.worktree / "src/app.py"
+    desk.port.capture(desk.place, desk.base)
+    times = file.stat().st_mtime_ns
+    file.write_text("print('HELLO')\n")
+    os.utime(file, ns=(times, times))
+    assert changes(desk) == {"src/app.py": "modified"}
+
+
+def test_no_filter_attribute_or_line_ending_rule_is_applied(desk: Desk, tmp_path: pathlib.Path) -> None:
+    ran = tmp_path / "ran"
+    for name in ("clean", "smudge"):
+        desk.git("config", f"filter.evil.{name}", f"touch {ran}; cat")
+    desk.git("config", "core.autocrlf", "true")
+    desk.git("config", "core.fsmonitor", f"touch {ran}; false")
+    desk.write({".gitattributes": "* filter=evil text eol=crlf ident\n", "dos": b"a\r\n$Id$\r\n", "unix": b"a\n"})
+    (desk.repo.root / ".git/info/attributes").write_text("* filter=evil\n")
+    tree = desk.port.capture(desk.place, desk.base).tree
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.place, desk.base, tree)
+    assert (desk.worktree / "dos").read_bytes() == b"a\r\n$Id$\r\n"
+    assert desk.port.read(tree, Path("unix")) == b"a\n"
+    assert not ran.exists()
+
+
+def test_special_files_are_recorded_and_stay_out(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(desk.worktree / "pipe")
+    monkeypatch.chdir(desk.worktree)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("sock")
+    (desk.worktree / "src/app.py").unlink()
+    os.mkfifo(desk.worktree / "src/app.py")
+    capture = desk.port.capture(desk.place, desk.base)
+    assert capture.offences == tuple(
+        Offence(kind="special", path=Path(path)) for path in ("pipe", "sock", "src/app.py")
+    )
+    assert desk.tree(capture.tree) == desk.tree(desk.base)
+    desk.port.ensure(desk.place, desk.base, capture.tree)
+    assert desk.state() == "## feat/f1"
+
+
+def test_a_special_file_in_place_of_a_directory(desk: Desk) -> None:
+    (desk.worktree / "src/lib/deep.py").unlink()
+    (desk.worktree / "src/lib").rmdir()
+    os.mkfifo(desk.worktree / "src/lib")
+    capture = desk.port.capture(desk.place, desk.base)
+    assert capture.offences == (Offence(kind="special", path=Path("src/lib")),)
+    assert desk.tree(capture.tree) == desk.tree(desk.base)
+
+
+def test_a_repository_inside_stays_out(desk: Desk) -> None:
+    desk.write({"vendor/x/file": "f", "src/new": "n"})
+    desk.repo.git("init", "--quiet", cwd=desk.worktree / "vendor/x")
+    desk.repo.git("init", "--quiet", cwd=desk.worktree / "src")
+    capture = desk.port.capture(desk.place, desk.base)
+    assert capture.offences == (
+        Offence(kind="nested-git", path=Path("src")),
+        Offence(kind="nested-git", path=Path("vendor/x")),
+    )
+    assert set(desk.tree(capture.tree)) == {*FILES, "src/new"}
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert desk.state() == "## feat/f1"
+    assert not (desk.worktree / "vendor").exists()
+    assert not (desk.worktree / "src/.git").exists()
+
+
+def test_files_that_are_too_big_are_recorded_by_size(desk: Desk) -> None:
+    size = FILE_BYTES_MAX + 1
+    for name in ("huge", "README.md"):
+        with (desk.worktree / name).open("wb") as file:
+            file.truncate(size)
+    with (desk.worktree / "large").open("wb") as file:
+        file.truncate(FILE_BYTES_MAX)
+    capture = desk.port.capture(desk.place, desk.base)
+    assert capture.offences == (
+        Offence(kind="too-big", path=Path("README.md"), size_bytes=size),
+        Offence(kind="too-big", path=Path("huge"), size_bytes=size),
+    )
+    assert set(desk.tree(capture.tree)) == {*FILES, "large"}
+    assert desk.port.read(capture.tree, Path("README.md")) == b"# Engine\n"
+
+
+def test_a_big_file_of_the_users_is_none_of_our_business(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path, files={**FILES, "data.bin": bytes(FILE_BYTES_MAX + 1)})
+    desk.open()
+    assert changes(desk) == {}
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert desk.state() == "## feat/f1"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"new\nline", "new\\nline"),
+        (b"bad \xff byte", "bad \\xff byte"),
+        (b"~tilde", "~tilde"),
+        (b".GIT", ".GIT"),
+        (b"git~1", "git~1"),
+        (b"sub/" * 70 + b"x", ("sub/" * 70)[:255]),
+    ],
+)
+def test_names_that_no_event_may_hold(desk: Desk, name: bytes, shown: str) -> None:
+    path = os.fsencode(desk.worktree) + b"/" + name
+    pathlib.Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(os.fsdecode(path)).write_text("x")
+    capture = desk.port.capture(desk.place, desk.base)
+    assert [(each.kind, each.path) for each in capture.offences] == [("special", shown)]
+    assert desk.tree(capture.tree) == desk.tree(desk.base)
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert desk.state() == "## feat/f1"
+
+
+def test_odd_names_of_the_users_own_files_stay_as_they_are(tmp_path: pathlib.Path) -> None:
+    odd = {"new\nline": "1", os.fsdecode(b"bad \xff byte"): "2", "~/tilde": "3"}
+    desk = Desk(tmp_path, files={**FILES, **odd})
+    desk.open()
+    assert changes(desk) == {}
+    (desk.worktree / "new\nline").write_text("changed")
+    (desk.worktree / "~/tilde").unlink()
+    capture = desk.port.capture(desk.place, desk.base)
+    assert [(each.kind, each.path) for each in capture.offences] == [("special", "new\\nline"), ("special", "~/tilde")]
+    assert desk.tree(capture.tree) == desk.tree(desk.base)
+    assert set(desk.port.paths(capture.tree)) == set(FILES)
+
+
+def test_directories_without_rights_are_opened_up(desk: Desk) -> None:
+    desk.write({"closed/inner/file": "f"})
+    (desk.worktree / "closed/inner").chmod(0)
+    (desk.worktree / "closed").chmod(0o500)
+    (desk.worktree / "src/app.py").chmod(0)
+    assert changes(desk) == {"closed/inner/file": "added"}
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert not (desk.worktree / "closed").exists()
+
+
+def test_submodules_are_kept_as_they_were(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path)
+    desk.repo.git("update-index", "--add", "--cacheinfo", f"160000,{desk.base},lib/sub")
+    desk.repo.git("commit", "--quiet", "-m", "submodule")
+    desk.base = desk.repo.head()
+    desk.open()
+    assert (desk.worktree / "lib/sub").is_dir()
+    desk.write({"lib/sub/file": "f", "lib/sub/.git": "gitdir: elsewhere"})
+    assert changes(desk) == {}
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert (desk.worktree / "lib/sub/file").exists()
+
+
+def test_copied_files_are_never_captured(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path, WorkspaceSettings(copy=("local.cfg", "certs", "absent")))
+    desk.repo.write({"local.cfg": "mine", "certs/key": "k"})
+    desk.open()
+    assert (desk.worktree / "local.cfg").read_text() == "mine"
+    desk.write({"local.cfg": "changed", "certs/more": "m"})
+    assert changes(desk) == {}
+    (desk.worktree / "local.cfg").unlink()
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert (desk.worktree / "local.cfg").read_text() == "mine"
+    assert (desk.worktree / "certs/more").exists()
+
+
+def test_a_file_system_without_executable_bits(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path)
+    desk.repo.write({"run": "#!/bin/sh\n"})
+    (desk.repo.root / "run").chmod(0o755)
+    desk.base = desk.repo.commit()
+    desk.repo.git("config", "core.fileMode", "false")
+    desk.port = desk.another()
+    desk.open()
+    (desk.worktree / "run").chmod(0o644)
+    (desk.worktree / "README.md").chmod(0o755)
+    assert changes(desk) == {}
+
+
+def test_a_worktree_that_is_gone_cannot_be_captured(desk: Desk) -> None:
+    desk.worktree.rename(desk.worktree.with_name("elsewhere"))
+    with pytest.raises(RepositoryUnusable) as lost:
+        desk.port.capture(desk.place, desk.base)
+    assert lost.value.code == "worktree-lost"
+    desk.worktree.symlink_to("elsewhere")
+    with pytest.raises(RepositoryUnusable):
+        desk.port.capture(desk.place, desk.base)
+
+
+def test_a_capture_needs_nothing_of_git_in_the_worktree(desk: Desk) -> None:
+    (desk.worktree / ".git").unlink()
+    desk.write({"new": "n"})
+    assert changes(desk) == {"new": "added"}
+
+
+def test_keeping_puts_paths_back_and_touches_no_worktree(desk: Desk) -> None:
+    desk.write({"src/app.py": "mine", "src/new": "n", "other": "o"})
+    (desk.worktree / "README.md").unlink()
+    capture = desk.port.capture(desk.place, desk.base)
+    state = desk.state()
+    revert = tuple(map(Path, ("src/app.py", "src/new", "README.md", "never/there")))
+    kept = desk.port.keep(desk.place, capture.tree, desk.base, revert)
+    assert desk.port.changes(desk.base, kept) == (Change(path=Path("other"), kind="added"),)
+    assert desk.repo.head("refs/mz/r1/f1") == kept
+    assert desk.repo.head(f"{kept}^") == capture.tree
+    assert desk.state() == state
+
+
+def test_keeping_turns_a_directory_back_into_a_file(desk: Desk) -> None:
+    (desk.worktree / "README.md").unlink()
+    desk.write({"README.md/a": "a", "src/lib/deep.py": "changed"})
+    capture = desk.port.capture(desk.place, desk.base)
+    for revert in (("README.md",), ("README.md", "README.md/a"), ("README.md/a", "README.md")):
+        kept = desk.port.keep(desk.place, capture.tree, desk.base, tuple(map(Path, revert)))
+        assert desk.port.changes(desk.base, kept) == (Change(path=Path("src/lib/deep.py"), kind="modified"),)
+
+
+def test_keeping_turns_a_file_back_into_a_directory(desk: Desk) -> None:
+    (desk.worktree / "src/lib/deep.py").unlink()
+    (desk.worktree / "src/lib").rmdir()
+    desk.write({"src/lib": "a file now"})
+    capture = desk.port.capture(desk.place, desk.base)
+    kept = desk.port.keep(desk.place, capture.tree, desk.base, (Path("src/lib/deep.py"),))
+    assert desk.port.changes(desk.base, kept) == ()
+
+
+def test_a_patch_is_whole_for_binary_files_too(desk: Desk) -> None:
+    desk.write({"bin": bytes(range(256)), "src/app.py": "print('bye')\n"})
+    tree = desk.port.capture(desk.place, desk.base).tree
+    patch = desk.port.patch(desk.base, tree)
+    assert b"GIT binary patch" in patch
+    assert b"-print('hello')\n+print('bye')\n" in patch
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    file = desk.repo.root / "the.patch"
+    file.write_bytes(patch)
+    desk.git("apply", "--index", str(file))
+    assert desk.git("write-tree") == desk.repo.tree(tree)

@@ -1,0 +1,348 @@
+"""Restoring: whatever an agent did to a worktree, afterwards branch, HEAD, index and content are what they should be."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mz_engine.config import WorkspaceSettings
+from mz_engine.ports import Opened, Place
+from mz_events.names import Commit
+
+from tests.support.desk import FILES, Desk
+
+CLEAN = "## feat/f1"
+
+
+@pytest.fixture
+def desk(tmp_path: pathlib.Path) -> Desk:
+    desk = Desk(tmp_path)
+    desk.open()
+    return desk
+
+
+def nothing(desk: Desk) -> None:
+    pass
+
+
+def dirty(desk: Desk) -> None:
+    desk.write({"src/app.py": "changed", "new": "n", "sub/dir/new": "n", "src/extra": "e"})
+    (desk.worktree / "README.md").unlink()
+    (desk.worktree / "empty/inner").mkdir(parents=True)
+
+
+def commits(desk: Desk) -> None:
+    desk.write({"new": "n"})
+    desk.git("add", "--all")
+    desk.git("commit", "--quiet", "-m", "mine")
+
+
+def resets(desk: Desk) -> None:
+    commits(desk)
+    desk.git("checkout", "--quiet", "--orphan", "other")
+    desk.git("commit", "--quiet", "-m", "root")
+    desk.git("branch", "--force", "feat/f1", "other")
+
+
+def detaches(desk: Desk) -> None:
+    desk.git("checkout", "--quiet", "--detach")
+    desk.git("rm", "--quiet", "-r", "src")
+
+
+def switches(desk: Desk) -> None:
+    desk.git("checkout", "--quiet", "-b", "mine")
+    commits(desk)
+
+
+def deletes_branch(desk: Desk) -> None:
+    detaches(desk)
+    desk.git("branch", "-D", "feat/f1")
+
+
+def merges(desk: Desk) -> None:
+    desk.git("checkout", "--quiet", "-b", "mine")
+    desk.write({"README.md": "mine"})
+    desk.git("commit", "--quiet", "-a", "-m", "mine")
+    desk.git("checkout", "--quiet", "feat/f1")
+    desk.write({"README.md": "theirs"})
+    desk.git("commit", "--quiet", "-a", "-m", "theirs")
+    desk.repo.git("merge", "mine", cwd=desk.worktree, check=False)
+    assert (desk.repo.root / ".git/worktrees/f1/MERGE_HEAD").exists()
+
+
+def bisects(desk: Desk) -> None:
+    commits(desk)
+    desk.git("bisect", "start", "HEAD", "HEAD^")
+
+
+def hides(desk: Desk) -> None:
+    desk.git("update-index", "--assume-unchanged", "README.md")
+    desk.git("update-index", "--skip-worktree", "src/app.py")
+    desk.write({"README.md": "x", "src/app.py": "y"})
+
+
+def sparse(desk: Desk) -> None:
+    desk.git("sparse-checkout", "set", "src")
+
+
+def locks(desk: Desk) -> None:
+    (desk.repo.root / ".git/worktrees/f1/index.lock").touch()
+    (desk.repo.root / ".git/worktrees/f1/HEAD.lock").touch()
+    (desk.repo.root / ".git/refs/heads/feat/f1.lock").touch()
+    (desk.repo.root / ".git/refs/mz/r1/f1.lock").touch()
+    desk.write({"new": "n"})
+
+
+def deletes_worktree(desk: Desk) -> None:
+    shutil.rmtree(desk.worktree)
+
+
+def deletes_git_file(desk: Desk) -> None:
+    (desk.worktree / ".git").unlink()
+
+
+def makes_repository(desk: Desk) -> None:
+    deletes_git_file(desk)
+    desk.git("init", "--quiet")
+    desk.git("add", "--all")
+    desk.git("commit", "--quiet", "-m", "mine")
+
+
+def redirects(desk: Desk) -> None:
+    (desk.worktree / ".git").write_text("gitdir: /nowhere\n")
+
+
+def blocks_git_file(desk: Desk) -> None:
+    deletes_git_file(desk)
+    os.mkfifo(desk.worktree / ".git")
+
+
+def prunes(desk: Desk) -> None:
+    desk.worktree.rename(desk.worktree.with_name("away"))
+    desk.repo.git("worktree", "prune", "--expire=now")
+    desk.worktree.with_name("away").rename(desk.worktree)
+
+
+def breaks_entry(desk: Desk) -> None:
+    entry = desk.repo.root / ".git/worktrees/f1"
+    (entry / "HEAD").write_text("nonsense\n")
+    (entry / "index").write_bytes(b"nonsense")
+    (entry / "commondir").write_text("/nowhere\n")
+    (entry / "gitdir").write_text("/nowhere/.git\n")
+
+
+def deletes_entry_files(desk: Desk) -> None:
+    for name in ("HEAD", "index", "gitdir", "commondir"):
+        (desk.repo.root / ".git/worktrees/f1" / name).unlink()
+
+
+def replaces_with_link(desk: Desk) -> None:
+    outside = desk.repo.root.parent / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("p")
+    shutil.rmtree(desk.worktree / "src")
+    (desk.worktree / "src").symlink_to(outside)
+
+
+def replaces_worktree_with_link(desk: Desk) -> None:
+    replaces_with_link(desk)
+    shutil.rmtree(desk.worktree)
+    desk.worktree.symlink_to(desk.repo.root.parent / "outside")
+
+
+def swaps_kinds(desk: Desk) -> None:
+    (desk.worktree / "README.md").unlink()
+    desk.write({"README.md/inner/file": "f"})
+    shutil.rmtree(desk.worktree / "src/lib")
+    (desk.worktree / "src/lib").write_text("file")
+    (desk.worktree / "src/app.py").unlink()
+    (desk.worktree / "src/app.py").symlink_to("../README.md")
+
+
+def forbids(desk: Desk) -> None:
+    desk.write({"closed/inner/file": "f"})
+    (desk.worktree / "closed/inner").chmod(0)
+    (desk.worktree / "closed").chmod(0)
+    (desk.worktree / "src/app.py").write_text("changed")
+    (desk.worktree / "src").chmod(0o500)
+
+
+def modes(desk: Desk) -> None:
+    (desk.worktree / "README.md").chmod(0o755)
+
+
+def nests_deeply(desk: Desk) -> None:
+    """Deeper than a path may be long, so that only relative steps lead there."""
+    script = "import os\nfor _ in range(2500):\n    os.mkdir('dd')\n    os.chdir('dd')\nopen('file', 'w').close()\n"
+    subprocess.run(["python3", "-c", script], cwd=desk.worktree, check=True)
+
+
+ACTS: tuple[Callable[[Desk], None], ...] = (
+    *(nothing, dirty, commits, resets, detaches, switches, deletes_branch, merges, bisects, hides, sparse, locks),
+    *(deletes_worktree, deletes_git_file, makes_repository, redirects, blocks_git_file, prunes, breaks_entry),
+    *(deletes_entry_files, replaces_with_link, replaces_worktree_with_link, swaps_kinds, forbids, modes, nests_deeply),
+)
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["same-process", "next-process"])
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+def test_the_worktree_is_put_back(desk: Desk, act: Callable[[Desk], None], fresh: bool) -> None:
+    act(desk)
+    port = desk.another() if fresh else desk.port
+    port.ensure(desk.place, desk.base, desk.base)
+    assert desk.state() == CLEAN
+    assert desk.git("rev-parse", "HEAD") == desk.repo.head("feat/f1") == desk.base
+    assert desk.git("symbolic-ref", "HEAD") == "refs/heads/feat/f1"
+    assert desk.git("ls-files", "-v").splitlines() == [f"H {name}" for name in sorted(FILES)]
+    assert sorted(each.name for each in desk.worktree.iterdir()) == [".git", ".gitignore", "README.md", "src"]
+    assert desk.repo.git("symbolic-ref", "HEAD") == "refs/heads/main"
+    assert len(list((desk.repo.root / ".git/worktrees").iterdir())) == 1
+    assert not list((desk.repo.root / ".git/worktrees").glob("*/*.lock"))
+    outside = desk.repo.root.parent / "outside/precious"
+    assert not outside.parent.exists() or outside.read_text() == "p"
+    desk.git("commit", "--quiet", "--allow-empty", "-m", "still works")
+    desk.repo.git("worktree", "list")
+
+
+def test_the_tree_may_differ_from_the_head(desk: Desk) -> None:
+    desk.write({"src/app.py": "changed", "new": "n"})
+    (desk.worktree / "README.md").unlink()
+    tree = desk.port.capture(desk.place, desk.base).tree
+    state = desk.state()
+    commits(desk)
+    shutil.rmtree(desk.worktree / "src")
+    desk.port.ensure(desk.place, desk.base, tree)
+    assert desk.state() == state == f"{CLEAN}\n D README.md\n M src/app.py\n?? new"
+
+
+def test_commits_that_lose_their_branch_are_kept(desk: Desk) -> None:
+    commits(desk)
+    lost = desk.repo.head("feat/f1")
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert desk.repo.git("for-each-ref", "--points-at", lost, "--format=%(refname)") == (
+        f"refs/mz/r1/rescue/heads/feat/f1/{lost}"
+    )
+
+
+def test_the_index_knows_the_files(desk: Desk) -> None:
+    """So that plumbing which does not refresh it works for an agent too."""
+    dirty(desk)
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert desk.git("diff-files") == ""
+    made = desk.port.commit(desk.place, desk.base, desk.base, b"nothing\n")
+    desk.port.ensure(desk.place, made.commit, desk.base)
+    assert desk.git("diff-files") == ""
+
+
+def test_files_that_stay_the_same_are_not_touched(desk: Desk) -> None:
+    times = {name: (desk.worktree / name).stat().st_ctime_ns for name in FILES}
+    desk.write({"src/app.py": "changed"})
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert [name for name in FILES if (desk.worktree / name).stat().st_ctime_ns != times[name]] == ["src/app.py"]
+
+
+def test_another_name_of_a_file_is_not_written_through(desk: Desk) -> None:
+    precious = desk.repo.root.parent / "precious"
+    precious.write_text("p")
+    (desk.worktree / "README.md").unlink()
+    (desk.worktree / "README.md").hardlink_to(precious)
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert precious.read_text() == "p"
+    assert (desk.worktree / "README.md").read_text() == FILES["README.md"]
+
+
+# ignored files --------------------------------------------------------------------------------------------------------
+def test_ignored_files_are_kept_when_they_were_there_or_are_to_be_kept(desk: Desk) -> None:
+    desk.write({"build/old": "1", "old.log": "1", "web/node_modules/x/y": "1", ".venv/bin/z": "1"})
+    before = desk.port.capture(desk.place, desk.base).tree
+    desk.write({"build/new": "2", "build/sub/new": "2", "new.log": "2", "web/node_modules/new": "2", "src/x.log": "2"})
+    after = desk.port.capture(desk.place, before).tree
+    assert after != before
+    assert desk.repo.tree(after) == desk.repo.tree(before)
+    desk.another().ensure(desk.place, desk.base, after)
+    assert (desk.worktree / "build/sub/new").exists()
+    desk.another().ensure(desk.place, desk.base, before)
+    left = {str(each.relative_to(desk.worktree)) for each in desk.worktree.rglob("*") if each.is_file()}
+    ignored = {"build/old", "old.log", "web/node_modules/x/y", "web/node_modules/new"}
+    assert left == {*FILES, ".git", *ignored, ".venv/bin/z"}
+    assert not (desk.worktree / "build/sub").exists()
+    kept = desk.port.keep(desk.place, before, desk.base, ())
+    desk.another().ensure(desk.place, desk.base, kept)
+    assert (desk.worktree / "build/old").exists()
+
+
+def test_after_our_notes_are_lost_the_worktree_is_as_a_new_one(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path, WorkspaceSettings(copy=(".env",), keep=("node_modules",)))
+    desk.repo.write({".env": "1"})
+    desk.open()
+    desk.write({"build/old": "1", "node_modules/x": "1"})
+    tree = desk.port.capture(desk.place, desk.base).tree
+    shutil.rmtree(desk.repo.root / ".mz/worktree-notes")
+    desk.another().ensure(desk.place, desk.base, tree)
+    assert desk.state() == f"{CLEAN}\n!! .env\n!! node_modules/x"
+
+
+def test_what_is_kept_must_be_ignored(desk: Desk) -> None:
+    desk.write({".venv/file": "1"})
+    assert desk.port.paths(desk.port.capture(desk.place, desk.base).tree)[0] == ".gitignore"
+    desk.write({"sub/.venv/file": "1"})
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert not (desk.worktree / "sub").exists()
+
+
+# everything at once ---------------------------------------------------------------------------------------------------
+NAMES = st.one_of(
+    st.sampled_from(["a", "b", "c.log", "build", ".gitignore", "x y", "ü", 'q"q', "t\tt", "\\", "-n", ":!x", "*"]),
+    st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=6),
+).filter(lambda name: name not in (".", "..") and name.lower() != ".git" and name != ".mz")
+CONTENT = st.one_of(
+    st.tuples(st.just("file"), st.binary(max_size=20)),
+    st.tuples(st.just("exec"), st.binary(max_size=20)),
+    st.tuples(st.just("link"), st.sampled_from([b"a", b"../x", b"/nowhere", b"b/c"])),
+)
+TREES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), CONTENT, max_size=8)
+
+
+def put(top: pathlib.Path, files: dict[str, tuple[str, bytes]]) -> None:
+    """As much of it as fits together."""
+    for name, (kind, content) in files.items():
+        place = top / name
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if kind == "link":
+                place.symlink_to(os.fsdecode(content))
+            else:
+                place.write_bytes(content)
+                place.chmod(0o755 if kind == "exec" else 0o644)
+        except OSError:
+            continue
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=TREES, second=TREES)
+def test_a_captured_tree_can_be_had_elsewhere(
+    desk: Desk, first: dict[str, tuple[str, bytes]], second: dict[str, tuple[str, bytes]]
+) -> None:
+    other = Place(run="r1", feature="f2", branch="feat/f2")
+    elsewhere = desk.worktree.with_name("f2")
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert isinstance(desk.port.open(other, (desk.base,)), Opened)
+    before: Commit = desk.base
+    for files in (first, second):
+        put(desk.worktree, files)
+        capture = desk.port.capture(desk.place, before)
+        desk.port.ensure(other, desk.base, capture.tree)
+        again = desk.port.capture(other, capture.tree)
+        assert again.offences == ()
+        assert desk.repo.tree(again.tree) == desk.repo.tree(capture.tree)
+        assert elsewhere.joinpath("README.md").exists() == (desk.worktree / "README.md").is_file()
+        assert desk.port.changes(capture.tree, again.tree) == ()
+        before = capture.tree
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert desk.state() == CLEAN

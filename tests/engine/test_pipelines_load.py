@@ -1,0 +1,129 @@
+"""Pipelines are found by name or path, read with their durations, and refused with all that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+import yaml
+from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.load import load_rules
+from mz_engine.errors import MzError
+from mz_engine.pipelines.definition import Pipeline
+from mz_engine.pipelines.form import parse_pipeline, pipeline_schema
+from mz_engine.pipelines.lint import Known
+from mz_engine.pipelines.load import built_in_pipelines, find_pipeline, load_pipeline
+from mz_engine.prompts.render import load_templates
+
+SMALL = """\
+pipeline: small
+version: 1
+phases:
+- phase: only
+  timeout: {total: 1h30m, idle: 90}
+  deliver: [push, open_pr]
+"""
+
+
+def known(*commands: str) -> Known:
+    return Known(
+        rule_sets=frozenset(load_rules()),
+        rules=frozenset(RULES),
+        templates=frozenset(load_templates()),
+        commands=frozenset(commands),
+    )
+
+
+def write(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+
+
+@pytest.mark.parametrize("name", built_in_pipelines())
+def test_built_in_pipelines_are_clean(tmp_path: Path, name: str) -> None:
+    _, warnings = load_pipeline(name, tmp_path, known("test", "lint", "build"))
+    assert warnings == ()
+
+
+def test_a_built_in_pipeline_leaves_out_what_the_project_cannot_run(tmp_path: Path) -> None:
+    _, warnings = load_pipeline("monozukuri", tmp_path, known("test"))
+    assert {(each.code, each.severity) for each in warnings} == {("MZ3009", "warning")}
+
+
+def test_durations_become_seconds(tmp_path: Path) -> None:
+    write(tmp_path, "pipelines/small.yaml", SMALL)
+    pipeline, _ = load_pipeline("small", tmp_path)
+    timeout = pipeline.find("only").timeout
+    assert (timeout.total_seconds, timeout.idle_seconds) == (5400, 90)
+
+
+def test_a_pipeline_of_the_project_comes_before_a_built_in_one(tmp_path: Path) -> None:
+    assert find_pipeline("monozukuri", tmp_path).built_in
+    write(tmp_path, "pipelines/monozukuri.yaml", SMALL)
+    found = find_pipeline("monozukuri", tmp_path)
+    assert (found.built_in, found.pipeline.pipeline) == (False, "small")
+    assert found.document.name == "pipelines/monozukuri.yaml"
+
+
+def test_a_path_names_a_file(tmp_path: Path) -> None:
+    write(tmp_path, "etc/p.yaml", SMALL)
+    assert find_pipeline("etc/p.yaml", tmp_path).pipeline.pipeline == "small"
+
+
+def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> None:
+    write(tmp_path, "pipelines/small.yaml", SMALL)
+    with pytest.raises(MzError) as caught:
+        load_pipeline("smal", tmp_path)
+    assert (
+        str(caught.value)
+        == "error[MZ3001] pipelines/smal.yaml there is no pipeline `smal`\nhint: did you mean `small`?"
+    )
+    with pytest.raises(MzError, match="known here: monozukuri, small"):
+        load_pipeline("qqq", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("idle: 5x", "error[MZ2009] p.yaml:6:11 '5x' is not a duration"),
+        ("total: 0", "error[MZ2009] p.yaml:6:12 0 is not between a second and a week"),
+        ("total: true", "error[MZ2006] p.yaml:6:12 `phases[0].timeout.total`: expected a whole number, got true"),
+        ("totl: 5m", "error[MZ2005] p.yaml:6:5 unknown key `totl` in `phases[0].timeout`"),
+    ],
+)
+def test_timeouts_are_checked(text: str, told: str) -> None:
+    with pytest.raises(MzError) as caught:
+        parse_pipeline(f"pipeline: p\nversion: 1\nphases:\n- phase: a\n  timeout:\n    {text}\n", "p.yaml")
+    assert str(caught.value).splitlines()[0] == told
+
+
+@pytest.mark.parametrize("text", ["", "phases: 5", "phases: [5, {timeout: 5}, {timeout: {total: [1]}}]", "- a"])
+def test_odd_forms_are_refused_by_form(text: str) -> None:
+    with pytest.raises(MzError) as caught:
+        parse_pipeline(text, "p.yaml")
+    assert {each.code for each in caught.value.diagnostics} <= {"MZ2006", "MZ2007"}
+
+
+def test_lint_errors_stop_a_pipeline_that_is_to_be_run(tmp_path: Path) -> None:
+    write(tmp_path, "pipelines/small.yaml", SMALL.replace("push, ", ""))
+    assert load_pipeline("small", tmp_path)[1] == ()
+    with pytest.raises(MzError, match="MZ3015"):
+        load_pipeline("small", tmp_path, known())
+
+
+def test_pins_of_a_pipeline_are_a_pipeline_file_again(tmp_path: Path) -> None:
+    pipeline = find_pipeline("monozukuri", tmp_path).pipeline
+    pinned = msgspec.json.encode(pipeline)
+    assert msgspec.json.decode(pinned, type=Pipeline) == pipeline
+    assert parse_pipeline(pinned.decode(), "pins.json")[0] == pipeline
+
+
+def test_the_schema_accepts_what_the_border_accepts(tmp_path: Path) -> None:
+    schema = pipeline_schema()
+    jsonschema.Draft7Validator.check_schema(schema)
+    validator = jsonschema.Draft7Validator(schema)
+    validator.validate(yaml.safe_load(SMALL))
+    validator.validate(msgspec.to_builtins(find_pipeline("monozukuri", tmp_path).document.value))
+    assert list(validator.iter_errors(yaml.safe_load(SMALL.replace("deliver", "delivr"))))
