@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mz_engine.errors import MzError
-from mz_engine.planning import HOME
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
@@ -20,6 +19,7 @@ from mz_projections.views import FeatureView, RunView
 from mz_cli.help import did_you_mean
 from mz_cli.words import words_of
 
+HOME = ".mz"
 RUNS_NAMED_MAX = 5
 FEATURES_NAMED_MAX = 20
 

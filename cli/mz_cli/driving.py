@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -34,22 +34,27 @@ def drive(home: Path, begin: Callable[[Session], object], command: str, as_json:
     """Begins or resumes a run with `begin`, drives it until it rests, and prints it; returns the exit code.
 
     Raises MzError where it cannot begin, and what a thread died of."""
-    words = words_of(FileBlobs(home / HOME / "blobs"))
-
-    def history(run: str) -> Iterator[Recorded[Event]]:
-        return Reading(home, session.store).events(run)
-
-    with progress(words, history) as shown, Session(home, os.environ, shown.on_event) as session:
-        begin(session)
-        with minding_signals(session, shown):
-            state = session.drive()
-        assert state.started is not None
-        view = Reading(home, session.store).view(state.started.run)
+    view, words = carry_out(home, os.environ, begin), words_of(FileBlobs(home / HOME / "blobs"))
     if as_json:
         show_document(command, run_status(view, str(home), words))
     else:
         show_ending(view, words)
     return int(exit_of(view))
+
+
+def carry_out(home: Path, environment: Mapping[str, str], begin: Callable[[Session], object]) -> RunView:
+    """The run, shown on stderr while it works, as it is when it rests."""
+
+    def history(run: str) -> Iterator[Recorded[Event]]:
+        return Reading(home, session.store).events(run)
+
+    words = words_of(FileBlobs(home / HOME / "blobs"))
+    with progress(words, history) as shown, Session(home, environment, shown.on_event) as session:
+        begin(session)
+        with minding_signals(session, shown):
+            state = session.drive()
+        assert state.started is not None
+        return Reading(home, session.store).view(state.started.run)
 
 
 def show_ending(view: RunView, words: Words) -> None:

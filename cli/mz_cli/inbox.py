@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import getpass
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from mz_engine.adapters.machine import secret_values
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.names import Digest, inbox_stream
+from mz_events.redact import Secrets
 from mz_events.store import Append
 
 from mz_cli.context import HOME, Reading
@@ -23,6 +26,14 @@ def leave(log: Reading, run: str, events: Sequence[Event]) -> tuple[str, ...]:
     with SqliteStore(log.home / HOME / "mz.db") as store:
         append = Append(stream=inbox_stream(run), expected=None, events=tuple(events))
         return tuple(recorded.place for recorded in store.append([append], time.time_ns() // 1000))
+
+
+def keep(log: Reading, text: str | None) -> Digest | None:
+    """What a person says, as a blob without secrets; None for nothing."""
+    if text is None:
+        return None
+    clean = Secrets(secret_values(os.environ)).redact(text)
+    return log.blobs.put(clean.encode("utf-8", "replace"))
 
 
 def who(log: Reading) -> Digest:

@@ -10,10 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mz_engine.errors import format_diagnostic
-from mz_engine.planning import HOME, Plan, make_plan, unfinished
+from mz_engine.planning import Plan, make_plan, unfinished
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import Digest
 
+from mz_cli.context import HOME
 from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
@@ -56,14 +57,18 @@ def plan_shape(plan: Plan, goes_on: str | None) -> PlanShape:
         budget_feature_usd=usd(config.budget.feature_nanousd),
         goes_on=goes_on,
         features=tuple(
-            PlannedFeature(id=item.feature, title=line(titles[item.feature]), branch=f"{config.branch_prefix}/{item.feature}",
-                           depends_on=item.depends_on, quarantined=item.quarantined, score=item.score)
+            PlannedFeature(
+                id=item.feature,
+                title=line(titles[item.feature]),
+                branch=f"{config.branch_prefix}/{item.feature}",
+                depends_on=item.depends_on,
+                quarantined=item.quarantined,
+                score=item.score,
+            )
             for item in plan.taken.added
         ),
-        left_out=tuple(
-            LeftOutShape(id=out.item.id, why=out.why, because=out.because) for out in plan.taken.left_out
-        ),
-    )  # fmt: skip
+        left_out=tuple(LeftOutShape(id=out.item.id, why=out.why, because=out.because) for out in plan.taken.left_out),
+    )
 
 
 def show_text(plan: Plan, shape: PlanShape) -> None:
@@ -79,8 +84,8 @@ def show_text(plan: Plan, shape: PlanShape) -> None:
             f"{money(budget.feature_nanousd) or NO_LIMIT} for a feature\n"
         )
     rows = tuple(
-        (str(number), each.id, each.branch, " ".join(each.depends_on) or "-", "quarantined" if each.quarantined else "-",
-         each.title)
+        (str(number), each.id, each.branch, " ".join(each.depends_on) or "-",
+         "quarantined" if each.quarantined else "-", each.title)
         for number, each in enumerate(shape.features, start=1)
     )  # fmt: skip
     heads = columns(">order", "feature", "branch", "after", "screen", "title")

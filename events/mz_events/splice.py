@@ -40,14 +40,12 @@ def replaced(data: bytes, spans: Sequence[Span]) -> bytes:
     while at < len(spans):
         begin = data.rfind(b"\n", 0, spans[at][0]) + 1
         group: list[Span] = []
-        end = begin + 1
-        while at < len(spans) and spans[at][0] < end:
+        end = spans[at][0]
+        while at < len(spans) and spans[at][0] <= end:
             group.append((spans[at][0] - begin, spans[at][1] - begin))
             newline = data.find(b"\n", spans[at][1])
             end = newline if newline >= 0 else len(data)
             at += 1
-            if at < len(spans) and spans[at][0] >= end:
-                break
         line = data[begin:end]
         pieces += [data[done:begin], _in_json(line, group) if _is_json(line) else _in_text(line, group)]
         done = end

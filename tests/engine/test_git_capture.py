@@ -207,6 +207,7 @@ def test_a_repository_inside_stays_out(desk: Desk) -> None:
     assert not (desk.worktree / "src/.git").exists()
 
 
+@pytest.mark.slow
 def test_files_that_are_too_big_are_recorded_by_size(desk: Desk) -> None:
     size = FILE_BYTES_MAX + 1
     for name in ("huge", "README.md"):
@@ -223,6 +224,7 @@ def test_files_that_are_too_big_are_recorded_by_size(desk: Desk) -> None:
     assert desk.port.read(capture.tree, Path("README.md")) == b"# Engine\n"
 
 
+@pytest.mark.slow
 def test_a_big_file_of_the_users_is_none_of_our_business(tmp_path: pathlib.Path) -> None:
     desk = Desk(tmp_path, files={**FILES, "data.bin": bytes(FILE_BYTES_MAX + 1)})
     desk.open()

@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import string
+import time
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -100,7 +101,8 @@ def test_keys_are_found_by_their_shape(kind: str, around: str) -> None:
     "the task-list and disk-usage of sk-spinner-three-bounce-container-with-a-long-name-indeed",
     "risk-abcdefghijklmnopqrstuvwxyzabcdefghijklmnop", "sk-ant-your-key-here", "ghp_short", "AKIAIOSFODNN7EXAMPLE",
     "MAKIAQ3EGTMVWXYZ23456", "AKIAQ3EGTMVWXYZ23456789", "eyJhbGciOiJIUzI1NiJ9.only-one-part", "xoxb-", "AIzaShort",
-    "-----BEGIN PRIVATE KEY-----", 'if "-----BEGIN RSA PRIVATE KEY-----" in text: raise', "-----BEGIN CERTIFICATE-----\n" + BODY,
+    "-----BEGIN PRIVATE KEY-----", 'if "-----BEGIN RSA PRIVATE KEY-----" in text: raise',
+    "-----BEGIN CERTIFICATE-----\n" + BODY,
 ])
 def test_what_only_looks_like_a_key_is_left(text: str) -> None:
     assert Secrets({}).scan(text.encode()) == ()
@@ -311,9 +313,8 @@ def test_redacting_twice_changes_nothing_more() -> None:
 @pytest.mark.slow
 def test_hundreds_of_megabytes_take_seconds() -> None:
     """A bound that only a change of kind would break: quadratic time, or a regular expression gone wild."""
-    import time
-
-    block = b'{"type":"assistant","text":"' + b"the task-list said eyJ and sk-x, then -----BEGIN went on; " * 15 + b'"}\n'
+    words = b"the task-list said eyJ and sk-x, then -----BEGIN went on; " * 15
+    block = b'{"type":"assistant","text":"' + words + b'"}\n'
     redactor = Redactor(Secrets({f"K{number}": letters(30 + number) for number in range(8)}))
     began = time.perf_counter()
     for _ in range(500):

@@ -30,6 +30,7 @@ from mz_engine.artifacts.rule import (
     Title,
     Unique,
     Words,
+    Worst,
 )
 
 WORDS = ("entry", "month", "report", "Größe", "naïve", "a", "of", "total-sum", "x1", "journal,", "it's", "no.", "42%")
@@ -110,12 +111,19 @@ def json_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
         one |= {key: ids[number] for key in ("id", "task_id") if key in one}
         if rules.name == "tasks":
             one["depends_on"] = draw(st.lists(st.sampled_from(ids[:number]), unique=True)) if number else []
+    for worst in (rule for rule in rules.rules if isinstance(rule, Worst)):
+        items[0][worst.field] = worst_of(rules, items[0][worst.within])
     others = {"tasks": json.dumps([{"id": one} for one in ids])} if rules.name == "commit_summary" else {}
     if rules.name == "tasks":
         numbers = draw(st.lists(st.integers(1, 99), max_size=4, unique=True))
         others = {"prd": "".join(f"### FR-{number:03d}: x\n\ntext\n\n" for number in numbers)}
         items[-1]["description"] += "".join(f" FR-{number:03d}" for number in numbers)
     return Draft(rules=rules, items=items, others=others)
+
+
+def worst_of(rules: RuleSet, findings: list[dict[str, Any]]) -> str:
+    [choice] = [rule for rule in rules.rules if isinstance(rule, Field) and rule.type == "choice" and not rule.within]
+    return max((finding["severity"] for finding in findings), key=choice.values.index, default=choice.values[0])
 
 
 @st.composite
@@ -205,9 +213,14 @@ def broken_json(rule: Rule) -> Iterator[Mutation]:
             yield Mutation(rule.id, "unknown", lambda draft: with_value(draft, rule.field, unknown(rule)))
         case Acyclic():
             yield Mutation(rule.id, "itself", lambda draft: with_value(draft, rule.field, [draft.items[0][rule.to]]))
+        case Worst():
+            yield Mutation(rule.id, "too mild", lambda draft: with_items(draft, lambda items: [{**items[0], **MILD}]))
         case Field():
             for value in bad_values(rule):
                 yield Mutation(rule.id, repr(value), lambda draft, value=value: with_field(draft, rule, value))  # type: ignore[misc]
+
+
+MILD = {"severity": "NIT", "findings": [{"severity": "MAJOR", "path": "a.py", "message": "long enough a text"}]}
 
 
 def bad_values(rule: Field) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from mz_projections.views import RunView
 
 from mz_cli.context import Reading, reading
 from mz_cli.help import command
-from mz_cli.inbox import is_held, leave, who
+from mz_cli.inbox import is_held, keep, leave, who
 from mz_cli.render.console import answer
 from mz_cli.render.document import show_document
 from mz_cli.shapes import CancelResult
@@ -53,9 +53,8 @@ def cancel(
 
 
 def messages(log: Reading, features: tuple[str, ...], why: str | None) -> tuple[CancelLeft, ...]:
-    note = None if why is None else log.blobs.put(why.encode("utf-8", "replace"))
     chosen: list[FeatureId | None] = [FeatureId(feature) for feature in features] or [None]
-    return tuple(CancelLeft(feature=feature, note=note, who=who(log)) for feature in chosen)
+    return tuple(CancelLeft(feature=feature, note=keep(log, why), who=who(log)) for feature in chosen)
 
 
 def check_open(view: RunView, features: tuple[str, ...], context: click.Context) -> None:
@@ -73,4 +72,4 @@ def tell(result: CancelResult) -> None:
     if result.held:
         answer(f"asked to give up {what}; the process that works on run {result.run} takes it now")
     else:
-        answer(f"asked to give up {what}; no process works on run {result.run}: the message waits for\n  {result.resume}")
+        answer(f"asked to give up {what}; no process works on it, so the message waits for\n  {result.resume}")

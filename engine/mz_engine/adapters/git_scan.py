@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 import msgspec
+from mz_events.names import PATH_BYTES_MAX
 
 from mz_engine.adapters.git_facts import (
     EXECUTABLE,
@@ -33,8 +34,8 @@ from mz_engine.ports import RepositoryUnusable
 FILE_BYTES_MAX = 50_000_000
 RACY_NS = 100_000_000
 """A file that changed less than this before it was hashed may change again without its times showing it."""
-PATH_BYTES_MAX = 3000
-"""Deeper than this the system calls themselves fail."""
+DEPTH_BYTES_MAX = 3000
+"""Of a path; not much deeper the system calls themselves fail."""
 
 
 class Walker(msgspec.Struct):
@@ -96,7 +97,7 @@ class Walker(msgspec.Struct):
             yield path, False
         elif path not in self.copied and not self.keep.ignores(path, True):
             self.scan.ignored.add(path + b"/")
-            if len(path) <= PATH_BYTES_MAX:
+            if len(path) <= DEPTH_BYTES_MAX:
                 yield path, True
 
     def _file(self, path: bytes, ignored: bool, entry: os.DirEntry[bytes]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 import stat
+import time
 import zlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -41,6 +42,9 @@ UNFINISHED = frozenset(
     ]
 )
 """What a merge, rebase or bisection that an agent began leaves in the worktree's entry."""
+
+STALE_SECONDS = 2.0
+"""Nothing holds a lock on a ref for that long."""
 
 T = TypeVar("T")
 
@@ -141,6 +145,10 @@ class Worktree:
         for left in entry.iterdir():
             if left.name in UNFINISHED or left.suffix == ".lock":
                 remove(os.fsencode(left))
+        for ref in (self.branch_ref, self.capture_ref):
+            lock = self._git.directory / f"{ref}.lock"
+            if lock.exists() and time.time() - lock.stat().st_mtime > STALE_SECONDS:
+                lock.unlink(missing_ok=True)
         seen = self._look_through(entry)
         if seen.branch != head:
             old = seen.branch

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-TEXT_MAX = 131_072
+TEXT_MAX = 262_144
 """Characters that are looked at; rule sets refuse longer artifacts long before."""
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
@@ -84,7 +84,8 @@ def read_markdown(text: str) -> Document:
 def markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark").enable("table")
+    # Only block structure is read; inline parsing would cost most of the time, quadratic for some texts.
+    return MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
 
 
 def blank_code(lines: list[str], tokens: list[Token]) -> Iterator[str]:

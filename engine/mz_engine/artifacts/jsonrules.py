@@ -12,8 +12,8 @@ from mz_events.names import BadName, parse_name
 
 from mz_engine.artifacts import textrules
 from mz_engine.artifacts.document import blank_spans
-from mz_engine.artifacts.jsontext import Broken, Item, noun, strings, value_of
-from mz_engine.artifacts.rule import Acyclic, Bytes, Covers, Field, Json, Placeholders, References, Rule, Unique
+from mz_engine.artifacts.jsontext import Broken, Item, field_rule, noun, strings, value_of
+from mz_engine.artifacts.rule import Acyclic, Bytes, Covers, Field, Json, Placeholders, References, Rule, Unique, Worst
 from mz_engine.artifacts.sections import legal
 from mz_engine.artifacts.subject import Breach, Subject
 
@@ -36,6 +36,8 @@ def judge(rule: Rule, subject: Subject) -> Iterator[Breach]:
             return references(rule, items, subject)
         case Acyclic():
             return acyclic(rule, items, subject)
+        case Worst():
+            return worst(rule, items, subject)
         case Covers():
             return textrules.covers(rule, subject)
         case Placeholders():
@@ -164,6 +166,22 @@ def acyclic(rule: Acyclic, items: tuple[Item, ...], subject: Subject) -> Iterato
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         yield Breach(place=f"[*].{rule.field}", found=" -> ".join(error.args[1]))
+
+
+def worst(rule: Worst, items: tuple[Item, ...], subject: Subject) -> Iterator[Breach]:
+    choice = field_rule(subject.rules, rule.field)
+    order = [value.casefold() for value in choice.values] if choice else []
+    for item in items:
+        members = value_of(subject.rules, item, rule.within)
+        inner = (
+            [member.get(rule.field) for member in members if isinstance(member, dict)]
+            if isinstance(members, list)
+            else []
+        )
+        found = [order.index(one.casefold()) for one in inner if isinstance(one, str) and one.casefold() in order]
+        value = value_of(subject.rules, item, rule.field)
+        if isinstance(value, str) and choice and value.strip().casefold() != order[max(found, default=0)]:
+            yield Breach(line=item.line, place=f".{rule.field}", found=choice.values[max(found, default=0)])
 
 
 def is_name(text: str) -> bool:

@@ -37,7 +37,8 @@ def read_items(rule: Json, text: str) -> tuple[Item, ...] | Broken:
                 broken = None
                 break
     if broken:
-        return broken
+        fence = not rule.embedded and text.lstrip().startswith(("```", "~~~"))
+        return Broken("it stands in a code fence; write the JSON alone", 1) if fence else broken
     return single(value) if rule.root == "object" else several(value, text)
 
 

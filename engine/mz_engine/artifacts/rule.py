@@ -141,9 +141,16 @@ class Acyclic(Base, frozen=True, kw_only=True, tag="acyclic"):
     to: str
 
 
+class Worst(Base, frozen=True, kw_only=True, tag="worst"):
+    """A choice is the worst (latest in its values) that the objects of a list have, or the first value without any."""
+
+    field: str
+    within: str
+
+
 Rule = (
     File | Bytes | Words | Placeholders | Title | Section | Files | Paths | Unique | Covers
-    | Json | Field | References | Acyclic
+    | Json | Field | References | Acyclic | Worst
 )  # fmt: skip
 
 

@@ -63,6 +63,11 @@ def _names(pipeline: Pipeline) -> Iterator[Finding]:
         if phase.review:
             yield from _name(phase.review.output, (*at, "review", "output"), artifacts, "artifact")
             yield from _name(phase.review.role, (*at, "review", "role"), set(), "role")
+        gates: set[str] = set()
+        for number, gate in enumerate(phase.gates):
+            if gate.name in gates:
+                yield Finding((*at, "gates", number), "MZ3002", f"the gate `{gate.name[:80]}` stands twice")
+            gates |= {gate.name} if gate.name else set()
         prepared: set[str] = set()
         for number, step in enumerate(phase.prepare):
             yield from _name(step.output, (*at, "prepare", number, "output"), prepared, "result of a prepared command")

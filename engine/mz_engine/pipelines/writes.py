@@ -39,10 +39,14 @@ def _placeholders(phase: Phase, at: Route) -> Iterator[Finding]:
     texts += [((*at, "mutations", number), each, more) for number, each in enumerate(phase.mutations)]
     texts.append(((*at, "commit"), phase.commit or "", {"feature", "title", "phase"} | unit))
     for route, text, allowed in texts:
+        hint = "known here: " + ", ".join(f"{{{each}}}" for each in sorted(allowed))
         for name in _PLACEHOLDER.findall(text):
             if name not in allowed:
-                hint = "known here: " + ", ".join(f"{{{each}}}" for each in sorted(allowed))
                 yield Finding(route, "MZ3016", f"`{{{name[:40]}}}` means nothing here", hint)
+            elif name == "unit.files" and text != UNIT_FILES:
+                yield Finding(route, "MZ3016", f"`{UNIT_FILES}` stands alone: each of the files becomes a pattern")
+        if {"{", "}"} & set(_PLACEHOLDER.sub("", text)):
+            yield Finding(route, "MZ3016", "there is a brace without its other half", hint)
 
 
 def _outputs(pipeline: Pipeline, position: int) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import resources
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -67,8 +68,16 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
 
 
 def environment(templates: Mapping[str, str]) -> SandboxedEnvironment:
+    return _environment(tuple(sorted(templates.items())))
+
+
+@lru_cache(maxsize=4)
+def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
+    """Kept, since compiling a template costs more than rendering it ten times."""
     from jinja2 import FunctionLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    templates = dict(sources)
 
     def load(name: str) -> tuple[str, str, None] | None:
         return (templates[name], name, None) if name in templates else None

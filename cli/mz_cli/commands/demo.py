@@ -1,0 +1,110 @@
+"""Adapter: `mz demo`: a whole run of the real engine, in a scratch repository, with recorded agents."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import click
+from mz_engine.adapters.environment import INHERITED
+from mz_engine.errors import MzError
+from mz_engine.session import Session
+from mz_projections.views import RunView
+from mz_recordings.library import load_manifest
+from mz_recordings.sample import make_sample
+from mz_recordings.standin import install
+
+from mz_cli.context import HOME
+from mz_cli.driving import carry_out
+from mz_cli.help import command
+from mz_cli.render.console import answer, is_terminal, note
+from mz_cli.render.document import show_document
+from mz_cli.render.draw import show
+from mz_cli.shapes import DemoResult
+from mz_cli.summary import closing_table, exit_of, feature_summary
+
+CASSETTE = "monozukuri-claude-code"
+AGENTS = ("claude",)
+"""Commands that the stand-in takes the place of."""
+
+
+@command(
+    "demo",
+    examples=(
+        ("mz demo", "three features, from backlog to branches, in less than a minute"),
+        ("mz demo --keep ./tally", "the same, in a repository of your choice"),
+        ("mz demo --json | jq '.features[].attempts'", "for programs"),
+    ),
+    following="`mz init` in your own repository.",
+)
+@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Where the repository is made.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.demo/1.")
+def demo(keep: Path | None, as_json: bool) -> int:
+    """Watch a whole run, with recorded agents, for nothing.
+
+    Makes a small repository with a backlog and delivers it: the engine, its checks, git and the tests are real; what
+    the agents answer was recorded. Nothing is sent anywhere, nothing is paid. The repository stays, to look around in.
+    """
+    home = (keep or Path(tempfile.mkdtemp(prefix="mz-demo-")) / "tally").absolute()
+    make_repository(home)
+    with as_file(files("mz_recordings") / "bundled" / CASSETTE) as cassette:
+        environment = stand_in(home, cassette, os.environ)
+        note(f"a scratch repository: {home}")
+        view = carry_out(home, environment, begin)
+        provenance = load_manifest(cassette).provenance
+    if as_json:
+        features = tuple(feature_summary(feature) for feature in view.features)
+        show_document("demo", DemoResult(repository=str(home), run=view.run, features=features))
+    else:
+        show_ending(view, home, provenance)
+    return int(exit_of(view))
+
+
+def begin(session: Session) -> None:
+    session.begin({}, ())
+
+
+def make_repository(home: Path) -> None:
+    """Raises MzError: MZ1003 where the place is taken or cannot be used, MZ1004 without git."""
+    if home.exists():
+        raise MzError("MZ1003", f"{home} is there already", hint="name a directory that is not there yet")
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        make_sample(home, os.environ)
+    except FileNotFoundError as error:
+        raise MzError("MZ1004", "`git` is not on PATH", hint="install git") from error
+    except OSError as error:
+        raise MzError("MZ1003", f"{home} cannot be made: {error.strerror or error}", hint="choose with --keep") from error
+    except subprocess.SubprocessError as error:
+        raise MzError("MZ1003", f"git could not make {home}: {error}", hint="`git --version` should be 2.30 or newer") from error
+
+
+def stand_in(home: Path, cassette: Path, outside: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which the recorded agents are called: a home of their own, and them first on PATH."""
+    own = home / HOME / "demo"
+    install(own / "bin", cassette, AGENTS, INHERITED.pattern)
+    (own / "home").mkdir()
+    kept = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
+    path = os.pathsep.join([str(own / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    return {**kept, "PATH": path, "HOME": str(own / "home"), "ANTHROPIC_API_KEY": "recorded"}
+
+
+def show_ending(view: RunView, home: Path, provenance: str) -> None:
+    terminal = is_terminal(sys.stdout)
+    if terminal:
+        answer(f"run {view.run}: {view.status}\n")
+    show(closing_table(view.features, whole=not terminal))
+    note(f"\nThe agents' answers are recordings ({provenance}): the money is what they say, and none was spent.")
+    branch = next((feature.branch for feature in view.features if feature.branch), "main")
+    note(
+        f"\nTry next:\n"
+        f"  cd {home}\n"
+        f"  mz show {view.features[0].feature if view.features else ''}\n"
+        f"  mz log\n"
+        f"  git log --stat {branch}"
+    )

@@ -1,0 +1,73 @@
+"""Rules over a feature as a whole, as gates and human entries name them."""
+
+from __future__ import annotations
+
+from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.rule import Parsed, RuleFacts
+from mz_engine.artifacts.validate import check_rule
+from mz_engine.config import Limits
+from mz_events.catalog.check import Change, Unit
+from mz_events.names import Path
+
+
+def facts(*changed: str, artifacts: dict[str, Parsed] | None = None, **limits: int) -> RuleFacts:
+    return RuleFacts(
+        artifacts=artifacts or {},
+        texts={},
+        changes=tuple(Change(path=Path(path), kind="modified") for path in changed),
+        limits=Limits(**limits),
+        outputs=("tasks/f/code.md",),
+    )
+
+
+def broken(name: str, given: RuleFacts) -> list[tuple[str, str]]:
+    found = check_rule(name, given)
+    assert all(finding.message.endswith(f" [{finding.violation.rule}]") for finding in found)
+    return [(finding.violation.rule, finding.violation.path) for finding in found]
+
+
+PLANNED = {
+    "prd": Parsed(criteria=3),
+    "techspec": Parsed(files=(Path("a.py"), Path("b.py"))),
+    "tasks": Parsed(units=(Unit(id="T1"), Unit(id="T2")), files=(Path("b.py"), Path("c.py"))),
+}
+
+
+def test_the_known_names() -> None:
+    assert set(RULES) == {"size", "files_listed", "files_max", "tests_only"}
+
+
+def test_size_is_kept_at_the_limits() -> None:
+    limits = {"feature_criteria_max": 3, "feature_tasks_max": 2, "feature_files_max": 3}
+    assert broken("size", facts(artifacts=PLANNED, **limits)) == []
+
+
+def test_size_names_every_limit_that_is_passed() -> None:
+    limits = {"feature_criteria_max": 2, "feature_tasks_max": 1, "feature_files_max": 2}
+    assert broken("size", facts(artifacts=PLANNED, **limits)) == [(("size"), name) for name in limits]
+    assert "3 acceptance criteria; at most 2" in check_rule("size", facts(artifacts=PLANNED, **limits))[0].message
+
+
+def test_files_listed() -> None:
+    given = facts("a.py", "c.py", "d.py", "tasks/f/code.md", artifacts=PLANNED)
+    assert broken("files_listed", given) == [("files_listed", "d.py")]
+
+
+def test_files_max_counts_no_outputs() -> None:
+    assert broken("files_max", facts("a.py", "tasks/f/code.md", feature_files_max=1)) == []
+    assert broken("files_max", facts("a.py", "b.py", feature_files_max=1)) == [("files_max", "")]
+
+
+def test_tests_only() -> None:
+    tests = [
+        "tests/x.py",
+        "src/tests/data.json",
+        "a/test_b.py",
+        "a_test.go",
+        "web/x.spec.ts",
+        "src/FooTest.java",
+        "spec/a_spec.rb",
+    ]
+    assert broken("tests_only", facts(*tests, "tasks/f/code.md")) == []
+    code = ["src/x.py", "contest.py", "testing.md", "src/latest/x.py"]
+    assert broken("tests_only", facts(*tests, *code)) == [("tests_only", path) for path in code]

@@ -1,0 +1,131 @@
+"""The rule sets as data: well formed, stated in full before they are enforced, and the same after a round trip."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from mz_engine.artifacts.load import assemble, load_rules
+from mz_engine.artifacts.rule import Covers, Field, Files, Json, Paths, Placeholders, References, RuleSet, Section
+from mz_engine.artifacts.subject import resolve
+from mz_engine.artifacts.validate import SLOT, check_rule, requirements, validate
+from mz_engine.config import Config, Limits
+from mz_engine.pins import Pins, decode_pins, encode_pins
+from mz_engine.pipelines.definition import Pipeline
+from syrupy.assertion import SnapshotAssertion
+
+from tests.engine.test_artifacts_cases import Case, cases
+from tests.support.artifact_strategies import PLACEHOLDERS
+
+SETS = sorted(load_rules().values(), key=lambda rules: rules.name)
+each_set = pytest.mark.parametrize("rules", SETS, ids=lambda rules: rules.name)
+
+
+def test_there_is_a_rule_set_for_every_kind_of_artifact() -> None:
+    assert set(load_rules()) == {"prd", "techspec", "tasks", "commit_summary", "code", "tests", "pr", "verdict"}
+
+
+def test_runs_pin_rules_without_loss() -> None:
+    pins = Pins(
+        pipeline=Pipeline(pipeline="p", version=1, phases=()), rules=load_rules(), templates={}, config=Config()
+    )
+    data = encode_pins(pins)
+    assert decode_pins(data).rules == load_rules()
+    assert encode_pins(decode_pins(data)) == data
+
+
+@each_set
+def test_ids_are_unique_and_begin_with_the_name_of_the_set(rules: RuleSet) -> None:
+    ids = [rule.id for rule in rules.rules]
+    assert len(set(ids)) == len(ids)
+    assert all(one.partition(".")[0] == rules.name for one in ids)
+
+
+@each_set
+def test_every_rule_and_alias_and_number_is_stated(rules: RuleSet) -> None:
+    stated = requirements(rules, Limits(techspec_files_max=7, task_files_max=4))
+    assert len(stated) == len(rules.rules)
+    for rule, words in zip(rules.rules, stated, strict=True):
+        assert not SLOT.search(words)
+        for alias in getattr(rule, "aliases", ()) if not isinstance(rule, Field) else ():
+            assert f'"{alias}"' in words
+        for value in getattr(rule, "values", ()):
+            assert f'"{value}"' in words
+        limits = [getattr(rule, "min", None) or None, getattr(rule, "max", None)]
+        for limit in limits:
+            if limit is not None and limit != 1:
+                assert str(resolve(limit, Limits(techspec_files_max=7, task_files_max=4))) in words
+        if isinstance(rule, Section):
+            assert all(f"`{key}:`" in words for key in rule.keys)
+        if isinstance(rule, Files):
+            assert all(f'"{word}"' in words for word in rule.ignored)
+        if isinstance(rule, Field) and rule.within is None:
+            assert f"`{rule.field}`" in words
+
+
+@each_set
+def test_rules_name_only_what_is_there(rules: RuleSet) -> None:
+    sections = {rule.id for rule in rules.rules if isinstance(rule, Section)}
+    files = {rule.id for rule in rules.rules if isinstance(rule, Files)}
+    fields = {rule.field for rule in rules.rules if isinstance(rule, Field) and rule.within is None}
+    for rule in rules.rules:
+        match rule:
+            case Files():
+                assert rule.section in sections
+            case Paths():
+                assert rule.files in files
+            case Covers() | References(artifact=str()):
+                assert rule.artifact in load_rules()
+            case References():
+                assert {rule.field, rule.to} <= fields
+            case _:
+                pass
+    wanted = rules.extract
+    assert {wanted.files} - {None} <= files
+    assert {wanted.criteria} - {None} <= sections
+    assert set(wanted.fields) <= fields
+    assert (rules.form == "json") == any(isinstance(rule, Json) for rule in rules.rules)
+
+
+def test_every_alias_of_a_placeholder_is_tried_by_a_mutation() -> None:
+    [rule] = [rule for rule in load_rules()["prd"].rules if isinstance(rule, Placeholders)]
+    tried = " ".join(PLACEHOLDERS).casefold()
+    assert all(alias.split("...")[0].strip().casefold() in tried for alias in rule.aliases)
+
+
+def test_an_unknown_key_in_a_rule_set_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="unknown field `colour`"):
+        assemble({"name": "x", "version": 1, "form": "markdown", "rules": [], "colour": "red"}, {})
+
+
+def test_messages_say_where_what_and_how(snapshot: SnapshotAssertion) -> None:
+    def messages(kind: str, case: Case) -> list[str]:
+        limits = Limits(**case.limits)
+        return [f.message for f in validate(load_rules()[kind], case.content, f"tasks/f/{kind}", limits, case.others)]
+
+    said = {f"{kind}: {case.name}": messages(kind, case) for kind, case in cases() if case.breaks}
+    assert said == snapshot
+
+
+def test_every_message_begins_with_its_place_and_ends_with_its_rule() -> None:
+    for kind, case in cases():
+        for finding in validate(load_rules()[kind], case.content, "a/b.md", Limits(**case.limits), case.others):
+            line = f":{finding.violation.line}" if finding.violation.line else ""
+            assert finding.message.startswith(f"a/b.md{line}: ")
+            assert finding.message.endswith(f" [{finding.violation.rule}]")
+            assert not SLOT.search(finding.message)
+
+
+def test_the_place_of_a_violation_holds_no_words_of_the_artifact() -> None:
+    text = '[{"id": "../evil", "title": "x", "files_touched": []}]' + " " * 60
+    places = {f.violation.path for f in validate(load_rules()["tasks"], text, "t.json", Limits(), {})}
+    assert places == {
+        "t.json[1].id",
+        "t.json[1].description",
+        "t.json[1].files_touched",
+        "t.json[1].acceptance_criteria",
+    }
+
+
+def test_an_unknown_rule_over_the_feature_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        check_rule("nothing", msgspec.convert({}, dict))  # type: ignore[arg-type]

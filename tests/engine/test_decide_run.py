@@ -1,0 +1,282 @@
+"""What is decided for a run: order, slots, dependencies, claims, money, halts, rest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from mz_engine.config import Budget, Config
+from mz_engine.decide import run as act
+from mz_engine.decide.run import claim, decide_run, due, reserve, runnable
+from mz_engine.pins import Pins
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentRequested, CallHeld, CallReserved, CallSettled
+from mz_events.catalog.run import (
+    AnswerGiven,
+    CancelGiven,
+    ClaimCompared,
+    FeatureAdmitted,
+    FeatureReleased,
+    FeatureRested,
+    FilesClaimed,
+    FilesContended,
+    Hold,
+    InboxTaken,
+    ItemAdded,
+    ItemHeld,
+    ItemSkipped,
+    Rest,
+    RunFinished,
+    RunHalted,
+    RunRested,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    TimerFired,
+    Verdict,
+)
+from mz_events.names import Commit, FeatureId, Path, RunId
+
+from tests.support import trial
+from tests.support.given import BASE, DIGEST, given_run, recorded, ref, requested, when_run_decided
+
+PINS = trial.pins(Config(parallel_max=2))
+A, B, C = FeatureId("a"), FeatureId("b"), FeatureId("c")
+HEAD = Commit("e" * 40)
+STARTED = RunStarted(run=RunId("r1"), pipeline="trial", base="main", base_commit=BASE, pins=DIGEST, core="1")
+
+
+def item(feature: FeatureId, *depends_on: FeatureId, priority: int = 3, order: int = 0) -> ItemAdded:
+    return ItemAdded(
+        feature=feature,
+        source=f"f#{feature}",
+        priority=priority,
+        order=order,
+        depends_on=depends_on,
+        title=DIGEST,
+        body=DIGEST,
+    )
+
+
+def rested(feature: FeatureId, status: Rest, **more: object) -> FeatureRested:
+    return replace(FeatureRested(feature=feature, version=9, status=status, head=HEAD), **more)
+
+
+def then(*events: Event, pins: Pins = PINS) -> act.RunAction:
+    return when_run_decided(given_run(STARTED, *events), pins)
+
+
+def admit(feature: FeatureId, *starts_from: Commit, onto: FeatureId | None = None) -> act.Admit:
+    return act.Admit(feature=feature, starts_from=starts_from, onto=onto)
+
+
+# order and slots ------------------------------------------------------------------------------------------------------
+def test_features_are_admitted_by_priority_then_as_listed() -> None:
+    items = (item(A, order=0), item(B, priority=0, order=1), item(C, order=2))
+    assert then(*items) == admit(B)
+    assert then(*items, FeatureAdmitted(feature=B)) == admit(A)
+
+
+def test_no_more_features_run_than_there_are_slots() -> None:
+    story: tuple[Event, ...] = (
+        item(A),
+        item(B, order=1),
+        item(C, order=2),
+        FeatureAdmitted(feature=A),
+        FeatureAdmitted(feature=B),
+    )
+    assert then(*story) == act.Await(until_us=None)
+    assert then(*story, rested(A, Rest.WAITING)) == admit(C)
+
+
+def test_a_dependent_starts_from_the_delivered_commit_of_what_it_depends_on() -> None:
+    story: tuple[Event, ...] = (item(A), item(B, A, order=1), FeatureAdmitted(feature=A))
+    assert then(*story) == act.Await(until_us=None)
+    assert then(*story, rested(A, Rest.DELIVERED)) == admit(B, HEAD, onto=A)
+
+
+def test_several_dependencies_are_merged_and_the_base_is_the_target() -> None:
+    story: tuple[Event, ...] = (item(A), item(B, order=1), item(C, A, B, order=2))
+    story = (*story, FeatureAdmitted(feature=A), FeatureAdmitted(feature=B))
+    story = (*story, rested(A, Rest.DELIVERED), rested(B, Rest.DELIVERED, head=BASE))
+    assert then(*story) == admit(C, HEAD, BASE)
+
+
+def test_a_dependency_that_an_earlier_run_delivered_counts() -> None:
+    skipped = ItemSkipped(feature=A, delivered_by="run/r0/a@9", changed=False, head=HEAD)
+    assert then(skipped, item(B, A)) == admit(B, HEAD, onto=A)
+
+
+@pytest.mark.parametrize("status", [Rest.FAILED, Rest.CANCELLED])
+def test_a_failed_dependency_holds_its_dependents_and_no_other(status: Rest) -> None:
+    story: tuple[Event, ...] = (
+        item(A),
+        item(B, A, order=1),
+        item(C, B, order=2),
+        FeatureAdmitted(feature=A),
+        rested(A, status),
+    )
+    assert then(*story) == act.HoldItem(feature=B, because=A)
+    story = (*story, ItemHeld(feature=B, because=A))
+    assert then(*story) == act.HoldItem(feature=C, because=B)
+    story = (*story, ItemHeld(feature=C, because=B))
+    assert then(*story) == act.RestRun()
+
+
+# claims ---------------------------------------------------------------------------------------------------------------
+CLAIMED = FilesClaimed(feature=A, phase="build", paths=(Path("x"), Path("y")))
+CONTENDED = FilesContended(feature=B, phase="build", paths=(Path("y"), Path("z")), holder=A)
+BOTH = (item(A), item(B, order=1), FeatureAdmitted(feature=A), FeatureAdmitted(feature=B))
+
+
+def test_a_claim_is_refused_while_one_of_its_files_is_in_flight() -> None:
+    state = given_run(STARTED, *BOTH, CLAIMED)
+    assert claim(state, B, "build", (Path("y"), Path("z"))) == CONTENDED
+    assert claim(state, B, "build", (Path("z"),)) == FilesClaimed(feature=B, phase="build", paths=(Path("z"),))
+    assert isinstance(claim(state, A, "build", (Path("x"),)), FilesClaimed), "nobody is in his own way"
+
+
+def test_the_held_feature_goes_on_when_the_holder_is_done_and_the_claim_is_compared() -> None:
+    story: tuple[Event, ...] = (*BOTH, CLAIMED, CONTENDED, rested(B, Rest.HELD, hold=Hold.CLAIM))
+    assert then(*story) == act.Await(until_us=None)
+    story = (*story, rested(A, Rest.DELIVERED, touched=(Path("x"), Path("w"))))
+    compared = act.CompareClaim(feature=A, confirmed=(Path("x"),), unused=(Path("y"),), missed=(Path("w"),))
+    assert then(*story) == compared
+    story = (*story, ClaimCompared(feature=A, confirmed=(), unused=(), missed=()))
+    assert then(*story) == act.Release(feature=B, hold=Hold.CLAIM)
+    story = (*story, FeatureReleased(feature=B, hold=Hold.CLAIM))
+    assert then(*story) == act.Await(until_us=None)
+
+
+def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
+    story: tuple[Event, ...] = (
+        *BOTH,
+        CLAIMED,
+        CONTENDED,
+        rested(B, Rest.HELD, hold=Hold.CLAIM),
+        rested(A, Rest.WAITING),
+    )
+    assert then(*story) == act.RestRun()
+
+
+# money ----------------------------------------------------------------------------------------------------------------
+def request(nanousd: int | None) -> AgentRequested:
+    return replace(requested(ref("plan")), estimated_nanousd=nanousd)
+
+
+def budget(run: int | None = None, feature: int | None = None) -> Pins:
+    return trial.pins(Config(budget=Budget(run_nanousd=run, feature_nanousd=feature)))
+
+
+def test_a_call_is_held_when_the_budget_has_no_room() -> None:
+    state = given_run(STARTED, *BOTH, CallReserved(feature=B, key="k", nanousd=60))
+    assert isinstance(reserve(state, A, request(40), budget(run=100)), CallReserved)
+    assert isinstance(reserve(state, A, request(41), budget(run=100)), CallHeld)
+    assert isinstance(reserve(state, A, request(50), budget(feature=50)), CallReserved)
+    assert isinstance(reserve(state, A, request(51), budget(feature=50)), CallHeld)
+    assert isinstance(reserve(state, A, request(10**12), budget()), CallReserved)
+
+
+def test_a_model_without_a_price_reserves_nothing() -> None:
+    reserved = reserve(given_run(STARTED, *BOTH), A, request(None), budget(run=1))
+    assert isinstance(reserved, CallReserved)
+    assert reserved.nanousd is None
+
+
+def test_a_held_call_goes_on_when_others_turned_out_cheaper() -> None:
+    held = (CallHeld(feature=A, key="k2", role="builder", nanousd=50), rested(A, Rest.HELD, hold=Hold.BUDGET))
+    story: tuple[Event, ...] = (*BOTH, CallReserved(feature=B, key="k", nanousd=60), *held)
+    pins = budget(run=100)
+    assert then(*story, pins=pins) == act.Await(until_us=None)
+    settled = (*story, CallSettled(feature=B, key="k", nanousd=20))
+    assert then(*settled, pins=pins) == act.Release(feature=A, hold=Hold.BUDGET)
+    dear = (*story, CallSettled(feature=B, key="k", nanousd=60), rested(B, Rest.DELIVERED))
+    assert then(*dear, pins=pins) == act.RestRun()
+
+
+# timers, halts, stops -------------------------------------------------------------------------------------------------
+def test_a_timer_keeps_the_run_awake_and_fires_when_it_is_due() -> None:
+    held = (item(A), FeatureAdmitted(feature=A), rested(A, Rest.HELD, hold=Hold.TIMER, until_us=500))
+    assert then(*held) == act.Await(until_us=500)
+    state = given_run(STARTED, *held)
+    assert due(state, 499) == ()
+    assert due(state, 500) == (A,)
+    assert runnable(given_run(STARTED, *held, TimerFired(feature=A)), frozenset(), 1) == (A,)
+
+
+FATAL = (*BOTH, rested(A, Rest.HELD, hold=Hold.FATAL, code="auth-failure"))
+
+
+def test_a_fatal_problem_halts_the_run_and_a_resume_goes_on() -> None:
+    assert then(*FATAL) == act.Halt(feature=A, code="auth-failure")
+    halted = (*FATAL, RunHalted(feature=A, code="auth-failure"))
+    assert then(*halted) == act.Await(until_us=None)
+    assert runnable(given_run(STARTED, *halted), frozenset(), 2) == ()
+    stopped = (*halted, rested(B, Rest.STOPPED))
+    assert then(*stopped) == act.RestRun()
+    resumed = (*stopped, RunResumed(core="1"))
+    assert then(*resumed) == act.Release(feature=A, hold=Hold.FATAL)
+    assert runnable(given_run(STARTED, *resumed), frozenset(), 2) == (B,)
+
+
+def test_after_a_stop_nothing_starts_until_the_run_is_resumed() -> None:
+    story: tuple[Event, ...] = (
+        item(A),
+        item(B, order=1),
+        FeatureAdmitted(feature=A),
+        RunStopped(),
+        rested(A, Rest.STOPPED),
+    )
+    assert then(*story) == act.RestRun()
+    assert then(*story, RunResumed(core="1")) == admit(B)
+
+
+# the end --------------------------------------------------------------------------------------------------------------
+def test_a_run_is_finished_when_every_item_has_ended() -> None:
+    story: tuple[Event, ...] = (*BOTH, rested(A, Rest.DELIVERED))
+    assert then(*story, rested(B, Rest.FAILED)) == act.FinishRun()
+    assert then(*story, rested(B, Rest.WAITING)) == act.RestRun()
+
+
+def test_one_failure_leaves_the_others_alone() -> None:
+    assert then(item(A), item(B, order=1), FeatureAdmitted(feature=A), rested(A, Rest.FAILED)) == admit(B)
+
+
+def test_an_answer_makes_the_feature_run_again() -> None:
+    story: tuple[Event, ...] = (item(A), FeatureAdmitted(feature=A), rested(A, Rest.WAITING))
+    answered = given_run(STARTED, *story, AnswerGiven(feature=A, verdict=Verdict.APPROVE, who=DIGEST))
+    assert runnable(answered, frozenset(), 1) == (A,)
+    assert [version for version, _ in answered.tracks[A].messages] == [3, 5]
+
+
+EVENTS: list[Event] = [
+    *FATAL,
+    CLAIMED,
+    CONTENDED,
+    CallReserved(feature=A, key="k", nanousd=1),
+    CallHeld(feature=B, key="k2", role="builder", nanousd=2),
+    CallSettled(feature=A, key="k", nanousd=1),
+    rested(A, Rest.DELIVERED),
+    rested(B, Rest.HELD, hold=Hold.TIMER, until_us=5),
+    rested(B, Rest.HELD, hold=Hold.CLAIM),
+    TimerFired(feature=B),
+    FeatureReleased(feature=B, hold=Hold.CLAIM),
+    CancelGiven(feature=A, who=DIGEST),
+    InboxTaken(version=1, accepted=True),
+    ItemHeld(feature=B, because=A),
+    RunHalted(feature=A, code="x"),
+    RunResumed(core="1"),
+    RunStopped(),
+    RunRested(),
+    RunFinished(),
+    item(C, A, B),
+]
+
+
+@hypothesis_given(st.lists(st.sampled_from(EVENTS), max_size=30))
+def test_the_run_is_total_over_any_order_of_events(events: list[Event]) -> None:
+    state = given_run(STARTED, *events)
+    assert state.version == len(recorded(STARTED, *events))
+    decide_run(state, PINS)
+    runnable(state, frozenset(), 2)

@@ -1,0 +1,167 @@
+"""Given events, when decided, then an action: the words in which tests of the deciders are written."""
+
+from __future__ import annotations
+
+from mz_engine.decide.actions import Action
+from mz_engine.decide.phase import decide
+from mz_engine.decide.run import RunAction, decide_run
+from mz_engine.pins import Pins
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentReplied, AgentRequested, CallRef, Problem, ReplyRead
+from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked, Unit, Violation
+from mz_events.catalog.delivery import CommitRequested, Committed
+from mz_events.catalog.feature import (
+    FeatureStarted,
+    PhaseCompleted,
+    PhaseStarted,
+    UnitCompleted,
+    UnitStarted,
+    WorkspaceReady,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import Commit, Digest, FeatureId, Path, StreamId
+from mz_projections.feature import fold, follow
+from mz_projections.run import RunState, fold_run
+from mz_projections.state import State
+
+DIGEST = Digest("d" * 64)
+BASE = Commit("b" * 40)
+SECOND_US = 1_000_000
+
+
+def recorded(*events: Event, stream: str = "run/r1/a") -> tuple[Recorded[Event], ...]:
+    """The events of one stream, one second apart."""
+    return tuple(
+        Recorded(
+            stream=StreamId(stream),
+            version=version,
+            position=version,
+            recorded_at_us=version * SECOND_US,
+            observed_at_us=version * SECOND_US,
+            event=event,
+            causation="",
+            chain=b"",
+        )
+        for version, event in enumerate(events, 1)
+    )
+
+
+def given(*events: Event) -> State:
+    """The state of a feature; every event must be legal where it comes."""
+    state = fold(())
+    for one in recorded(*events):
+        following = follow(state, one)
+        assert following is not None, f"{type(one.event).__name__} may not come in {type(state).__name__}"
+        state = following
+    assert state == fold(recorded(*events))
+    return state
+
+
+def when_decided(state: State, pins: Pins) -> Action | None:
+    return decide(state, pins)
+
+
+def given_run(*events: Event) -> RunState:
+    return fold_run(recorded(*events, stream="run/r1"))
+
+
+def when_run_decided(state: RunState, pins: Pins) -> RunAction:
+    return decide_run(state, pins)
+
+
+# stories --------------------------------------------------------------------------------------------------------------
+STARTED = FeatureStarted(
+    feature=FeatureId("a"), heard=3, branch="feat/a", target="main", starts_from=(BASE,), title=DIGEST, body=DIGEST
+)
+OPENED = (STARTED, WorkspaceReady(head=BASE, tree=BASE))
+UNITS = (
+    Unit(id="u1", files=(Path("a1.txt"),)),
+    Unit(id="u2", depends_on=("u1",), files=(Path("a2.txt"),)),
+    Unit(id="u3", depends_on=("u2",), files=(Path("a3.txt"),)),
+)
+
+
+def ref(phase: str, attempt: int = 1, role: str = "builder", unit: str = "", iteration: int = 1) -> CallRef:
+    key = f"r1/a/{phase}/{unit or '-'}/{iteration}/{attempt}/agent.{role}"
+    return CallRef(key=key, phase=phase, unit=unit, iteration=iteration, attempt=attempt, role=role)
+
+
+def requested(call: CallRef) -> AgentRequested:
+    return AgentRequested(
+        ref=call,
+        agent="simulated",
+        model="m",
+        prompt=DIGEST,
+        template="t",
+        whole=True,
+        session=None,
+        resumes=False,
+        tree=BASE,
+        estimated_tokens=1,
+        estimated_nanousd=1,
+    )
+
+
+def replied(call: CallRef, problem: Problem | None = None) -> tuple[Event, ...]:
+    """Request, reply and what was read."""
+    return (
+        requested(call),
+        AgentReplied(ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=BASE),
+        ReplyRead(ref=call, parser="p/1", terminal="success", session=None, text=DIGEST, problem=problem),
+    )
+
+
+def accepted(call: CallRef, **artifacts: tuple[Unit, ...]) -> tuple[Event, ...]:
+    """A reply that the rules accept."""
+    return (
+        *replied(call),
+        ChangesChecked(ref=call, tree=BASE),
+        *(
+            ArtifactParsed(
+                artifact=name,
+                phase=call.phase,
+                unit=call.unit,
+                path=None,
+                digest=DIGEST,
+                units=units,
+                files=tuple(file for unit in units for file in unit.files),
+            )
+            for name, units in artifacts.items()
+        ),
+        ArtifactValidated(ref=call),
+    )
+
+
+def refused_reply(call: CallRef) -> tuple[Event, ...]:
+    """A reply that breaks a rule."""
+    return (
+        *replied(call),
+        ChangesChecked(ref=call, tree=BASE),
+        ArtifactValidated(ref=call, violations=(Violation(rule="plan.json"),), report=DIGEST),
+    )
+
+
+def gate(name: str, passed: bool, phase: str = "build", unit: str = "u1", cause: str = "code") -> GateChecked:
+    report = None if passed else DIGEST
+    return GateChecked(phase=phase, unit=unit, gate=name, passed=passed, cause=cause, report=report)
+
+
+def committed(phase: str, unit: str = "") -> tuple[Event, ...]:
+    key = f"{phase}/{unit}/commit"
+    return (
+        CommitRequested(key=key, purpose="work", phase=phase, unit=unit, tree=BASE, parent=BASE, message=DIGEST),
+        Committed(key=key, commit=BASE, files=1, insertions=1, deletions=0),
+    )
+
+
+def planned() -> tuple[Event, ...]:
+    """The trial pipeline's first phase, complete."""
+    return (
+        *OPENED,
+        PhaseStarted(phase="plan", iteration=1),
+        UnitStarted(phase="plan", unit="", iteration=1),
+        *accepted(ref("plan"), plan=UNITS),
+        *committed("plan"),
+        UnitCompleted(phase="plan", unit=""),
+        PhaseCompleted(phase="plan"),
+    )

@@ -1,0 +1,117 @@
+"""Pages say what the code does: every error code, exit code, setting and key of a pipeline is explained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import yaml
+from msgspec import inspect
+from mz_engine.backlog.item import ItemStatus
+from mz_engine.backlog.markdown import PRIORITIES, STATUSES, parse_backlog
+from mz_engine.configform import ConfigForm
+from mz_engine.configure import SettingInfo, settings
+from mz_engine.errorcodes import CODES, ErrorCode
+from mz_engine.errors import Exit
+from mz_engine.exits import WORST_FIRST
+from mz_engine.pipelines.definition import Pipeline
+from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.starter import starter_backlog
+from mz_engine.yamlfile import convert
+
+from tests.support.tree import ROOT
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+
+
+def sections(name: str) -> dict[str, str]:
+    """Heading of level 3 -> the text below it, as one line."""
+    parts = re.split(r"^### (.+)$", page(name), flags=re.MULTILINE)
+    return {
+        title.strip(): " ".join(text.partition("\n## ")[0].split())
+        for title, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def fenced(name: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page(name), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("code", CODES.values(), ids=lambda each: each.code)
+def test_every_error_code_is_explained(code: ErrorCode) -> None:
+    told = f"{code.explanation} Exit code {code.exit.value}."
+    assert sections("errors").get(f"{code.code}: {code.title}") == told, f"docs/errors.md should say: {told}"
+
+
+def test_no_code_is_explained_that_is_not_there() -> None:
+    assert [title for title in sections("errors") if title.startswith("MZ") and title[:6] not in CODES] == []
+
+
+def test_every_exit_code_is_explained() -> None:
+    told = [int(title.split()[1]) for title in sections("errors") if title.startswith("Exit ")]
+    assert told == [each.value for each in Exit]
+    order = ", ".join(str(each.value) for each in WORST_FIRST if each)
+    assert order in " ".join(page("errors").split())
+
+
+@pytest.mark.parametrize("setting", settings(), ids=lambda each: each.name)
+def test_every_setting_is_explained(setting: SettingInfo) -> None:
+    told = sections("configuration")[setting.name]
+    assert told.startswith(setting.description)
+    assert f"Default: {default(setting.name)}." in told
+    assert (f"Variable: `{setting.variable}`." in told) == setting.scalar
+
+
+def default(name: str) -> str:
+    value: object = ConfigForm()
+    for part in name.split("."):
+        value = getattr(value, part)
+    if isinstance(value, tuple):
+        return ", ".join(f"`{each}`" for each in value) or "none"
+    return f"`{value}`" if value not in (None, {}) else "none"
+
+
+def test_no_setting_is_explained_that_is_not_there() -> None:
+    assert list(sections("configuration")) == [each.name for each in settings()]
+
+
+def keys(kind: inspect.Type) -> Iterator[str]:
+    match kind:
+        case inspect.StructType():
+            for field in kind.fields:
+                yield field.encode_name
+                yield from keys(field.type)
+        case inspect.VarTupleType():
+            yield from keys(kind.item_type)
+        case inspect.UnionType():
+            for each in kind.types:
+                yield from keys(each)
+        case inspect.LiteralType():
+            yield from (str(each) for each in kind.values)
+
+
+def test_every_key_and_word_of_a_pipeline_is_explained() -> None:
+    text = page("pipelines")
+    words = {*keys(msgspec.inspect.type_info(Pipeline))} - {"supervised", "checkpoint", "full_auto"}
+    assert sorted(word for word in words if f"`{word}`" not in text) == []
+
+
+def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
+    for text in fenced("pipelines", "yaml"):
+        parse_pipeline(text, "docs/pipelines.md")
+    for text in fenced("configuration", "yaml"):
+        convert(text, "docs/configuration.md", ConfigForm)
+        assert yaml.safe_load(text)
+
+
+def test_the_example_of_a_backlog_parses() -> None:
+    (text,) = fenced("backlog", "markdown")
+    items = parse_backlog(text, "docs/backlog.md")
+    assert [item.status for item in items] == [ItemStatus.BACKLOG, ItemStatus.BACKLOG, ItemStatus.DONE]
+    for word in (*STATUSES, *PRIORITIES, "depends on", "labels"):
+        assert word in page("backlog"), word
+    assert all(status in starter_backlog() for status in STATUSES)
