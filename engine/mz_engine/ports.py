@@ -143,6 +143,10 @@ class Executor(Protocol):
     def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult: ...
 
 
+class Interrupted(Exception):
+    """The user ended `mz` in the middle of a repeatable effect: it says nothing, and is begun again at the resume."""
+
+
 # agents ---------------------------------------------------------------------------------------------------------------
 class CallSpec(Fact, frozen=True, kw_only=True):
     """One agent call, complete."""

@@ -34,7 +34,7 @@ from mz_engine.decide.phase import decide
 from mz_engine.effects.dispatch import effect
 from mz_engine.effects.steps import ClaimPaths, Do, Effect, Emit, ReserveCall, Scene, SettleCall, Step
 from mz_engine.pins import Pins
-from mz_engine.ports import Ports, RepositoryUnusable
+from mz_engine.ports import Interrupted, Ports, RemoteRefused, RepositoryUnusable
 
 Observer = Callable[[Recorded[Event]], None]
 
@@ -84,7 +84,7 @@ class FeatureRun:
         self.version = 0
         self._steps: Effect | None = None
         self._answer: Any = None
-        self._error: RepositoryUnusable | None = None
+        self._error: Exception | None = None
         for recorded in store.read(self.stream):
             self._take(recorded)
 
@@ -98,6 +98,9 @@ class FeatureRun:
             self._steps = None
             self._emit((FeatureHeld(hold=Hold.FATAL, code=error.code),))
             return True
+        except Interrupted:
+            self._steps = None
+            return False
         if step is None:
             self._steps = None
         else:
@@ -164,7 +167,7 @@ class FeatureRun:
             case Do(call=call):
                 try:
                     self._answer = call(self.ports)
-                except RepositoryUnusable as error:
+                except (RepositoryUnusable, RemoteRefused, Interrupted) as error:
                     self._error = error
             case Emit(events=events):
                 self._emit(events)

@@ -68,7 +68,8 @@ class Door:
         return answer.result()
 
     def stopping(self) -> bool:
-        return self.scheduler.died is not None or self.scheduler.coordinator.stopping()
+        scheduler = self.scheduler
+        return scheduler.died is not None or scheduler.stop_asked or scheduler.coordinator.stopping()
 
 
 class Scheduler:
@@ -79,9 +80,11 @@ class Scheduler:
         self.mail: Queue[Asked | Rested | Died | StopAsked] = Queue()
         self.threads: dict[FeatureId, Thread] = {}
         self.died: BaseException | None = None
+        self.stop_asked = False
 
     def stop(self) -> None:
         """From a signal handler or another thread: come to rest after the actions that are under way."""
+        self.stop_asked = True
         self.mail.put(StopAsked())
 
     def run(self) -> None:

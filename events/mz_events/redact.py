@@ -73,9 +73,9 @@ class Secrets:
     def __init__(self, values: Mapping[str, str]) -> None:
         needles: dict[bytes, str] = {}
         for name, value in values.items():
-            for text in {value, value.strip()}:
-                if len(text) >= VALUE_CHARS_MIN:
-                    needles.update((form, needles.get(form, name)) for form in forms(text))
+            if len(value.strip()) >= VALUE_CHARS_MIN:
+                for form in forms(value) | forms(value.strip()):
+                    needles.setdefault(form, name)
         self._needles = tuple(sorted(needles.items()))
         self._several_lines = tuple(needle for needle, _ in self._needles if b"\n" in needle)
         self.bytes_max = max(BLOCK_BYTES_MAX, *map(len, needles), 0)
@@ -110,7 +110,15 @@ class Secrets:
             for line in re.finditer(b"\n", needle):
                 if line.end() < len(needle) and lines.endswith(needle[: line.end()]):
                     place = min(place, len(lines) - line.end())
-        return place if place == len(lines) else lines.rfind(b"\n", 0, place) + 1
+        return place if place == len(lines) else self._line_before(lines, place)
+
+    def _line_before(self, lines: bytes, place: int) -> int:
+        """Begin of the line at `place`, or of an earlier one where that would part a secret that is there whole."""
+        begin = lines.rfind(b"\n", 0, place) + 1
+        for start, end in reversed(merged((finding.start, finding.end) for finding in self.find(lines))):
+            if start < begin < end:
+                begin = lines.rfind(b"\n", 0, start) + 1
+        return begin
 
     def _find_values(self, data: bytes) -> Iterator[Finding]:
         for needle, name in self._needles:

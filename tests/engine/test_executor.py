@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from mz_engine.adapters.environment import fenced, git_directory
-from mz_engine.adapters.executor import CommandStopped, ProcessExecutor
+from mz_engine.adapters.executor import ProcessExecutor
+from mz_engine.ports import Interrupted
 from mz_engine.ports import CommandResult
 from mz_events.redact import Secrets
 
@@ -99,7 +100,7 @@ def test_stopping_raises(tmp_path: Path) -> None:
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
     begun = time.monotonic()
-    with pytest.raises(CommandStopped):
+    with pytest.raises(Interrupted):
         run(tmp_path, "sleep 60", stop=stop)
     assert time.monotonic() - begun < 5
 

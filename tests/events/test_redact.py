@@ -55,12 +55,11 @@ KEYS = {
     lambda value: quote(value, safe=""),
     quote,
     quote_plus,
-    lambda value: quote(value, safe="").replace("%C3%A9", "%c3%a9").replace("%5C", "%5c").replace("%3C", "%3c"),
+    lambda value: "".join(f"%{byte:02x}" if chr(byte) not in LETTERS else chr(byte) for byte in value.encode()),
 ])
 def test_a_known_value_is_found_in_every_spelling(spell: Any) -> None:
-    spelled = spell(VALUE).replace("%2F", "%2f") if "%3c" in spell(VALUE) else spell(VALUE)
-    text = f"before {spelled} after"
-    assert SECRETS.redact(text).startswith("before <redacted>") or spelled == VALUE
+    text = f"before {spell(VALUE)} after"
+    assert SECRETS.redact(text).replace('\\"', "") == "before <redacted> after"
     assert SECRETS.scan(text.encode()) == ("DB_PASSWORD",)
 
 

@@ -19,6 +19,10 @@ IDENTITY = {
 }
 
 
+POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+"""Before a command: root then has no more rights on files than their owner has."""
+
+
 class GitRepo:
     """A repository whose first branch is `main`; `git` runs in its checkout as a person or an agent would run it."""
 

@@ -10,17 +10,13 @@ from mz_events.redact import Redactor, Secrets
 
 from mz_engine.adapters.environment import fenced, variables, worktree
 from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, supervise
-from mz_engine.ports import CommandResult, Place
+from mz_engine.ports import CommandResult, Interrupted, Place
 
 KEPT_BYTES = 20_000_000
 """Of a command's output; half from its beginning, half from its end."""
 
 NOT_STARTED = 127
 """What a shell answers for a command that it cannot start."""
-
-
-class CommandStopped(Exception):
-    """The user stopped `mz` while a command ran; it was killed and says nothing. Running it again is safe."""
 
 
 class ProcessExecutor:
@@ -40,7 +36,7 @@ class ProcessExecutor:
         self._passed, self._stop, self._kept_bytes = passed, stop, kept_bytes
 
     def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
-        """`sh -c command`; output beyond 20 MB loses its middle. Raises CommandStopped."""
+        """`sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
         launch = Launch(
             argv=("sh", "-c", command),
             env=variables(self._environment, key, passed=self._passed),
@@ -51,7 +47,7 @@ class ProcessExecutor:
         kept = Kept(Redactor(self._secrets), self._kept_bytes)
         ended = supervise(launch, Bounds(total_seconds=timeout_seconds), kept, stop=self._stop)
         if ended.ending is Ending.STOPPED:
-            raise CommandStopped(command)
+            raise Interrupted(command)
         if ended.detail:
             kept.out(f"mz: {ended.detail}\n".encode())
         return CommandResult(exit=exit_of(ended), output=kept.joined(), duration_ms=ended.duration_ms)

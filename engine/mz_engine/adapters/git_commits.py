@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import tempfile
 from collections.abc import Iterator, Mapping
 
 from mz_events.names import Commit
@@ -72,7 +74,10 @@ def merge(git: Git, ours: Commit, theirs: Commit, message: bytes, who: Mapping[s
         return ours
     if is_ancestor(git, ours, theirs):
         return theirs
-    done = git.run("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs, check=False)
+    with tempfile.TemporaryDirectory(prefix="mz-merge-") as directory:
+        alone = bare_view(git, pathlib.Path(directory))
+        flags = ("--write-tree", "-z", "--name-only", "--no-messages")
+        done = git.run("merge-tree", *flags, ours, theirs, git_dir=pathlib.Path(directory), env=alone, check=False)
     if done.code > 1:
         if "usage:" in done.words:
             raise RepositoryUnusable("git-too-old", "merging several features needs git 2.38 or newer: update git")
@@ -86,6 +91,16 @@ def merge(git: Git, ours: Commit, theirs: Commit, message: bytes, who: Mapping[s
     return make_commit(
         git, tree.decode(), (ours, theirs), message, {**who, "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
     )
+
+
+def bare_view(git: Git, directory: pathlib.Path) -> dict[str, str]:
+    """Make a repository without configuration or attributes that has the same objects: no merge driver runs in it."""
+    object_format = git.run("rev-parse", "--show-object-format").text
+    version = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n"
+    (directory / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {object_format}\n")
+    (directory / "HEAD").write_text("ref: refs/heads/none\n")
+    (directory / "refs").mkdir()
+    return {"GIT_OBJECT_DIRECTORY": str(git.directory / "objects")}
 
 
 def is_ancestor(git: Git, old: str, new: str) -> bool:

@@ -38,6 +38,7 @@ QUIET = (
     "maintenance.auto=false",
     "submodule.recurse=false",
     "diff.suppressBlankEmpty=false",
+    "advice.graftFileDeprecated=false",
 )
 """Settings that win over every configuration file, the one that an agent may have edited included."""
 

@@ -136,7 +136,16 @@ class Worktree:
                 f"the branch `{self.place.branch}` exists already, {there}, and this run did not make it; "
                 "rename or delete it, or set another `branch_prefix:`",
             )
-        self.update_refs(self.branch_ref, f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n")
+        try:
+            commands = f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n"
+            self.update_refs(self.branch_ref, commands)
+        except RepositoryUnusable as refused:
+            if "; cannot create" not in str(refused):
+                raise
+            message = (
+                f"the branch `{self.place.branch}` cannot be made beside the one that is called like its first part"
+            )
+            raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from refused
 
     def attach(self, head: Commit) -> pathlib.Path:
         """Branch at `head` (what it was is kept under `refs/mz/<run>/rescue/`) and HEAD on the branch, with nothing

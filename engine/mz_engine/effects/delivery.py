@@ -31,9 +31,12 @@ def push(scene: Scene) -> Effect:
 
 def settle_push(intent: PushRequested) -> Effect:
     """The remote says whether it has the commit."""
-    there = yield from do(
-        "workspace.remote_head", lambda ports: ports.workspace.remote_head(intent.remote, intent.branch)
-    )
+    remote, branch = intent.remote, intent.branch
+    try:
+        there = yield from do("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, branch))
+    except RemoteRefused as error:
+        yield from _failed(intent.key, "remote-unreachable", error)
+        return
     if there == intent.commit:
         yield from emit(Pushed(key=intent.key, commit=intent.commit))
     else:
