@@ -184,7 +184,8 @@ def forms_of(value: str) -> list[bytes]:
         return [TOKEN]
 
 
-@settings(deadline=None, max_examples=400)
+@pytest.mark.slow
+@settings(deadline=None, max_examples=200)
 @given(documents(), st.booleans(), st.sampled_from([None, (",", ":")]))
 @example(("12345678", [{"12345678": 12345678, "x": [1.2345678e20, -12345678]}]), True, None)
 @example(('","x":"yz', {"a": '","x":"yz', "x": "yz"}), True, (",", ":"))
@@ -236,7 +237,7 @@ TEXT = "\n".join((
 )).encode()  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(cuts=st.lists(st.integers(0, 5000), max_size=8), newline=st.booleans())
 def test_pieces_do_not_matter(cuts: list[int], newline: bool) -> None:
     data = TEXT + b"\n" * newline

@@ -78,9 +78,9 @@ def script(spec: CallSpec, files: Files) -> Answer:
 def verdict(feature: str, unit: str, prompt: str) -> dict[str, object]:
     if (feature, unit) != ("a", "u2"):
         return {"severity": "NONE", "cause": "none", "findings": []}
-    if "second" in prompt:
-        return {"severity": "CRITICAL", "cause": "none", "findings": []}
-    return {"severity": "MAJOR", "cause": "code", "findings": []}
+    severity, cause = ("CRITICAL", "none") if "second" in prompt else ("MAJOR", "code")
+    finding = {"severity": severity, "path": "a2.txt", "message": "This should be done in another way."}
+    return {"severity": severity, "cause": cause, "findings": [finding]}
 
 
 def built(feature: str, unit: str, prompt: str) -> dict[str, str | None]:

@@ -91,7 +91,7 @@ def stand_in(home: Path, cassette: Path, outside: Mapping[str, str]) -> dict[str
     (own / "home").mkdir()
     kept = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
     path = os.pathsep.join([str(own / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
-    return {**kept, "PATH": path, "HOME": str(own / "home"), "ANTHROPIC_API_KEY": "recorded"}
+    return {**kept, "PATH": path, "HOME": str(own / "home"), "ANTHROPIC_API_KEY": "a-recording-needs-no-key"}
 
 
 def show_ending(view: RunView, home: Path, provenance: str) -> None:

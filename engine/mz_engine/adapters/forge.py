@@ -64,7 +64,7 @@ class GhForge:
         self._environment = {**clean(environment), **quiet}
 
     def find(self, branch: str, key: str) -> PullRequest | None:
-        """The pull request from `branch` with the line `Mz-Key: <key>` in its body, open or not; the newest of several."""
+        """The newest pull request from `branch`, open or not, with the line `Mz-Key: <key>` in its body."""
         asked = ("--head", branch, "--state", "all", "--limit", str(FOUND_MAX), "--json", "number,url,body,headRefName")
         try:
             found = msgspec.json.decode(self._gh("list", *asked), type=list[Listed])

@@ -53,7 +53,7 @@ def find(git: Git, branch_ref: str, key: str) -> Commit | None:
         raise failed(("log",), log)
     for entry in log.out.decode("utf-8", "replace").split("\0"):
         commit, *values = entry.split("\n")
-        if key in (value.strip() for value in values):
+        if key in (value.strip() for value in values if value):
             return Commit(commit)
     return None
 

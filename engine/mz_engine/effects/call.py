@@ -215,7 +215,10 @@ def read_reply(action: ReadReply, scene: Scene) -> Effect:
         bad_lines=reading.bad_lines,
     )
     priced = CallPriced(
-        key=outcome.ref.key, computed_nanousd=price.nanousd, unpriced=price.unpriced, prices=price.prices
+        key=outcome.ref.key,
+        computed_nanousd=price.nanousd if reading.usage else None,
+        unpriced=price.unpriced,
+        prices=price.prices,
     )
     yield SettleCall(outcome.ref.key, worst_of(reading, price), (read, priced))
 

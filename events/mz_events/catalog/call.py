@@ -183,7 +183,7 @@ class CallPriced(Event, frozen=True, kw_only=True, tag="call.priced"):
     ROLE = Role.DERIVED
     key: str
     computed_nanousd: int | None
-    """None: at least one model has no price."""
+    """None: nothing is known of the usage, or at least one model has no price."""
     unpriced: tuple[str, ...] = ()
     prices: str = ""
     """Name, version and digest of the price table."""

@@ -1,0 +1,109 @@
+"""Killed at any instant: what is left is mended by the next call, and what was answered is there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from mz_engine.ports import Opened
+
+from tests.support.desk import PLACE, Desk
+
+WORKER = """
+import pathlib, sys
+from mz_engine.adapters.git import GitWorkspace
+from mz_engine.config import WorkspaceSettings
+from mz_engine.ports import Place
+
+root, base, turn = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+port = GitWorkspace(root, WorkspaceSettings())
+place = Place(run="r1", feature="f1", branch="feat/f1")
+top = root / ".mz/worktrees/r1/f1"
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+opened = port.open(place, (base,))
+head, tree = opened.head, opened.tree
+step = 0
+while True:
+    step += 1
+    key = f"{turn}.{step}"
+    port.ensure(place, head, tree)
+    for number in range(12):
+        file = top / f"dir{number % 3}" / f"file{number}"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{key} {number}")
+    captured = port.capture(place, tree).tree
+    say("captured", captured)
+    tree = port.keep(place, captured, base, ("dir0/file0",))
+    say("captured", tree)
+    port.ensure(place, head, tree)
+    say("asked", key)
+    head = port.commit(place, tree, head, f"work\\n\\nMz-Key: {key}\\n".encode()).commit
+    say("committed", key, head)
+    if step % 4 == 0:
+        port.close(place)
+        head, tree = base, base
+"""
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below a process, itself last."""
+    below = []
+    for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                below += descendants(int(status.parent.name))
+    return [*below, pid]
+
+
+def killed_after(desk: Desk, seconds: float, turn: str, whole: bool) -> list[list[str]]:
+    """Run the worker for a while, kill it (`whole`: with its gits), and return what it had said."""
+    command = [sys.executable, "-c", WORKER, str(desk.repo.root), desk.base, turn]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        time.sleep(seconds)
+        assert worker.poll() is None
+        for pid in descendants(worker.pid) if whole else [worker.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        out, _ = worker.communicate()
+    return [line.split() for line in out.splitlines() if line.endswith(tuple("0123456789abcdef"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [False, True], ids=["mz-alone", "with-its-gits"])
+def test_any_instant_will_do(tmp_path: pathlib.Path, whole: bool) -> None:
+    desk = Desk(tmp_path)
+    dice = random.Random(7)
+    for turn in range(12):
+        said = killed_after(desk, 0.5 + dice.random() * 1.5, f"turn{turn}", whole)
+        port = desk.another()
+        asked = [words[1] for words in said if words[0] == "asked"]
+        for key in asked[-1:]:
+            port.find_commit(PLACE, key)
+        opened = port.open(PLACE, (desk.base,))
+        assert isinstance(opened, Opened)
+        captures = desk.repo.git("rev-list", "refs/mz/r1/f1").split()
+        assert {words[1] for words in said if words[0] == "captured"} <= set(captures)
+        done = [words for words in said if words[0] == "committed"]
+        for _, _, commit in done:
+            assert desk.repo.git("cat-file", "-t", commit) == "commit"
+        tree = port.capture(PLACE, opened.tree).tree
+        port.ensure(PLACE, desk.base, desk.base)
+        assert desk.state() == "## feat/f1"
+        port.ensure(PLACE, desk.base, tree)
+        assert port.capture(PLACE, tree).tree == tree
+        port.ensure(PLACE, desk.base, desk.base)
+    desk.repo.git("fsck", "--strict", "--no-dangling")
+    assert not list((desk.repo.root / ".git").glob("fast_import_crash_*"))

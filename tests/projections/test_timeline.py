@@ -1,0 +1,82 @@
+"""Every event has its line."""
+
+from __future__ import annotations
+
+import pytest
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved, ReplyRead
+from mz_events.catalog.check import ArtifactValidated, CommandRan, GateChecked, Violation
+from mz_events.catalog.feature import Blocked, FeatureStarted, UnitCompleted
+from mz_events.catalog.inbox import CancelLeft
+from mz_events.catalog.run import FeatureRested, Rest
+from mz_events.codec import ALL_EVENTS, type_of
+from mz_events.envelope import Recorded
+from mz_events.names import Commit, Digest, run_stream
+from mz_projections.timeline import WORDS, timeline, words
+from msgspec.structs import replace
+
+from tests.support.samples import sample, samples
+
+
+def test_every_event_type_has_words() -> None:
+    assert set(WORDS) == set(ALL_EVENTS)
+
+
+@pytest.mark.parametrize("event", samples(), ids=type_of)
+def test_words_are_one_line_with_names_in_it(event: Event) -> None:
+    text = words(event)
+    assert text.strip() == text
+    assert text
+    assert "\n" not in text
+    assert "  " not in text
+    assert "None" not in text
+    assert len(text) < 300
+
+
+@pytest.mark.parametrize("kind", ALL_EVENTS, ids=type_of)
+def test_words_hold_with_every_optional_field_left_out(kind: type[Event]) -> None:
+    event = sample(kind)
+    config = {name: getattr(event, name) for name in kind.__struct_fields__}
+    for name, default in zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False):
+        config[name] = default if default is not None or isinstance(config[name], str | int) else config[name]
+    assert "\n" not in words(event)
+
+
+@pytest.mark.parametrize(("event", "text"), [
+    (sample(UnitCompleted), "phase/unit"),
+    (replace(sample(UnitCompleted), unit=""), "phase"),
+    (replace(sample(FeatureRested), status=Rest.HELD, code=None), "feat-001 rests: held (timer)"),
+    (replace(sample(FeatureRested), status=Rest.DELIVERED, code=None, hold=None), "feat-001 rests: delivered"),
+    (replace(sample(FeatureStarted), starts_from=tuple(Commit(f"{n}" * 40) for n in range(1, 6))),
+     "branch branch for target from 11111111, 22222222, 33333333 and 2 more"),
+    (replace(sample(CallReserved), nanousd=None), "unpriced set aside for key"),
+    (replace(sample(CallReserved), nanousd=1_234_500_000), "1.2345 USD set aside for key"),
+    (replace(sample(AgentReplied), exit=None, duration_ms=7),
+     "phase/unit iteration 9 attempt 7 (role): exit unknown, salvaged after 7 ms"),
+    (replace(sample(CommandRan), exit=None, passed=None, unit=""),
+     "setup name phase: killed at its time limit, 11 ms"),
+    (replace(sample(GateChecked), passed=False, violations=(Violation(rule="test"), Violation(rule="lint", path="a.py"))),
+     "phase/unit: gate failed: test, lint a.py"),
+    (replace(sample(ArtifactValidated), violations=()), "phase/unit iteration 9 attempt 7 (role): valid"),
+    (replace(sample(ReplyRead), usage=(), reported_nanousd=None, problem=None),
+     "phase/unit iteration 9 attempt 7 (role): terminal, 0 tokens in, 0 out, reported unpriced"),
+    (replace(sample(Blocked), path=""), "phase/unit: check, cause cause"),
+    (replace(sample(CancelLeft), feature=None), "for the whole run: give it up"),
+])  # fmt: skip
+def test_words_of(event: Event, text: str) -> None:
+    assert words(event) == text
+
+
+def test_a_prompt_that_goes_on_is_told_from_a_whole_one() -> None:
+    assert "whole prompt" in words(sample(AgentRequested))
+    assert "continued session" in words(replace(sample(AgentRequested), whole=False))
+
+
+def test_the_line_has_time_place_and_type() -> None:
+    recorded = Recorded(run_stream("r"), 3, 9, 1000, 999, sample(UnitCompleted), "", b"")
+    (line,) = timeline([recorded])
+    assert (line.at_us, line.place, line.type, line.text) == (1000, "run/r@3", "unit.completed", "phase/unit")
+
+
+def test_no_digest_of_prose_stands_in_words() -> None:
+    assert not any(Digest("5e" * 32)[:12] in words(event) for event in samples())
