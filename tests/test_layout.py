@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tree import ROOMS, ROOT, kept_files
+from tests.support.tree import ROOMS, ROOT, kept_files, modules
 
 TOP = {
     *(".ci", ".gitattributes", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
@@ -57,8 +57,8 @@ def is_code(path: Path) -> bool:
 def test_tests_mirror_the_rooms() -> None:
     folders = {name for name in children("tests") if (ROOT / "tests" / name).is_dir()}
     assert folders == set(ROOMS) | (TESTS_BESIDE_THE_ROOMS & folders)
-    for room in ROOMS:
-        assert any(path.name.startswith("test_") for path in kept_files() if path.parts[:2] == ("tests", room)), room
+    for room in {path.parts[0] for path in modules(*ROOMS)}:
+        assert any(path.name.startswith("test_") for path in modules("tests") if path.parts[1] == room), room
 
 
 def test_files_are_small() -> None:

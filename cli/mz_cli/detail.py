@@ -147,7 +147,7 @@ def _call_lines(call: AttemptShape, message_max: int | None) -> list[str]:
     cost = money_words(call.estimated_usd, call.reported_usd, call.computed_usd)
     lines = [
         f"  attempt {call.attempt}{unit}, {call.role}: {call.agent} {call.model} {became}{took}; "
-        f"{tokens_cell(call.tokens.input, call.tokens.output)}; {cost}"
+        f"{tokens_cell(call.tokens.input, call.tokens.output, whole=True)}; {cost}"
     ]
     lines += [f"    {told(call.detail)}"] if call.detail else []
     lines += [f"    reverted: {reverted}" for reverted in call.reverted]

@@ -27,6 +27,7 @@ from mz_cli.summary import Words, closing_table, exit_of, run_status, waits
 from mz_cli.words import words_of
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS_MAX = 3
 PATIENCE = "comes to rest after what is under way; Ctrl-C again ends agents and commands at once"
 
 
@@ -70,7 +71,8 @@ def show_ending(view: RunView, words: Words) -> None:
 
 @contextmanager
 def minding_signals(session: Session, shown: Progress) -> Iterator[None]:
-    """The first Ctrl-C asks the run to come to rest; the second, and every SIGTERM or SIGHUP, ends agents at once."""
+    """The first Ctrl-C asks the run to come to rest; the second, and the first SIGTERM or SIGHUP, ends agents and
+    commands at once; the third ends this process where it stands, which costs nothing but the open calls."""
     asked: list[int] = []
 
     def end(at_once: bool) -> None:
@@ -83,6 +85,9 @@ def minding_signals(session: Session, shown: Progress) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
         asked.append(number)
+        if len(asked) >= SIGNALS_MAX:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         at_once = len(asked) > 1 or number != signal.SIGINT
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
 

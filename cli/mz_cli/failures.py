@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OK, STOPPED, BUG = 0, 20, 70
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to stdout fails with; the log and its blobs have errors of their own for these."""
+NO_GIT = ("git-missing", "git-too-old")
 MESSAGE_MAX = 300
 """Characters of a foreign exception's text that are shown; the traceback has all of it."""
 
@@ -91,7 +92,7 @@ def translated(error: BaseException, words: Sequence[str]) -> MzError:
         case WrongVersion():
             return MzError("MZ5002", sentence(str(error)), hint="`mz status` shows the run")
         case RepositoryUnusable():
-            return MzError("MZ1003", sentence(str(error)))
+            return MzError("MZ1004" if error.code in NO_GIT else "MZ1003", sentence(str(error)))
         case OSError() if error.errno in FULL and error.filename is None:
             silence(sys.stdout)
             return MzError(

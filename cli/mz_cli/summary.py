@@ -11,11 +11,17 @@ from mz_events.names import Digest
 from mz_projections.views import FeatureView, RunView
 
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import count, instant, line, money, shorten, usd
+from mz_cli.render.text import compact, count, instant, line, money, shorten, usd
 from mz_cli.shapes import FeatureStatus, FeatureSummary, RunStatus, Tests, Tokens, WaitingShape
 
 Words = Callable[[Digest | None], str]
 """The text of a blob; empty for None, and for a blob that was erased."""
+FATAL = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING}
+"""Codes of fatal problems with exit codes of their own; others mean that something is missing here."""
+REPOSITORY = frozenset({
+    "bare", "branch-exists", "detached", "git-failed", "no-base", "no-commit", "not-a-repository", "not-trusted",
+    "read-only", "worktree-lost", "worktree-unusable",
+})  # fmt: skip
 NOT_REPORTED = "not reported"
 UNPRICED = "unpriced"
 DETAIL_MAX = 300
@@ -63,8 +69,13 @@ def waits(view: RunView, words: Words) -> tuple[tuple[str, str], ...]:
 
 def exit_of(view: RunView) -> Exit:
     """What the exit code of `mz run` says of the run, now that it rests."""
-    of_run = {"stopped": Exit.STOPPED, "halted": Exit.PREREQUISITE}.get(view.status, Exit.OK)
+    of_run = {"stopped": Exit.STOPPED, "halted": exit_of_code(view.code)}.get(view.status, Exit.OK)
     return worst([of_run, *(_exit_of_feature(feature) for feature in view.features)])
+
+
+def exit_of_code(code: str) -> Exit:
+    """Of a fatal problem."""
+    return FATAL.get(code, Exit.REPOSITORY if code in REPOSITORY else Exit.PREREQUISITE)
 
 
 def _exit_of_feature(view: FeatureView) -> Exit:
@@ -74,7 +85,7 @@ def _exit_of_feature(view: FeatureView) -> Exit:
         case "held", Hold.BUDGET:
             return Exit.LIMIT
         case "held", Hold.FATAL:
-            return Exit.PREREQUISITE
+            return exit_of_code(view.code)
         case ("waiting" | "held"), _:
             return Exit.WAITING
     return Exit.OK
@@ -173,14 +184,15 @@ def taken(view: FeatureView, whole: bool) -> tuple[str, ...]:
         attempts_cell(view.attempts, whole),
         tests_cell(view.tests),
         view.branch or "-",
-        tokens_cell(view.input_tokens, view.output_tokens),
+        tokens_cell(view.input_tokens, view.output_tokens, whole),
         *money_cells(view, whole),
     )
 
 
 def standing(view: FeatureView) -> str:
     """The status, and in brackets what explains it."""
-    why = (view.hold.value if view.hold else "", view.waiting.ask.value if view.waiting else "", view.code)
+    hold = view.code if view.hold is Hold.FATAL else (view.hold.value if view.hold else "")
+    why = (hold, view.waiting.ask.value if view.waiting else "", view.code)
     shown = next((word for word in why if word), "") if view.status in ("held", "waiting", "failed") else ""
     if view.status == "held" and view.because:
         shown = f"{shown} {view.because}".strip()
@@ -202,9 +214,12 @@ def tests_cell(tests: tuple[int, int] | None) -> str:
     return f"{passed} passed, {failed} failed" if failed else f"{passed} passed"
 
 
-def tokens_cell(taken: int | None, given: int | None) -> str:
-    """Input and output."""
-    return "-" if taken is None and given is None else f"{count(taken)} in, {count(given)} out"
+def tokens_cell(taken: int | None, given: int | None, whole: bool) -> str:
+    """Input and output; on a terminal, large numbers rounded."""
+    if taken is None and given is None:
+        return "-"
+    shown = count if whole else compact
+    return f"{shown(taken)} in, {shown(given)} out"
 
 
 def money_cells(view: FeatureView, whole: bool) -> tuple[str, str, str]:

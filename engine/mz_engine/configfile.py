@@ -64,6 +64,8 @@ class _Layers:
     def put(self, setting: SettingInfo, value: object, origin: str) -> None:
         self.origins[setting.name] = origin
         wrong = list(mismatches(value, setting.type))
+        if isinstance(value, str) and not value.isascii() and not _is_text(value):
+            wrong = [Mismatch(route=(), code="MZ2011", message="it is not UTF-8 text")]
         self.found += [self.diagnostic(each, origin) for each in wrong]
         if not wrong:
             *sections, key = setting.name.split(".")
@@ -95,6 +97,11 @@ def _typed(text: str, setting: SettingInfo) -> object:
     if any(mismatches(plain, setting.type)) and plain.isascii() and plain.isdigit() and len(plain) <= 15:
         return int(plain)
     return plain
+
+
+def _is_text(value: str) -> bool:
+    """Bytes that are no text come into the environment and the command line as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _near_misses(environment: Mapping[str, str], known: tuple[SettingInfo, ...]) -> Iterator[Diagnostic]:

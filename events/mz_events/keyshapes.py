@@ -45,8 +45,17 @@ _HEADER = rb"[A-Za-z][A-Za-z-]*:[^\"\\\r\n]*"
 _NOT_END = rb"(?!" + _MARGIN + BLOCK_END_MARK + rb")"
 BLOCK = (
     BLOCK_MARK + rb"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
-    rb"(?:" + _BREAK + _NOT_END + _MARGIN + rb"(?:(?:" + _HEADER + rb"|[A-Za-z0-9+/=]+[ \t]*)" + _ENDS
-    + rb"|(?=" + _BREAK + rb")))*"
+    rb"(?:"
+    + _BREAK
+    + _NOT_END
+    + _MARGIN
+    + rb"(?:(?:"
+    + _HEADER
+    + rb"|[A-Za-z0-9+/=]+[ \t]*)"
+    + _ENDS
+    + rb"|(?="
+    + _BREAK
+    + rb")))*"
     rb"(?:" + _BREAK + _MARGIN + BLOCK_END_MARK + rb"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----)?"
 )
 """A private key over several lines, broken for real or as in JSON; without its end where that was cut off."""

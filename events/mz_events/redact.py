@@ -104,7 +104,7 @@ class Secrets:
         place = len(lines)
         begun = lines.rfind(BLOCK_MARK, max(0, len(lines) - BLOCK_BYTES_MAX))
         block = BLOCKS.match(lines, begun) if begun >= 0 else None
-        if block and BLOCK_END_MARK not in block[0] and not lines[block.end():].strip(b"\r\n"):
+        if block and BLOCK_END_MARK not in block[0] and not lines[block.end() :].strip(b"\r\n"):
             place = begun
         for needle in self._several_lines:
             for line in re.finditer(b"\n", needle):

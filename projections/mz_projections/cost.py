@@ -118,15 +118,29 @@ def _key(event: Any) -> str:
 def _requested(event: AgentRequested, recorded: Recorded[Event]) -> CallCost:
     _, run, feature = recorded.stream.split("/", 2)
     ref = event.ref
-    return CallCost(ref.key, run, feature, ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role, event.agent,
-                    event.model, recorded.observed_at_us, event.estimated_tokens, event.estimated_nanousd)
+    return CallCost(
+        ref.key,
+        run,
+        feature,
+        ref.phase,
+        ref.unit,
+        ref.iteration,
+        ref.attempt,
+        ref.role,
+        event.agent,
+        event.model,
+        recorded.observed_at_us,
+        event.estimated_tokens,
+        event.estimated_nanousd,
+    )
 
 
 def _read(call: CallCost, event: ReplyRead) -> CallCost:
     usage = event.usage
     if not usage:
-        return replace(call, input=None, output=None, cache_read=None, cache_write=None,
-                       reported_nanousd=event.reported_nanousd)
+        return replace(
+            call, input=None, output=None, cache_read=None, cache_write=None, reported_nanousd=event.reported_nanousd
+        )
     return replace(
         call,
         input=sum(each.input for each in usage),

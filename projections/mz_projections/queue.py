@@ -42,5 +42,14 @@ def queue(events: Iterable[Recorded[Event]]) -> tuple[Question, ...]:
 
 def _question(event: HumanRequested, recorded: Recorded[Event]) -> Question:
     _, run, feature = recorded.stream.split("/")
-    return Question(run, feature, event.phase, event.unit, event.ask, event.code, event.detail, recorded.recorded_at_us,
-                    recorded.place)
+    return Question(
+        run,
+        feature,
+        event.phase,
+        event.unit,
+        event.ask,
+        event.code,
+        event.detail,
+        recorded.recorded_at_us,
+        recorded.place,
+    )

@@ -45,7 +45,8 @@ PAGE_POSITIONS = 10_000
 BUSY_SECONDS = 5.0
 
 CURSOR = Table(
-    "cursor", MetaData(),
+    "cursor",
+    MetaData(),
     Column("model", Text, primary_key=True),
     Column("log", Text, nullable=False),
     Column("code", Text, nullable=False),
@@ -78,13 +79,19 @@ class Views:
     Not for several threads at once; any number of processes may use one file.
     """
 
-    def __init__(self, path: Path | None, log: Log, models: Sequence[ReadModel[Any]],
-                 page_positions: int = PAGE_POSITIONS) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        log: Log,
+        models: Sequence[ReadModel[Any]],
+        page_positions: int = PAGE_POSITIONS,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
         self._log = log
-        self._page_positions = page_positions
+        self._page_positions, self._busy_seconds = page_positions, busy_seconds
         self._tables = {model.name: (model, _table(model)) for model in models}
         self._path = path
-        self._engine = _file(path) if path else _memory()
+        self._engine = _file(path, busy_seconds) if path else _memory()
 
     def __enter__(self) -> Views:
         return self
@@ -125,7 +132,7 @@ class Views:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             with suppress(OSError, DatabaseError):
                 self._path.unlink()
-                self._engine = _file(self._path)
+                self._engine = _file(self._path, self._busy_seconds)
                 self._catch_up()
                 return
         self._path, self._engine = None, _memory()
@@ -202,8 +209,10 @@ class _Rows:
             return
         names = self._table.columns.keys()
         sets = ", ".join(f"{name} = excluded.{name}" for name in names)
-        statement = (f"INSERT INTO {self._table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
-                     f"ON CONFLICT ({', '.join(self._model.key)}) DO UPDATE SET {sets}")
+        statement = (
+            f"INSERT INTO {self._table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
+            f"ON CONFLICT ({', '.join(self._model.key)}) DO UPDATE SET {sets}"
+        )
         json = [place for place, column in enumerate(self._table.columns) if isinstance(column.type, Json)]
         self._connection.exec_driver_sql(statement, [_values(row, json) for row in self._changed.values()])
 
@@ -230,16 +239,21 @@ def _type(hint: Any) -> TypeEngine[Any]:
     return Json(hint)
 
 
-def _file(path: Path) -> Engine:
+def _file(path: Path, busy_seconds: float) -> Engine:
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
+        return sqlite3.connect(path, isolation_level=None, timeout=busy_seconds, check_same_thread=False)
 
     return _transactional(create_engine("sqlite+pysqlite://", creator=connect, poolclass=StaticPool))
 
 
 def _memory() -> Engine:
-    return _transactional(create_engine("sqlite+pysqlite://", poolclass=StaticPool,
-                                        connect_args={"isolation_level": None, "check_same_thread": False}))
+    return _transactional(
+        create_engine(
+            "sqlite+pysqlite://",
+            poolclass=StaticPool,
+            connect_args={"isolation_level": None, "check_same_thread": False},
+        )
+    )
 
 
 def _transactional(engine: Engine) -> Engine:

@@ -74,8 +74,10 @@ def _run_rested(event: run.FeatureRested) -> str:
 
 def _requested(event: call.AgentRequested) -> str:
     how = "whole prompt" if event.whole else "continued session"
-    return (f"{_call(event.ref)}: {event.agent} {event.model}, {how}, about {event.estimated_tokens} tokens, "
-            f"{_usd(event.estimated_nanousd)}")
+    return (
+        f"{_call(event.ref)}: {event.agent} {event.model}, {how}, about {event.estimated_tokens} tokens, "
+        f"{_usd(event.estimated_nanousd)}"
+    )
 
 
 def _replied(event: call.AgentReplied) -> str:
@@ -135,8 +137,10 @@ def _admitted(event: run.FeatureAdmitted) -> str:
 
 
 def _compared(event: run.ClaimCompared) -> str:
-    return (f"{event.feature}: {len(event.confirmed)} claimed paths touched, {len(event.unused)} not, "
-            f"{len(event.missed)} touched without a claim")
+    return (
+        f"{event.feature}: {len(event.confirmed)} claimed paths touched, {len(event.unused)} not, "
+        f"{len(event.missed)} touched without a claim"
+    )
 
 
 def _parsed(event: check.ArtifactParsed) -> str:

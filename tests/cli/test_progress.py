@@ -33,6 +33,10 @@ def no_words(digest: Digest | None) -> str:
     return ""
 
 
+def no_history(run: str) -> tuple[Recorded[Event], ...]:
+    return ()
+
+
 def recorded(event: Event, stream: str = f"run/{RUN}/login") -> Recorded[Event]:
     return Recorded(StreamId(stream), 1, 1, 0, 0, event, "", b"")
 
@@ -54,6 +58,9 @@ class Broken:
         if self.left < 0:
             raise RuntimeError("no picture")
 
+    def say(self, text: str) -> None:
+        raise RuntimeError("no words")
+
     def close(self) -> None:
         self.closed += 1
         raise RuntimeError("not even this")
@@ -61,7 +68,7 @@ class Broken:
 
 def test_lines_where_there_is_no_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
     out = io.StringIO()
-    with progress(no_words, stream=out) as shown:
+    with progress(no_words, no_history, stream=out) as shown:
         for each in story.recorded:
             shown.on_event(each)
     assert out.getvalue() == snapshot
@@ -95,7 +102,7 @@ def test_nothing_but_failures_is_silence(story: Story) -> None:
 
 def test_a_closed_stream_is_no_failure(story: Story) -> None:
     out = io.StringIO()
-    with progress(no_words, stream=out) as shown:
+    with progress(no_words, no_history, stream=out) as shown:
         out.close()
         for each in story.recorded:
             shown.on_event(each)
@@ -115,7 +122,7 @@ def on_a_terminal(story: Story, words: str, environment: dict[str, str]) -> str:
     listener = threading.Thread(target=listen)
     listener.start()
     with os.fdopen(theirs, "w", encoding="utf-8") as terminal, \
-            progress(lambda _: words, stream=terminal, environment=environment) as shown:  # fmt: skip
+            progress(lambda _: words, no_history, stream=terminal, environment=environment) as shown:  # fmt: skip
         for each in story.recorded:
             shown.on_event(each)
             time.sleep(0.01)
@@ -182,7 +189,7 @@ def test_planned_phases(pins: str, phases: tuple[str, ...]) -> None:
 
 
 def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
-    with open(tmp_path / "out", "w") as out, progress(no_words, stream=out) as shown:
+    with open(tmp_path / "out", "w") as out, progress(no_words, no_history, stream=out) as shown:
 
         def tell() -> None:
             for each in story.recorded:
@@ -197,12 +204,31 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
     assert len(lines) == 8 * len(set(lines))
 
 
+def test_a_word_from_the_command(story: Story) -> None:
+    out = io.StringIO()
+    with Progress(Broken, lambda: Plain(out)) as shown:
+        shown.say("comes to rest")
+    assert out.getvalue() == "comes to rest\n"
+
+
+def test_a_run_that_goes_on_is_shown_whole(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The picture begins with what happened before this process, without repeating the lines."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = io.StringIO()
+    last = story.recorded[-1]
+    with Progress(lambda: Live(out, no_words, lambda run: story.recorded)) as shown:
+        shown.on_event(last)
+        time.sleep(0.3)
+    assert "delivered" in out.getvalue()
+    assert "login: delivered" not in out.getvalue()
+
+
 def test_a_live_reporter_survives_odd_words(story: Story) -> None:
     def raises(digest: Digest | None) -> str:
         raise KeyError(digest)
 
     out = io.StringIO()
-    with Progress(lambda: Live(out, raises), lambda: Plain(out)) as shown:
+    with Progress(lambda: Live(out, raises, no_history), lambda: Plain(out)) as shown:
         for each in story.recorded:
             shown.on_event(each)
     assert "login: delivered" in out.getvalue()

@@ -155,6 +155,10 @@ def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:
         load_config(tmp_path, {}, {"parallel_max": 0})
 
 
+def test_a_variable_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, MZ_MODELS_MID="\udcff") == "error[MZ2011] MZ_MODELS_MID: it is not UTF-8 text"
+
+
 def test_a_variable_that_is_nearly_a_setting_is_a_warning(tmp_path: Path) -> None:
     loaded = load_config(tmp_path, {"MZ_PARALEL_MAX": "3", "MZ_KEY": "run/x", "PATH": "/bin"}, {})
     assert [each.hint for each in loaded.warnings] == ["did you mean `MZ_PARALLEL_MAX`?"]

@@ -115,9 +115,7 @@ def test_files_are_claimed_before_the_first_unit() -> None:
     started = (*planned(), PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3")))
     claim = act.ClaimFiles(phase="build", paths=(Path("a1.txt"), Path("a2.txt"), Path("a3.txt")))
     assert then(*started) == claim
-    contended = FilesContended(
-        feature=FeatureId("a"), phase="build", paths=(Path("a1.txt"),), holder=FeatureId("b")
-    )
+    contended = FilesContended(feature=FeatureId("a"), phase="build", paths=(Path("a1.txt"),), holder=FeatureId("b"))
     assert then(*started, contended) == act.HoldFeature(hold=Hold.CLAIM)
     held = (*started, contended, FeatureHeld(hold=Hold.CLAIM))
     assert then(*held) is None
@@ -303,9 +301,7 @@ def test_a_block_leads_to_the_phase_of_its_cause() -> None:
 def restore_commit() -> tuple[Event, ...]:
     from mz_events.catalog.delivery import CommitRequested, Committed
 
-    request = CommitRequested(
-        key="k", purpose="restore", phase="plan", unit="", tree=BASE, parent=BASE, message=DIGEST
-    )
+    request = CommitRequested(key="k", purpose="restore", phase="plan", unit="", tree=BASE, parent=BASE, message=DIGEST)
     return request, Committed(key="k", commit=Commit("c" * 40), files=0, insertions=0, deletions=0)
 
 
@@ -412,9 +408,7 @@ def test_after_the_commit_comes_the_delivery() -> None:
     )
     opened = (
         *pushed,
-        PullRequestRequested(
-            key="k", branch="feat/a", target="main", title=DIGEST, body=DIGEST, strategy="draft"
-        ),
+        PullRequestRequested(key="k", branch="feat/a", target="main", title=DIGEST, body=DIGEST, strategy="draft"),
         PullRequestOpened(key="k", url="u", number=1),
     )
     assert then(*IN_SHIP) == act.Push()

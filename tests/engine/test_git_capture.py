@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import socket
+import threading
 
 import pytest
 from mz_engine.adapters.git_scan import FILE_BYTES_MAX
@@ -325,6 +326,34 @@ def test_a_worktree_that_is_gone_cannot_be_captured(desk: Desk) -> None:
     desk.worktree.symlink_to("elsewhere")
     with pytest.raises(RepositoryUnusable):
         desk.port.capture(desk.place, desk.base)
+
+
+def test_a_file_that_is_still_written_to_is_captured_whole_or_not_at_all(desk: Desk) -> None:
+    texts = (b"a" * 70_000, b"b" * 70_001)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            for number, text in enumerate(texts):
+                (desk.worktree / "partial").write_bytes(text)
+                (desk.worktree / "partial").replace(desk.worktree / "busy")
+                (desk.worktree / f"gone{number}").touch()
+                (desk.worktree / f"gone{1 - number}").unlink(missing_ok=True)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(20):
+            try:
+                tree = desk.port.capture(desk.place, desk.base).tree
+            except RepositoryUnusable as busy:
+                assert busy.code == "worktree-busy"  # noqa: PT017 - only some of the captures fail
+                continue
+            assert desk.port.read(tree, Path("busy")) in (*texts, None)
+            assert desk.port.paths(tree) == desk.another().paths(tree)
+    finally:
+        stop.set()
+        writer.join()
 
 
 def test_a_capture_needs_nothing_of_git_in_the_worktree(desk: Desk) -> None:

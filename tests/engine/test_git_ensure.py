@@ -17,6 +17,7 @@ from mz_engine.ports import Opened, Place
 from mz_events.names import Commit
 
 from tests.support.desk import FILES, Desk
+from tests.support.gitrepo import POWERLESS
 
 CLEAN = "## feat/f1"
 
@@ -249,6 +250,25 @@ def test_files_that_stay_the_same_are_not_touched(desk: Desk) -> None:
     desk.write({"src/app.py": "changed"})
     desk.port.ensure(desk.place, desk.base, desk.base)
     assert [name for name in FILES if (desk.worktree / name).stat().st_ctime_ns != times[name]] == ["src/app.py"]
+
+
+def test_closed_directories_are_opened_without_the_power_of_root(desk: Desk) -> None:
+    script = (
+        "import pathlib, sys\n"
+        "from mz_engine.adapters.git import GitWorkspace\n"
+        "from mz_engine.config import WorkspaceSettings\n"
+        "from mz_engine.ports import Place\n"
+        "port = GitWorkspace(pathlib.Path(sys.argv[1]), WorkspaceSettings())\n"
+        "place = Place(run='r1', feature='f1', branch='feat/f1')\n"
+        "tree = port.capture(place, sys.argv[2]).tree\n"
+        "print(*port.paths(tree))\n"
+        "port.ensure(place, sys.argv[2], sys.argv[2])\n"
+    )
+    forbids(desk)
+    command = [*POWERLESS, sys.executable, "-c", script, str(desk.repo.root), desk.base]
+    assert subprocess.check_output(command).decode().split() == sorted([*FILES, "closed/inner/file"])
+    assert desk.state() == CLEAN
+    assert not (desk.worktree / "closed").exists()
 
 
 def test_another_name_of_a_file_is_not_written_through(desk: Desk) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import time
 import pytest
 from mz_engine.ports import Opened
 
-from tests.support.desk import PLACE, Desk
+from tests.support.desk import FILES, PLACE, Desk
 
 WORKER = """
 import pathlib, sys
@@ -103,7 +104,75 @@ def test_any_instant_will_do(tmp_path: pathlib.Path, whole: bool) -> None:
         port.ensure(PLACE, desk.base, desk.base)
         assert desk.state() == "## feat/f1"
         port.ensure(PLACE, desk.base, tree)
-        assert port.capture(PLACE, tree).tree == tree
+        assert desk.repo.tree(port.capture(PLACE, tree).tree) == desk.repo.tree(tree)
         port.ensure(PLACE, desk.base, desk.base)
     desk.repo.git("fsck", "--strict", "--no-dangling")
+    desk.another()
     assert not list((desk.repo.root / ".git").glob("fast_import_crash_*"))
+
+
+# between any two git processes ----------------------------------------------------------------------------------------
+GIT = """#!/bin/sh
+count=$(($(cat "{count}") + 1))
+echo $count > "{count}"
+[ $count = {fatal} ] && [ {when} = before ] && kill -9 $PPID && exit 1
+"{git}" "$@"
+code=$?
+[ $count = {fatal} ] && kill -9 $PPID
+exit $code
+"""
+
+FEATURE = """
+import pathlib, sys
+from mz_engine.adapters.git import GitWorkspace
+from mz_engine.config import WorkspaceSettings
+from mz_engine.ports import Place
+
+root, base = pathlib.Path(sys.argv[1]), sys.argv[2]
+port = GitWorkspace(root, WorkspaceSettings())
+place = Place(run="r1", feature="f1", branch="feat/f1")
+port.open(place, (base,))
+made = port.find_commit(place, "one")
+if made is None:
+    port.ensure(place, base, base)
+    (root / ".mz/worktrees/r1/f1/one").write_text("one")
+    (root / ".mz/worktrees/r1/f1/outside").write_text("one")
+    tree = port.capture(place, base).tree
+    tree = port.keep(place, tree, base, ("outside",))
+    port.ensure(place, base, tree)
+    made = port.commit(place, tree, base, b"one\\n\\nMz-Key: one\\n")
+port.ensure(place, made.commit, made.commit)
+print(made.files)
+"""
+
+
+def run_feature(desk: Desk, directory: pathlib.Path, fatal: int, when: str = "after") -> tuple[bool, int]:
+    """Whether it got to its end, and how many git processes it started."""
+    git, count = directory / "git", directory / "count"
+    real = shutil.which("git")
+    git.write_text(GIT.format(count=count, fatal=fatal, when=when, git=real))
+    git.chmod(0o755)
+    count.write_text("0\n")
+    environment = {**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-c", FEATURE, str(desk.repo.root), desk.base]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+    return done.returncode == 0, int(count.read_text())
+
+
+@pytest.mark.slow
+def test_between_any_two_steps_nothing_is_lost_or_done_twice(tmp_path: pathlib.Path) -> None:
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    desk = Desk(tmp_path / "clean")
+    finished, steps = run_feature(desk, commands, 0)
+    assert finished
+    wanted = desk.tree(desk.repo.head("feat/f1"))
+    assert wanted.keys() == {*FILES, "one"}
+    for fatal in range(1, steps + 1):
+        desk = Desk(tmp_path / f"cut{fatal}")
+        assert not run_feature(desk, commands, fatal, "before" if fatal % 2 else "after")[0]
+        assert run_feature(desk, commands, 0)[0]
+        assert desk.tree(desk.repo.head("feat/f1")) == wanted
+        assert desk.repo.git("log", "--format=%s", "feat/f1").split() == ["one", "base"]
+        assert desk.state() == "## feat/f1"

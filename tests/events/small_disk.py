@@ -1,4 +1,4 @@
-"""Scenarios that run inside a small file system: `python -m tests.events.small_disk full|read-only DIRECTORY`."""
+"""Scenarios inside a small file system: `python -m tests.events.small_disk full|crammed|read-only DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from mz_events.adapters.sqlite import SqliteStore
 from mz_events.store import Append, StoreUnusable
 
 from tests.events.conformance import NOW, ONE, unit, units
+
+CRASH = (
+    "import os, sys; from tests.events.small_disk import *\n"
+    "SqliteStore(Path(sys.argv[1])).append([Append(ONE, 0, units(4))], NOW); os._exit(9)"
+)
 
 
 def refusal(of: Callable[[], object]) -> str:
@@ -27,6 +33,23 @@ def refusal(of: Callable[[], object]) -> str:
 
 def append(store: SqliteStore, version: int, count: int) -> str:
     return refusal(lambda: store.append([Append(ONE, version, units(count))], NOW))
+
+
+def fill(path: Path) -> None:
+    """Leaves not a byte of room."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def logs(directory: Path) -> tuple[Path, Path]:
+    """A log that was closed, with 3 events, and one that crashed, with 4."""
+    closed, crashed = directory / "closed.db", directory / "crashed.db"
+    with SqliteStore(closed) as store:
+        store.append([Append(ONE, 0, units(3))], NOW)
+    subprocess.run([sys.executable, "-c", CRASH, crashed], check=False)
+    assert crashed.with_name("crashed.db-wal").stat().st_size > 0
+    return closed, crashed
 
 
 def full(directory: Path) -> None:
@@ -53,17 +76,21 @@ def full(directory: Path) -> None:
         assert [one.version for one in store.read(ONE)] == list(range(1, kept + 2))
 
 
+def crammed(directory: Path) -> None:
+    """Not a byte of room: reading still works, after a clean end and after a crash."""
+    closed, crashed = logs(directory)
+    fill(directory / "filler")
+    for path, count in ((closed, 3), (crashed, 4)):
+        with SqliteStore(path, read_only=True) as store:
+            assert [one.version for one in store.read(ONE)] == list(range(1, count + 1))
+    fill(directory / "filler again")
+    assert "full" in (words := refusal(partial(SqliteStore, directory / "new.db"))), words
+    assert not (directory / "new.db").exists()
+
+
 def read_only(directory: Path) -> None:
     """A log that was closed, one that crashed, and none: read without a byte written."""
-    closed, crashed = directory / "closed.db", directory / "crashed.db"
-    with SqliteStore(closed) as store:
-        store.append([Append(ONE, 0, units(3))], NOW)
-    program = (
-        "import os, sys; from tests.events.small_disk import *\n"
-        "SqliteStore(Path(sys.argv[1])).append([Append(ONE, 0, units(4))], NOW); os._exit(9)"
-    )
-    subprocess.run([sys.executable, "-c", program, crashed], check=False)
-    assert crashed.with_name("crashed.db-wal").stat().st_size > 0
+    closed, crashed = logs(directory)
     subprocess.run(["mount", "-o", "remount,ro", directory], check=True)
     for path, count in ((closed, 3), (crashed, 4)):
         with SqliteStore(path, read_only=True) as store:
@@ -75,4 +102,4 @@ def read_only(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"full": full, "read-only": read_only}[sys.argv[1]](Path(sys.argv[2]))
+    {"full": full, "crammed": crammed, "read-only": read_only}[sys.argv[1]](Path(sys.argv[2]))

@@ -31,13 +31,16 @@ def test_every_field_is_covered(field: str) -> None:
     assert link(**FIELDS) != link(**{**FIELDS, field: CHANGED[field]})
 
 
-@pytest.mark.parametrize("moved", [
-    {"stream": "run/rphase", "type_": ".started"},
-    {"type_": "phase.startedrun/r", "causation": "@1"},
-    {"stream": "run/", "type_": "rphase.started"},
-    {"version": 31, "schema": 1},
-    {"version": 3, "schema": 11, "recorded_at_us": 0},
-])
+@pytest.mark.parametrize(
+    "moved",
+    [
+        {"stream": "run/rphase", "type_": ".started"},
+        {"type_": "phase.startedrun/r", "causation": "@1"},
+        {"stream": "run/", "type_": "rphase.started"},
+        {"version": 31, "schema": 1},
+        {"version": 3, "schema": 11, "recorded_at_us": 0},
+    ],
+)
 def test_no_two_events_share_the_bytes_that_are_hashed(moved: dict[str, object]) -> None:
     assert link(**FIELDS) != link(**{**FIELDS, **moved})
 
@@ -65,7 +68,7 @@ def path(tmp_path: Path) -> Path:
 def tamper(path: Path, *statements: str) -> tuple[Damage, ...]:
     """What is found after somebody who knows SQL was there."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for name, in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         for statement in statements:
             connection.execute(statement)
@@ -77,10 +80,18 @@ def test_a_log_that_nobody_touched_is_whole(path: Path) -> None:
     assert tamper(path) == ()
 
 
-@pytest.mark.parametrize("column", [
-    "payload = replace(payload, 'u2', 'u9')", "type = 'unit.completed'", "schema = 2", "recorded_at_us = 1",
-    "observed_at_us = 1", "causation = 'run/r@9'", "chain = zeroblob(32)",
-])
+@pytest.mark.parametrize(
+    "column",
+    [
+        "payload = replace(payload, 'u2', 'u9')",
+        "type = 'unit.completed'",
+        "schema = 2",
+        "recorded_at_us = 1",
+        "observed_at_us = 1",
+        "causation = 'run/r@9'",
+        "chain = zeroblob(32)",
+    ],
+)
 def test_a_changed_field(path: Path, column: str) -> None:
     (damage,) = tamper(path, f"UPDATE event SET {column} WHERE position = 2")
     assert damage.position in (2, 3)

@@ -45,18 +45,21 @@ KEYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("spell", [
-    str,
-    lambda value: json.dumps(value)[1:-1],
-    lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
-    lambda value: json.dumps(json.dumps(value))[1:-1],
-    lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
-    lambda value: json.dumps(value)[1:-1].replace("<", "\\u003c").replace("&", "\\u0026"),
-    lambda value: quote(value, safe=""),
-    quote,
-    quote_plus,
-    lambda value: "".join(f"%{byte:02x}" if chr(byte) not in LETTERS else chr(byte) for byte in value.encode()),
-])
+@pytest.mark.parametrize(
+    "spell",
+    [
+        str,
+        lambda value: json.dumps(value)[1:-1],
+        lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
+        lambda value: json.dumps(json.dumps(value))[1:-1],
+        lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
+        lambda value: json.dumps(value)[1:-1].replace("<", "\\u003c").replace("&", "\\u0026"),
+        lambda value: quote(value, safe=""),
+        quote,
+        quote_plus,
+        lambda value: "".join(f"%{byte:02x}" if chr(byte) not in LETTERS else chr(byte) for byte in value.encode()),
+    ],
+)
 def test_a_known_value_is_found_in_every_spelling(spell: Any) -> None:
     text = f"before {spell(VALUE)} after"
     assert SECRETS.redact(text).replace('\\"', "") == "before <redacted> after"
@@ -86,7 +89,9 @@ def test_one_value_under_two_names_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.parametrize("around", ["{}", "key={} ", '{{"a":"{}"}}', "a\t{}\nb", '"line\\n{}\\nline"', "({})", "https://x:{}@host/"])
+@pytest.mark.parametrize(
+    "around", ["{}", "key={} ", '{{"a":"{}"}}', "a\t{}\nb", '"line\\n{}\\nline"', "({})", "https://x:{}@host/"]
+)
 def test_keys_are_found_by_their_shape(kind: str, around: str) -> None:
     key = KEYS[kind].replace("\n", "\\n") if '"' in around else KEYS[kind]
     data = around.format(key).encode()
@@ -96,34 +101,48 @@ def test_keys_are_found_by_their_shape(kind: str, around: str) -> None:
     assert Secrets({}).scan(data) == ((kind.split()[0],) if kind != "jwt" else ())
 
 
-@pytest.mark.parametrize("text", [
-    "the task-list and disk-usage of sk-spinner-three-bounce-container-with-a-long-name-indeed",
-    "risk-abcdefghijklmnopqrstuvwxyzabcdefghijklmnop", "sk-ant-your-key-here", "ghp_short", "AKIAIOSFODNN7EXAMPLE",
-    "MAKIAQ3EGTMVWXYZ23456", "AKIAQ3EGTMVWXYZ23456789", "eyJhbGciOiJIUzI1NiJ9.only-one-part", "xoxb-", "AIzaShort",
-    "-----BEGIN PRIVATE KEY-----", 'if "-----BEGIN RSA PRIVATE KEY-----" in text: raise',
-    "-----BEGIN CERTIFICATE-----\n" + BODY,
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the task-list and disk-usage of sk-spinner-three-bounce-container-with-a-long-name-indeed",
+        "risk-abcdefghijklmnopqrstuvwxyzabcdefghijklmnop",
+        "sk-ant-your-key-here",
+        "ghp_short",
+        "AKIAIOSFODNN7EXAMPLE",
+        "MAKIAQ3EGTMVWXYZ23456",
+        "AKIAQ3EGTMVWXYZ23456789",
+        "eyJhbGciOiJIUzI1NiJ9.only-one-part",
+        "xoxb-",
+        "AIzaShort",
+        "-----BEGIN PRIVATE KEY-----",
+        'if "-----BEGIN RSA PRIVATE KEY-----" in text: raise',
+        "-----BEGIN CERTIFICATE-----\n" + BODY,
+    ],
+)
 def test_what_only_looks_like_a_key_is_left(text: str) -> None:
     assert Secrets({}).scan(text.encode()) == ()
     assert Secrets({}).redact(text) == text
 
 
-@pytest.mark.parametrize("text", [
-    PEM,
-    PEM.replace("\n", "\r\n"),
-    PEM.replace("RSA ", ""),
-    PEM.replace("RSA ", "OPENSSH "),
-    PEM.replace("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,AB12\n\n", 1),
-    PEM.replace("PRIVATE KEY", "PGP PRIVATE KEY BLOCK").replace("RSA ", ""),
-    "\n".join(f"+{line}" for line in PEM.split("\n"))[1:],
-    "\n".join(f"    {line}" for line in PEM.split("\n"))[4:],
-    "\n".join(f"{number:6}→{line}" for number, line in enumerate(PEM.split("\n"), 1))[7:],
-    "\n".join(f"{number}:{line}" for number, line in enumerate(PEM.split("\n"), 1))[2:],
-    PEM.replace("\n", "\\n"),
-    PEM.replace("\n", "\\\\n"),
-    PEM.replace("\n", "\\r\\n"),
-    json.dumps("\n".join(f"{number:6}\t{line}" for number, line in enumerate(PEM.split("\n"), 1)))[9:-1],
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        PEM,
+        PEM.replace("\n", "\r\n"),
+        PEM.replace("RSA ", ""),
+        PEM.replace("RSA ", "OPENSSH "),
+        PEM.replace("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,AB12\n\n", 1),
+        PEM.replace("PRIVATE KEY", "PGP PRIVATE KEY BLOCK").replace("RSA ", ""),
+        "\n".join(f"+{line}" for line in PEM.split("\n"))[1:],
+        "\n".join(f"    {line}" for line in PEM.split("\n"))[4:],
+        "\n".join(f"{number:6}→{line}" for number, line in enumerate(PEM.split("\n"), 1))[7:],
+        "\n".join(f"{number}:{line}" for number, line in enumerate(PEM.split("\n"), 1))[2:],
+        PEM.replace("\n", "\\n"),
+        PEM.replace("\n", "\\\\n"),
+        PEM.replace("\n", "\\r\\n"),
+        json.dumps("\n".join(f"{number:6}\t{line}" for number, line in enumerate(PEM.split("\n"), 1)))[9:-1],
+    ],
+)
 def test_private_keys_go_as_a_block(text: str) -> None:
     data = b'say "' + text.encode() + b'" (end)'
     assert Secrets({}).clean(data) == b'say "<redacted>" (end)'
@@ -150,12 +169,14 @@ def test_text_without_secrets_is_the_same_object() -> None:
 # JSON ---------------------------------------------------------------------------------------------------------------
 def shape(text: bytes) -> object:
     """What a JSON text is made of, all values of strings, numbers and keys left out; duplicate keys kept."""
+
     def of(value: object) -> object:
         if isinstance(value, tuple):
             return ("object", *(of(part) for _, part in value))
         if isinstance(value, list):
             return ["array", *(of(part) for part in value)]
         return value if isinstance(value, bool) or value is None else type(value).__name__
+
     return of(json.loads(text, object_pairs_hook=tuple))
 
 
@@ -172,8 +193,13 @@ def documents(draw: st.DrawFn) -> tuple[str, object]:
     near = st.sampled_from([value, value[1:], value[:-1], value * 2, "x" + value + "\\", json.dumps(value)])
     numbers = st.integers() | st.just(int(value) if value.lstrip("-").isdecimal() and value.isascii() else 7)
     leaves = st.none() | st.booleans() | numbers | st.floats(allow_nan=False, allow_infinity=False) | texts | near
-    document = draw(st.recursive(leaves, lambda inner: st.lists(inner, max_size=4)
-                                 | st.dictionaries(texts | near, inner, max_size=4), max_leaves=12))
+    document = draw(
+        st.recursive(
+            leaves,
+            lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts | near, inner, max_size=4),
+            max_leaves=12,
+        )
+    )
     return value, draw(st.sampled_from([[document], {"type": document}]))
 
 
@@ -211,14 +237,17 @@ def strings(value: object) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [str(value)]
 
 
-@pytest.mark.parametrize(("line", "cleaned"), [
-    (b'{"text":"a hunter2hunter2 b"}', b'{"text":"a <redacted> b"}'),
-    (b'{"hunter2hunter2":1}', b'{"<redacted>":1}'),
-    (b'{"a":"hunter2hunter2hunter2hunter2"}', b'{"a":"<redacted><redacted>"}'),
-    (b'data: {"a":"hunter2hunter2"}', b'data: {"a":"<redacted>"}'),
-    (b"C:\\hunter2hunter2\\bin", b"C:<redacted><redacted>in"),
-    (b"hunter2hunter2", b"<redacted>"),
-])
+@pytest.mark.parametrize(
+    ("line", "cleaned"),
+    [
+        (b'{"text":"a hunter2hunter2 b"}', b'{"text":"a <redacted> b"}'),
+        (b'{"hunter2hunter2":1}', b'{"<redacted>":1}'),
+        (b'{"a":"hunter2hunter2hunter2hunter2"}', b'{"a":"<redacted><redacted>"}'),
+        (b'data: {"a":"hunter2hunter2"}', b'data: {"a":"<redacted>"}'),
+        (b"C:\\hunter2hunter2\\bin", b"C:<redacted><redacted>in"),
+        (b"hunter2hunter2", b"<redacted>"),
+    ],
+)
 def test_what_takes_the_place_of_a_secret(line: bytes, cleaned: bytes) -> None:
     assert SECRETS.clean(line) in (cleaned, cleaned.replace(b"<redacted><redacted>in", b"<redacted>\\bin"))
 

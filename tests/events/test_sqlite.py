@@ -62,6 +62,20 @@ def test_closing_leaves_one_file_and_its_lock(path: Path) -> None:
     assert sorted(file.name for file in path.parent.iterdir()) == ["mz.db", "mz.db.lock"]
 
 
+def test_closing_twice_is_closing(path: Path) -> None:
+    store = SqliteStore(path)
+    store.close()
+    store.close()
+    with pytest.raises(StoreUnusable):
+        store.append([Append(ONE, 0, units(1))], NOW)
+
+
+def test_closing_does_not_wait_for_ever(path: Path, log: SqliteStore) -> None:
+    store = SqliteStore(path, timeout_seconds=0.05)
+    with log.alone():
+        store.close()
+
+
 def test_several_stores_may_be_open(path: Path, log: SqliteStore) -> None:
     with SqliteStore(path) as other, SqliteStore(path, read_only=True) as reader:
         log.append([Append(ONE, 0, units(1))], NOW)
@@ -279,6 +293,11 @@ def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
 
 def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
     done = in_small_filesystem(tmp_path / "small", "2m", [sys.executable, "-m", "tests.events.small_disk", "full"])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_disk_without_a_byte_of_room_can_be_read(tmp_path: Path) -> None:
+    done = in_small_filesystem(tmp_path / "small", "3m", [sys.executable, "-m", "tests.events.small_disk", "crammed"])
     assert done.returncode == 0, done.stdout + done.stderr
 
 

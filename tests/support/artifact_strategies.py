@@ -291,4 +291,4 @@ def with_field(draft: Draft, rule: Field, value: Any) -> str:
     if rule.within is None:
         return with_items(draft, lambda items: [change(items[0]), *items[1:]])
     finding = {"severity": "NIT", "message": "long enough a text", "path": "a.py"}
-    return with_value(draft, rule.within, [change(finding)])
+    return with_items(draft, lambda items: [{**items[0], "severity": "NIT", rule.within or "": [change(finding)]}])

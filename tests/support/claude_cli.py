@@ -22,7 +22,7 @@ def installed() -> bool:
 def environment(home: Path, url: str) -> dict[str, str]:
     """A fresh HOME and the scripted endpoint: nothing of the caller's login or settings."""
     return {
-        "ANTHROPIC_API_KEY": "scripted",
+        "ANTHROPIC_API_KEY": "unused",
         "ANTHROPIC_BASE_URL": url,
         "HOME": str(home),
         "LANG": "C.UTF-8",

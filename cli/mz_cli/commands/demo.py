@@ -79,9 +79,11 @@ def make_repository(home: Path) -> None:
     except FileNotFoundError as error:
         raise MzError("MZ1004", "`git` is not on PATH", hint="install git") from error
     except OSError as error:
-        raise MzError("MZ1003", f"{home} cannot be made: {error.strerror or error}", hint="choose with --keep") from error
+        message = f"{home} cannot be made: {error.strerror or error}"
+        raise MzError("MZ1003", message, hint="choose another place with --keep") from error
     except subprocess.SubprocessError as error:
-        raise MzError("MZ1003", f"git could not make {home}: {error}", hint="`git --version` should be 2.30 or newer") from error
+        hint = "`git --version` should be 2.30 or newer"
+        raise MzError("MZ1003", f"git could not make {home}: {error}", hint=hint) from error
 
 
 def stand_in(home: Path, cassette: Path, outside: Mapping[str, str]) -> dict[str, str]:

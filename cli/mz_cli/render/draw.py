@@ -1,4 +1,5 @@
-"""Adapter: draws tables. A terminal gets columns, or cards where it is narrow; a pipe gets tabs, and nothing is cut."""
+"""Adapter: draws tables. A pipe gets tabs, and nothing is cut. A terminal gets columns: in several tables where one is
+too wide, and as cards where it is too narrow even for that."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from mz_cli.render.text import line, shorten
 CELL_MAX = 400
 """Characters of a cell on a terminal; in a pipe there is no limit."""
 WORD_MAX = 18
-"""A longer word may be broken by its column; shorter ones make a table too wide, and it is shown as cards."""
+"""A longer word may be broken by its column; shorter ones say how narrow a column may be."""
+COMFORT = 22
+"""Where a table is split anyway, columns that want more may get less than they want, but not less than this."""
 GAPS = (2, 1)
 """Blanks between columns, the best that fits."""
 
@@ -38,21 +41,47 @@ def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     room = terminal_width(stream)
-    least = _widths(heads, rows, _longest_word)
-    gap = next((gap for gap in GAPS if room >= sum(least) + gap * (len(least) - 1)), None)
-    if gap is None:
+    least, wanted = _widths(heads, rows, _longest_word), _widths(heads, rows, _length)
+    parts = pack(least, room)
+    if len(parts) > 1:
+        parts = pack([max(low, min(want, COMFORT)) for low, want in zip(least, wanted, strict=True)], room) or parts
+    if not parts:
         put(stream, _cards(heads, rows))
-        return
+    for part in parts:
+        gap = next(gap for gap in GAPS if fits([least[index] for index in part], room, gap))
+        free = room - gap * (len(part) - 1)
+        widths = spread([least[index] for index in part], [wanted[index] for index in part], free)
+        if part is not parts[0]:
+            put(stream, "\n")
+        _draw_part([heads[i] for i in part], [[row[i] for i in part] for row in rows], widths, gap, stream)
+
+
+def _draw_part(heads: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], gap: int,
+               stream: TextIO) -> None:  # fmt: skip
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    widths = spread(least, _widths(heads, rows, _length), room - gap * (len(least) - 1))
     drawn = Drawn(box=None, padding=(0, gap, 0, 0), header_style="bold", show_edge=False, pad_edge=False)
     for column, width in zip(heads, widths, strict=True):
         drawn.add_column(column.name, justify="right" if column.right else "left", overflow="fold", width=width)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    console(stream, room).print(drawn)
+    console(stream, terminal_width(stream)).print(drawn)
+
+
+def fits(widths: Sequence[int], room: int, gap: int) -> bool:
+    return sum(widths) + gap * (len(widths) - 1) <= room
+
+
+def pack(least: Sequence[int], room: int) -> list[list[int]]:
+    """Columns, by index, of the tables that it takes one below the other; the first column stands in each. Empty:
+    not even one column fits beside the first."""
+    parts = [[0]]
+    for index in range(1, len(least)):
+        if not fits([least[i] for i in (*parts[-1], index)], room, GAPS[-1]):
+            parts.append([0])
+        parts[-1].append(index)
+    return parts if all(fits([least[i] for i in part], room, GAPS[-1]) for part in parts) else []
 
 
 def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:

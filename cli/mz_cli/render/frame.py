@@ -8,7 +8,7 @@ import msgspec
 from mz_events.names import Digest
 from mz_projections.views import FeatureView, RunView
 
-from mz_cli.render.text import clean, count, duration, line, money, shorten
+from mz_cli.render.text import clean, compact, duration, line, money, shorten
 
 LOG_LINES = 5
 WORDS_MAX = 200
@@ -85,7 +85,7 @@ def _card(feature: FeatureView, scenery: Scenery) -> list[Line]:
         about.append(f"attempt {call.attempt}" + (f" {call.unit}" if call.unit else ""))
         about.append(_elapsed(call.asked_us, scenery.now_us) if call.outcome == "open" else call.outcome)
     if feature.input_tokens is not None:
-        about.append(f"{count(feature.input_tokens)} in, {count(feature.output_tokens)} out")
+        about.append(f"{compact(feature.input_tokens)} in, {compact(feature.output_tokens)} out")
     if feature.computed_nanousd is not None:
         about.append(money(feature.computed_nanousd) or "")
     lines = [Line("  ".join(about), "cyan"), Line(f"  {_timeline(feature, scenery)}")]

@@ -62,6 +62,13 @@ def count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
+def compact(number: int | None) -> str:
+    """`9,999`, `275.5k`, `1.2M`; `-` where the number is not known."""
+    if number is None or number < 10_000:
+        return count(number)
+    return f"{number / 1_000_000:.1f}M" if number >= 999_950 else f"{number / 1000:.1f}k"
+
+
 def duration(seconds: float) -> str:
     """`8s`, `3m 12s`, `2h 05m`, `4d 03h`."""
     whole = max(int(seconds), 0)

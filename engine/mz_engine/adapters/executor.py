@@ -50,7 +50,9 @@ class ProcessExecutor:
             raise Interrupted(command)
         if ended.detail:
             kept.out(f"mz: {ended.detail}\n".encode())
-        return CommandResult(exit=exit_of(ended), output=kept.joined(), duration_ms=ended.duration_ms)
+        return CommandResult(
+            exit=exit_of(ended), output=kept.joined(), duration_ms=ended.duration_ms, root=str(launch.cwd)
+        )
 
 
 def exit_of(ended: Ended) -> int | None:

@@ -45,6 +45,7 @@ class GitWorkspace:
         self._repository = describe(root, environment)
         self._git = Git(self._repository.directory, environment)
         self._objects = Objects(self._git, self._repository.object_format)
+        self._objects.sweep()
         self._keep: Rules = rules_of(settings.keep)
         self._copied = tuple(settings.copy)
         self._worktrees: dict[Place, Worktree] = {}

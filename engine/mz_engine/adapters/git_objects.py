@@ -20,9 +20,12 @@ from mz_engine.ports import RepositoryUnusable
 
 REMEMBERED = 8
 """Listings kept in memory; one of 10 000 files takes about 3 MB."""
+NO_COMMANDS = b"-\n\nActive Branch"
+"""In a crash report of a `git fast-import` that read nothing: it is of use to nobody."""
 AT_ONCE = 64
 """Requests written before their answers are read: well within what a pipe holds."""
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -37,7 +40,7 @@ class Objects:
         self._git = git
         self._format = object_format
         self._listings: OrderedDict[str, Listing] = OrderedDict()
-        self._rules: OrderedDict[str, Rules] = OrderedDict()
+        self._rules: OrderedDict[tuple[tuple[bytes, str], ...], Rules] = OrderedDict()
         self._lock = threading.Lock()
 
     def hasher(self, size: int) -> Hasher:
@@ -50,7 +53,12 @@ class Objects:
 
     def rules(self, commit: str) -> Rules:
         """The ignore rules that the commit's tree holds; a linked `.gitignore` counts for nothing, as in git."""
-        return self._remembered(self._rules, commit, lambda: self._read_rules(commit))
+        files = tuple(
+            (path, entry.oid)
+            for path, entry in self.listing(commit).items()
+            if path.endswith(b".gitignore") and path[-11:-10] in (b"", b"/") and entry.mode in (FILE, EXECUTABLE)
+        )
+        return self._remembered(self._rules, files, lambda: self._read_rules(files))
 
     def blobs(self, oids: Sequence[str]) -> Iterator[bytes]:
         """Their bytes, in order; one process, and one file at a time in memory."""
@@ -128,6 +136,7 @@ class Objects:
                 if self.hasher(len(data)).of(data) != oid:
                     raise Restless("worktree-busy", f"{shown(path)} changed while it was being captured")
                 marks[oid] = len(marks) + 1
+                yield f"# {ref}\n".encode()
                 yield b"blob\nmark :%d\ndata %d\n" % (marks[oid], len(data))
                 yield data
                 yield b"\n"
@@ -142,6 +151,14 @@ class Objects:
             yield b"M %o %s %s\n" % (mode, source.encode(), quoted(path))
         yield b"\nget-mark :%d\ndone\n" % last
 
+    def sweep(self) -> None:
+        """Remove the reports that `git fast-import` wrote when an earlier process was killed while it captured."""
+        for report in self._git.directory.glob("fast_import_crash_*"):
+            with contextlib.suppress(OSError):
+                text = report.read_bytes()
+                if b" refs/mz/" in text or NO_COMMANDS in text:
+                    report.unlink()
+
     def _list(self, commit: str) -> Listing:
         found = {}
         for line in self._git.run("ls-tree", "-r", "-z", "--full-tree", commit).out.split(b"\0")[:-1]:
@@ -150,16 +167,11 @@ class Objects:
             found[path] = Entry(int(mode, 8), oid.decode())
         return found
 
-    def _read_rules(self, commit: str) -> Rules:
-        files = [
-            (path, entry.oid)
-            for path, entry in self.listing(commit).items()
-            if path.endswith(b".gitignore") and path[-11:-10] in (b"", b"/") and entry.mode in (FILE, EXECUTABLE)
-        ]
+    def _read_rules(self, files: tuple[tuple[bytes, str], ...]) -> Rules:
         texts = self.blobs([oid for _, oid in files])
         return Rules({path[:-11]: text for (path, _), text in zip(files, texts, strict=True)})
 
-    def _remembered(self, store: OrderedDict[str, T], key: str, make: Callable[[], T]) -> T:
+    def _remembered(self, store: OrderedDict[K, T], key: K, make: Callable[[], T]) -> T:
         with self._lock:
             if key in store:
                 store.move_to_end(key)

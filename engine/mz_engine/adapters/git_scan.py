@@ -5,6 +5,7 @@ Names are bytes: what the disk holds need not be text. (`pathlib` takes no bytes
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -27,7 +28,7 @@ from mz_engine.adapters.git_facts import (
     Stray,
 )
 from mz_engine.adapters.git_ignore import Rules
-from mz_engine.adapters.git_objects import Hasher
+from mz_engine.adapters.git_objects import Hasher, Restless
 from mz_engine.adapters.git_paths import below, git_takes, parents_of
 from mz_engine.ports import RepositoryUnusable
 
@@ -54,16 +55,24 @@ class Walker(msgspec.Struct):
     scan: Scan = msgspec.field(default_factory=lambda: Scan({}, set(), set(), [], {}))
 
     def walk(self) -> Scan:
-        """Raises RepositoryUnusable when the worktree is not there."""
+        """Raises RepositoryUnusable (`worktree-lost` when it is not there), Restless."""
+        try:
+            open_up(self.top)
+        except OSError as gone:
+            message = f"the worktree {os.fsdecode(self.top)} is not there any more"
+            raise RepositoryUnusable("worktree-lost", message) from gone
         folders = parents_of(self.tracked)
         waiting = [(b"", False)]
-        while waiting:
-            directory, ignored = waiting.pop()
-            waiting.extend(self._look_into(directory, ignored, folders))
+        try:
+            while waiting:
+                directory, ignored = waiting.pop()
+                waiting.extend(self._look_into(directory, ignored, folders))
+        except OSError as error:
+            raise unreadable(error, self.top) from error
         return self.scan
 
     def _look_into(self, directory: bytes, ignored: bool, folders: set[bytes]) -> Iterable[tuple[bytes, bool]]:
-        entries = list_directory(self.top, directory)
+        entries = list_directory(os.path.join(self.top, directory))
         prefix = directory + b"/" if directory else b""
         nested = bool(directory) and not ignored and any(entry.name == b".git" for entry in entries)
         if nested:
@@ -145,17 +154,11 @@ def signature_of(status: os.stat_result) -> Signature:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode
 
 
-def list_directory(top: bytes, directory: bytes) -> list[os.DirEntry[bytes]]:
-    """Opens up a directory that was closed even to its owner: the worktree is ours. Raises RepositoryUnusable."""
-    path = os.path.join(top, directory) if directory else top
-    try:
-        open_up(path)
-        with os.scandir(path) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError) as gone:
-        raise RepositoryUnusable("worktree-lost", f"{os.fsdecode(path)} is not there any more") from gone
-    except OSError as error:
-        raise unreadable(path, error) from error
+def list_directory(path: bytes) -> list[os.DirEntry[bytes]]:
+    """Opens up a directory that was closed even to its owner: the worktree is ours. Raises OSError."""
+    open_up(path)
+    with os.scandir(path) as entries:
+        return list(entries)
 
 
 def open_up(directory: bytes) -> None:
@@ -168,25 +171,22 @@ def open_up(directory: bytes) -> None:
 
 
 def read_file(path: bytes) -> bytes:
-    """A file's bytes, or where a link points to. Raises RepositoryUnusable."""
+    """A file's bytes, or where a link points to. Raises RepositoryUnusable, Restless."""
     try:
         if os.path.islink(path):
             return os.readlink(path)
         with open_file(path) as file:
             return file.read()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable(error, path) from error
 
 
 def hash_file(path: bytes, size: int, hasher: Callable[[int], Hasher]) -> str:
-    """Raises RepositoryUnusable."""
+    """Raises OSError."""
     digest = hasher(size)
-    try:
-        with open_file(path) as file:
-            while data := file.read(1 << 20):
-                digest.feed(data)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with open_file(path) as file:
+        while data := file.read(1 << 20):
+            digest.feed(data)
     return digest.oid()
 
 
@@ -201,5 +201,8 @@ def open_file(path: bytes) -> BinaryIO:
     return open(descriptor, "rb", buffering=0)
 
 
-def unreadable(path: bytes, error: OSError) -> RepositoryUnusable:
-    return RepositoryUnusable("worktree-unusable", f"{os.fsdecode(path)} cannot be read: {error.strerror}")
+def unreadable(error: OSError, path: bytes) -> RepositoryUnusable:
+    where = os.fsdecode(error.filename or path)
+    if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP:
+        return Restless("worktree-busy", f"{where} went away while it was being read")
+    return RepositoryUnusable("worktree-unusable", f"{where} cannot be read: {error.strerror}")

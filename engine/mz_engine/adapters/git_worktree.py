@@ -78,6 +78,7 @@ class Worktree:
         self._notes = root / ".mz" / "worktree-notes" / place.run / place.feature
         self.branch_ref = f"refs/heads/{place.branch}"
         self.capture_ref = f"refs/mz/{place.run}/{place.feature}"
+        self._noted: Notes | None = None
         self.reachable: set[str] = set()
         """Commits that the newest capture is known to lead back to."""
 
@@ -255,13 +256,17 @@ class Worktree:
 
     # notes ------------------------------------------------------------------------------------------------------------
     def notes(self) -> Notes:
-        try:
-            return msgspec.msgpack.decode((self._notes / "notes").read_bytes(), type=Notes)
-        except (FileNotFoundError, msgspec.DecodeError):
-            return Notes()
+        if self._noted is None:
+            try:
+                self._noted = msgspec.msgpack.decode((self._notes / "notes").read_bytes(), type=Notes)
+            except (FileNotFoundError, msgspec.DecodeError):
+                self._noted = Notes()
+        return self._noted
 
     def write_notes(self, notes: Notes) -> None:
-        write_bytes(self._notes / "notes", msgspec.msgpack.encode(notes))
+        if notes != self._noted:
+            write_bytes(self._notes / "notes", msgspec.msgpack.encode(notes))
+        self._noted = notes
 
     def manifest(self, capture: Commit) -> set[bytes]:
         """The ignored files that were there when it was captured; none when that is not known."""

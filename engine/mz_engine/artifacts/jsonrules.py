@@ -172,16 +172,18 @@ def worst(rule: Worst, items: tuple[Item, ...], subject: Subject) -> Iterator[Br
     choice = field_rule(subject.rules, rule.field)
     order = [value.casefold() for value in choice.values] if choice else []
     for item in items:
-        members = value_of(subject.rules, item, rule.within)
-        inner = (
-            [member.get(rule.field) for member in members if isinstance(member, dict)]
-            if isinstance(members, list)
-            else []
-        )
-        found = [order.index(one.casefold()) for one in inner if isinstance(one, str) and one.casefold() in order]
-        value = value_of(subject.rules, item, rule.field)
-        if isinstance(value, str) and choice and value.strip().casefold() != order[max(found, default=0)]:
-            yield Breach(line=item.line, place=f".{rule.field}", found=choice.values[max(found, default=0)])
+        own = next(iter(ranks(order, [value_of(subject.rules, item, rule.field)])), None)
+        inner = value_of(subject.rules, item, rule.within)
+        members = [one.get(rule.field) for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
+        expected = max(ranks(order, members), default=0)
+        if choice and own is not None and own != expected:
+            yield Breach(line=item.line, place=f".{rule.field}", found=choice.values[expected])
+
+
+def ranks(order: list[str], values: list[Any]) -> list[int]:
+    """Places in the order of those values that have one."""
+    texts = (value.strip().casefold() for value in values if isinstance(value, str))
+    return [order.index(text) for text in texts if text in order]
 
 
 def is_name(text: str) -> bool:

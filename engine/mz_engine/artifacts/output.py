@@ -17,6 +17,7 @@ LINE_MAX = 400
 SIGNATURE_LINES = 5
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+TELLING = re.compile(r"\d|PASS|FAIL|OK|NO TESTS")
 LEFT_OUT = "[... lines left out ...]"
 CUT = " [... cut ...]"
 
@@ -28,11 +29,11 @@ def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str
     terminal control; durations, times, addresses, seeds,
     ports, process ids, temporary and library paths are masked; repeated blank lines are one.
     """
-    lines = squeeze([normalise(line, roots) for line in plain_lines(raw)])
+    lines = squeeze(list(plain_lines(raw)))
     if len(lines) > lines_max:
         head = (lines_max - 1) // 3
         lines = [*lines[:head], LEFT_OUT, *lines[len(lines) - (lines_max - 1 - head) :]]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{normalise(line, roots)}\n" for line in lines)
 
 
 def signature(text: str) -> str:
@@ -43,7 +44,7 @@ def signature(text: str) -> str:
 
 def count_tests(raw: bytes) -> tuple[int, int] | None:
     """Passed and failed tests, added up over all runners that reported; None where none did."""
-    text = "\n".join(plain_lines(raw))
+    text = "\n".join(telling(squeeze(list(plain_lines(raw)))))
     passed = failed = 0
     taken: list[tuple[int, int]] = []
     for runner in count_patterns().runners:
@@ -56,6 +57,11 @@ def count_tests(raw: bytes) -> tuple[int, int] | None:
             good, bad = count(runner, block[0])
             passed, failed = passed + good, failed + bad
     return (passed, failed) if taken else None
+
+
+def telling(lines: list[str]) -> Iterator[str]:
+    """Lines that a runner's report may be made of, and blank ones: the patterns take far longer than this."""
+    return (line for line in lines if not line or TELLING.search(line))
 
 
 def count(runner: Runner, block: str) -> tuple[int, int]:
@@ -79,8 +85,8 @@ def plain_lines(raw: bytes) -> Iterator[str]:
     """Lines as a terminal would leave them: no escapes, and of an overwritten line what was written last."""
     if len(raw) > READ_MAX:
         raw = raw[: READ_MAX // 2] + f"\n{LEFT_OUT}\n".encode() + raw[-READ_MAX // 2 :]
-    for line in ESCAPE.sub("", raw.decode("utf-8", "replace")).split("\n"):
-        yield CONTROL.sub("", line.rstrip("\r").rsplit("\r", 1)[-1]).rstrip()
+    for line in CONTROL.sub("", ESCAPE.sub("", raw.decode("utf-8", "replace"))).split("\n"):
+        yield line.rstrip().rsplit("\r", 1)[-1]
 
 
 def normalise(line: str, roots: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import NAMESPACE_URL, uuid5
+from hashlib import sha256
 
 from msgspec.structs import replace
 from mz_events.catalog.call import (
@@ -61,7 +61,7 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
         prompt=(yield from put(prompt)),
         template=template,
         whole=True,
-        session=str(uuid5(NAMESPACE_URL, key)),
+        session=session_of(key),
         resumes=False,
         tree=cell.tree,
         estimated_tokens=tokens + REPLY_TOKENS,
@@ -71,6 +71,12 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
     granted: bool = yield ReserveCall(request)
     if granted:
         yield from _carry_out(request, place, prompt, tools, phase.timeout, before, config.branch_prefix)
+
+
+def session_of(key: str) -> str:
+    """A UUID (RFC 9562, version 8) that only this call has; the same in every replay."""
+    digits = sha256(key.encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
 
 def _carry_out(

@@ -21,7 +21,7 @@ class AgentUse(Definition, frozen=True, kw_only=True):
     role: str
     tier: Literal["cheap", "mid", "premium"] = "mid"
     tools: tuple[Tool, ...] = ("read", "write")
-    session: Literal["fresh", "continue"] = "fresh"
+    session: Literal["fresh"] = "fresh"
 
 
 class Timeout(Definition, frozen=True, kw_only=True):

@@ -88,6 +88,7 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=printed,
     )
     made.filters |= {"fenced": fenced, "quoted": quoted, "code": code, "line": one_line}
     return made
@@ -130,8 +131,19 @@ def quoted(text: str) -> str:
     return keep("\n".join(f"> {line}".rstrip() for line in text.strip().splitlines()) or ">")
 
 
-def keep(*parts: str) -> str:
-    return "".join(parts).replace(KEPT, "\ufffd").replace("\n", KEPT)
+class Kept(str):
+    """Text whose line breaks were replaced by KEPT, by a filter of ours and nobody else."""
+
+    __slots__ = ()
+
+
+def keep(*parts: str) -> Kept:
+    return Kept("".join(parts).replace(KEPT, "\ufffd").replace("\n", KEPT))
+
+
+def printed(value: object) -> object:
+    """What a template expression prints: a KEPT that stood in the data must not become a line break."""
+    return value.replace(KEPT, "\ufffd") if isinstance(value, str) and not isinstance(value, Kept) else value
 
 
 def code(text: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -74,7 +75,7 @@ class Database:
         self._lock: StoreLock | None = None
         self._writer: PoolProxiedConnection | None = None
         with explained(path):
-            target = self._writable(migrations, read_only) if self._may_write(read_only) else self._frozen(migrations)
+            target = self._for_reading(migrations) if read_only else self._writable(migrations)
             self.engine = self._engine(target, read_only)
             try:
                 self._writer = None if read_only else self.engine.raw_connection()
@@ -83,14 +84,17 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Closes every connection; under the lock, for the last one to close writes a checkpoint."""
+        """Closes every connection; under the lock, for the last one to close writes a checkpoint. Once is enough.
+
+        Where the lock cannot be had, its holder has the file open, and so this is not the last.
+        """
+        lock, self._lock = self._lock, None
         with explained(self.path):
-            if self._lock is None:
-                self._dispose()
-            else:
-                with self._lock:
+            if lock is not None:
+                with suppress(StoreUnusable), lock:
                     self._dispose()
-                self._lock.close()
+                lock.close()
+            self._dispose()
             if self._copy is not None:
                 self._copy.cleanup()
 
@@ -131,21 +135,29 @@ class Database:
             yield
 
     def _dispose(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
         self.engine.dispose()
 
-    def _may_write(self, read_only: bool) -> bool:
-        """A log that is to be written is tried, whatever the permissions say, so that the failure has its words."""
-        if not read_only:
-            return True
+    def _for_reading(self, migrations: Sequence[migrate.Migration]) -> str:
+        """SQLite writes beside a file even to read it; where it cannot, the file is read as it lies there."""
         if not self.path.exists():
             raise StoreUnusable(f"there is no log at {self.path}: nothing was run here yet")
-        return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+        if os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK):
+            try:
+                return self._writable(migrations)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    raise
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+            self._lock = None
+        return self._frozen(migrations)
 
-    def _writable(self, migrations: Sequence[migrate.Migration], read_only: bool) -> str:
-        if not read_only:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+    def _writable(self, migrations: Sequence[migrate.Migration]) -> str:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = StoreLock(self.path.with_name(self.path.name + ".lock"), self._timeout_seconds)
         try:
             self._prepare(migrations)

@@ -1,0 +1,66 @@
+"""`mz demo`: a whole run, for nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.cli.drive import on_terminal, spawn
+
+FEATURE_KEYS = {"id", "status", "branch", "phases", "attempts", "tests", "tokens", "estimated_usd", "reported_usd",
+                "computed_usd"}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_as_json(tmp_path: Path) -> None:
+    answer = spawn(tmp_path, "demo", "--keep", "tally", "--json")
+    assert answer.exit == 0, answer
+    shown = msgspec.json.decode(answer.out)
+    assert set(shown) == {"schema", "repository", "run", "features"}
+    assert (shown["schema"], shown["repository"]) == ("mz.demo/1", str(tmp_path / "tally"))
+    assert len(shown["features"]) == 3
+    for feature in shown["features"]:
+        assert set(feature) == FEATURE_KEYS
+        assert (feature["status"], feature["branch"]) == ("delivered", f"feat/{feature['id']}")
+        assert list(feature["attempts"]) == feature["phases"]
+        assert feature["tests"]["passed"] > 0
+        assert feature["tests"]["failed"] == 0
+        assert min(feature["tokens"].values()) > 0
+        assert all(float(feature[name]) > 0 for name in FEATURE_KEYS if name.endswith("_usd"))
+        subprocess.run(["git", "rev-parse", "--verify", "--quiet", feature["branch"]], cwd=shown["repository"], check=True)
+    assert max(count for feature in shown["features"] for count in feature["attempts"].values()) > 1
+    looked = spawn(tmp_path / "tally", "status", "--json")
+    assert msgspec.json.decode(looked.out)["run"] == shown["run"]
+
+
+@pytest.mark.slow
+def test_on_a_terminal(tmp_path: Path) -> None:
+    shown = on_terminal(tmp_path, "demo", "--keep", "tally", columns=100, env={"NO_COLOR": "1"})
+    assert "\x1b" not in shown
+    assert "feature          phases" in shown
+    assert "none was spent" in shown
+    assert f"cd {tmp_path / 'tally'}" in shown
+
+
+def test_a_place_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "tally").mkdir()
+    answer = spawn(tmp_path, "demo", "--keep", "tally")
+    assert answer.exit == 15
+    assert "is there already" in answer.err
+    assert answer.out == ""
+
+
+def test_a_place_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    answer = spawn(tmp_path, "demo", "--keep", "file/tally")
+    assert answer.exit == 15
+    assert "cannot be made" in answer.err
+
+
+def test_without_git(tmp_path: Path) -> None:
+    answer = spawn(tmp_path, "demo", "--keep", "tally", PATH=str(tmp_path))
+    assert answer.exit == 11
+    assert "MZ1004" in answer.err

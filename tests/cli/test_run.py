@@ -1,0 +1,184 @@
+"""`mz run`, `mz resume` and `mz cancel` over the real engine, with an agent that never does its work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_recordings.sample import make_sample
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import MZ, Result, on_terminal, spawn
+from tests.cli.fakeagent import FakeAgent
+
+FEATURE = "group-thousands"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    place = tmp_path / "tally"
+    make_sample(place, os.environ)
+    return place
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> FakeAgent:
+    return FakeAgent(tmp_path / "agent", "idle")
+
+
+def start(sample: Path, agent: FakeAgent, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MZ, *words], cwd=sample, env={**os.environ, **agent.environment}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def until(running: subprocess.Popen[str], words: str) -> None:
+    """Reads its stderr up to a line with these words."""
+    assert running.stderr is not None
+    for text in running.stderr:
+        if words in text:
+            return
+    raise AssertionError(f"{words!r} was not said; exit {running.wait()}")
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def status(sample: Path) -> dict[str, str]:
+    """Status of the run, and of the feature."""
+    shown = msgspec.json.decode(spawn(sample, "status", "--json").out)
+    return {"run": shown["status"], **{feature["id"]: feature["status"] for feature in shown["features"]}}
+
+
+def check(answer: Result, exit_code: int, *said: str) -> None:
+    assert answer.exit == exit_code, answer
+    for words in said:
+        assert words in answer.out + answer.err, answer
+
+
+# the plan -------------------------------------------------------------------------------------------------------------
+def test_the_plan_is_printed_and_nothing_written(sample: Path, snapshot: SnapshotAssertion) -> None:
+    before = {path: path.stat().st_mtime_ns for path in sample.rglob("*")}
+    answer = spawn(sample, "run", "--dry-run", "--max-parallel", "3", "--autonomy", "full_auto", "--json")
+    assert answer.exit == 0, answer
+    assert answer.out == snapshot
+    assert spawn(sample, "run", "--dry-run").out == snapshot
+    assert {path: path.stat().st_mtime_ns for path in sample.rglob("*")} == before
+
+
+def test_the_plan_on_a_terminal(sample: Path, snapshot: SnapshotAssertion) -> None:
+    shown = on_terminal(sample, "run", "--dry-run", "--feature", FEATURE, env={"NO_COLOR": "1"})
+    assert "\n".join(line.rstrip() for line in shown.splitlines() if "MZ3009" not in line) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "said"),
+    [
+        (("--feature", "month-fitler"), 10, "MZ4010"),
+        (("--max-parallel", "0"), 2, "MZ1002"),
+        (("--autonomy", "never"), 2, "MZ1002"),
+        (("--agent", "nobody"), 11, "MZ1004"),
+    ],
+)
+def test_what_cannot_be_run(sample: Path, agent: FakeAgent, words: tuple[str, ...], exit_code: int, said: str) -> None:
+    check(spawn(sample, "run", *words, **agent.environment), exit_code, said)
+
+
+def test_without_the_agents_program(sample: Path) -> None:
+    check(spawn(sample, "run", PATH="/usr/bin:/bin"), 11, "MZ1004", "claude")
+
+
+# questions and answers ------------------------------------------------------------------------------------------------
+def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> None:
+    ran = spawn(sample, "run", "--feature", FEATURE, **agent.environment)
+    check(ran, 21, f"{FEATURE}: prd attempt 3", f"{FEATURE}: waits for a person in prd: exhausted")
+    rows = [line.split("\t") for line in ran.out.splitlines()]
+    assert rows[1][:5] == [FEATURE, "waiting (exhausted)", "-", "prd=3", "-"]
+    assert "\x1b" not in ran.err
+    assert status(sample) == {"run": "rested", FEATURE: "waiting"}
+    (feature,) = msgspec.json.decode(spawn(sample, "status", "--json").out)["features"]
+    assert feature["next"] == feature["waiting"]["resume"]
+    assert feature["waiting"]["answers"][0] == "retry"
+    assert feature["reported_usd"] == "0.03"
+    again = spawn(sample, *feature["next"].split()[1:], "--ack", "please", "--json", **agent.environment)
+    check(again, 21)
+    shown = msgspec.json.decode(again.out)
+    assert (shown["schema"], shown["features"][0]["attempts"]) == ("mz.resume/1", {"prd": 6})
+    prompts = spawn(sample, "show", FEATURE, "--attempt", "4", "--prompt").out
+    assert "please" in prompts
+    check(spawn(sample, "resume", "--answer", "reject", **agent.environment), 1, "failed (rejected)")
+    check(spawn(sample, "resume", "--answer", "reject", **agent.environment), 2, "0 features")
+    check(spawn(sample, "resume", "--feature", FEATURE, "--answer", "retry"), 2, "waits for no answer: it is failed")
+
+
+def test_nothing_waits_to_be_resumed(sample: Path, agent: FakeAgent) -> None:
+    check(spawn(sample, "resume", **agent.environment), 2, "MZ5001")
+    check(spawn(sample, "resume", "nope", **agent.environment), 2, "MZ5001")
+
+
+# stopping -------------------------------------------------------------------------------------------------------------
+def test_ctrl_c_twice_ends_the_agents(sample: Path, agent: FakeAgent) -> None:
+    agent.says("hang")
+    running = start(sample, agent, "run", "--feature", FEATURE)
+    until(running, "prd attempt 1")
+    check(spawn(sample, "run", **agent.environment), 16, "MZ5002")
+    eventually(lambda: status(sample)[FEATURE] == "working")
+    running.send_signal(signal.SIGINT)
+    until(running, "Ctrl-C again")
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 20, err
+    assert status(sample) == {"run": "stopped", FEATURE: "stopped"}
+    agent.says("idle")
+    check(spawn(sample, "resume", **agent.environment), 21, "goes on")
+
+
+def test_sigterm_ends_at_once(sample: Path, agent: FakeAgent) -> None:
+    agent.says("hang")
+    running = start(sample, agent, "run", "--feature", FEATURE)
+    until(running, "prd attempt 1")
+    running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 20
+    assert status(sample)["run"] == "stopped"
+
+
+# giving up ------------------------------------------------------------------------------------------------------------
+def test_a_message_for_a_run_at_rest_waits(sample: Path, agent: FakeAgent) -> None:
+    check(spawn(sample, "run", "--feature", FEATURE, **agent.environment), 21)
+    check(spawn(sample, "cancel"), 2, "name a run or a feature")
+    check(spawn(sample, "cancel", "--feature", "nope"), 10, "MZ4010")
+    answer = spawn(sample, "cancel", "--feature", FEATURE, "--why", "not needed", "--json")
+    shown = msgspec.json.decode(answer.out)
+    assert (shown["schema"], shown["held"], shown["features"]) == ("mz.cancel/1", False, [FEATURE])
+    assert status(sample)[FEATURE] == "waiting"
+    check(spawn(sample, *shown["resume"].split()[1:], **agent.environment), 0, "cancelled")
+    assert status(sample) == {"run": "finished", FEATURE: "cancelled"}
+    check(spawn(sample, "cancel", "--feature", FEATURE), 2, "is cancelled already")
+    check(spawn(sample, "cancel", shown["run"]), 2, "nothing is left")
+
+
+def test_messages_for_a_run_at_work_are_taken(sample: Path, agent: FakeAgent) -> None:
+    agent.says("hang")
+    running = start(sample, agent, "run", "--feature", FEATURE)
+    until(running, "prd attempt 1")
+    answer = spawn(sample, "cancel", "--feature", FEATURE)
+    check(answer, 0, "takes it now")
+    running.send_signal(signal.SIGINT)
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert status(sample) == {"run": "finished", FEATURE: "cancelled"}

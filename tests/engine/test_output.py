@@ -1,0 +1,124 @@
+"""Process output as prompts show it, its signature, and the numbers of tests in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from mz_engine.artifacts.output import CUT, LEFT_OUT, LINE_MAX, READ_MAX, count_tests, excerpt, signature
+
+CASES = Path(__file__).parents[1] / "cases" / "artifacts"
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    raw: str
+    shown: str
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    raw: str
+    counts: tuple[int, int] | None
+
+
+SHOWN = msgspec.convert(yaml.safe_load((CASES / "output.yaml").read_text("utf-8")), list[Shown])
+COUNTED = msgspec.convert(yaml.safe_load((CASES / "counts.yaml").read_text("utf-8")), list[Counted])
+
+
+@pytest.mark.parametrize("case", SHOWN, ids=lambda case: case.name)
+def test_normalisation(case: Shown) -> None:
+    assert excerpt(case.raw.encode(), ("/data/repo", "/data")[:1]) == case.shown
+
+
+@pytest.mark.parametrize("case", SHOWN, ids=lambda case: case.name)
+def test_what_is_normalised_stays_so(case: Shown) -> None:
+    assert excerpt(case.shown.encode()) == case.shown
+
+
+@pytest.mark.parametrize("case", COUNTED, ids=lambda case: case.name)
+def test_counts(case: Counted) -> None:
+    assert count_tests(case.raw.encode("latin-1" if "\x80" in case.raw else "utf-8")) == case.counts
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_text(raw: bytes) -> None:
+    text = excerpt(raw)
+    assert "\x1b" not in text
+    assert "\0" not in text
+    assert text == "" or text.endswith("\n")
+    signature(text)
+    count_tests(raw)
+
+
+def test_long_output_keeps_its_beginning_and_more_of_its_end() -> None:
+    raw = "".join(f"line {number}\n" for number in range(1000)).encode()
+    lines = excerpt(raw, lines_max=10).splitlines()
+    assert lines == [*(f"line {n}" for n in range(3)), LEFT_OUT, *(f"line {n}" for n in range(994, 1000))]
+    assert len(excerpt(raw).splitlines()) == 60
+    assert len(excerpt(raw, lines_max=1000).splitlines()) == 1000
+
+
+def test_long_lines_and_huge_outputs_are_cut() -> None:
+    assert excerpt(b"x" * (LINE_MAX + 1)) == "x" * LINE_MAX + CUT + "\n"
+    huge = b"first\n" + b"x\n" * READ_MAX + b"1 failed, 4 passed in 0.01s\n"
+    assert count_tests(huge) == (4, 1)
+    assert excerpt(huge).startswith("first\n")
+
+
+FAILURE = """\
+Fs.
+======================================================================
+FAIL: test_bad (test_a.T.test_bad)
+----------------------------------------------------------------------
+Traceback (most recent call last):
+  File "/tmp/{folder}/test_a.py", line {line}, in test_bad
+AssertionError: 1 != {value}
+Ran 3 tests in {time}s
+
+FAILED (failures=1)
+"""
+
+
+def failure(folder: str = "tmp1", line: int = 5, value: int = 2, time: str = "0.001") -> str:
+    return signature(excerpt(FAILURE.format(folder=folder, line=line, value=value, time=time).encode()))
+
+
+def test_the_same_failure_has_the_same_signature() -> None:
+    assert len(failure()) == 64
+    assert failure() == failure(folder="tmp2", time="12.5")
+    assert failure() != failure(value=3)
+
+
+def test_lines_that_say_nothing_are_not_part_of_a_signature() -> None:
+    noise = "=====\n...F..\nTAP version 13\nok 1 - one\ntest_a (x) ... ok\n  ✓ fine\n=== RUN   TestA\n"
+    noise += "Traceback (most recent call last):\n"
+    assert signature(noise) == ""
+    assert signature(noise + "boom\n") == signature("boom\n") != ""
+    assert signature("a\nb\nc\nd\ne\nf\n") == signature("a\nb\nc\nd\ne\ng\n")
+
+
+def test_two_runs_of_a_real_failing_suite_show_the_same(tmp_path: Path) -> None:
+    seen = set()
+    for number in range(2):
+        folder = tmp_path / f"run{number}"
+        folder.mkdir()
+        (folder / "test_a.py").write_text(
+            "import time, unittest\n"
+            "class T(unittest.TestCase):\n"
+            f"    def test_bad(self): time.sleep(0.0{number + 1}); self.fail(object())\n"
+            "    def test_good(self): pass\n"
+        )
+        ran = subprocess.run([sys.executable, "-m", "unittest"], cwd=folder, capture_output=True, check=False)
+        assert count_tests(ran.stderr) == (1, 1)
+        text = excerpt(ran.stderr, (str(folder),)).replace(f"0.0{number + 1}", "0.0N")
+        seen.add((text, signature(text)))
+    [(text, _)] = seen
+    assert 'File "<worktree>/test_a.py"' in text
+    assert str(tmp_path) not in text

@@ -1,0 +1,238 @@
+"""The thread driver and the coordinator over a simulated world: what several features do to each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import pytest
+from mz_engine.config import Budget, Command, Config
+from mz_engine.coordinator import Coordinator
+from mz_engine.pins import Pins
+from mz_engine.ports import CallSpec, RepositoryUnusable
+from mz_engine.runner import Coordinating, FeatureRun, IllegalTransition, check
+from mz_engine.scheduler import Scheduler
+from mz_events.catalog.call import Problem, ProblemClass
+from mz_events.catalog.feature import PhaseCompleted
+from mz_events.catalog.inbox import CancelLeft
+from mz_events.catalog.run import Hold, Rest, Verdict
+from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.store import Append, WrongVersion
+from mz_projections.feature import fold
+from mz_projections.run import RunState
+from mz_projections.state import Between, Held, Unborn
+from mz_qa.simulation.world import Answer, Files, SimulatedPorts, World
+
+from tests.support import trial
+from tests.support.given import planned, recorded
+
+ONE: Mapping[str, tuple[str, ...]] = {"b": ()}
+THREE: Mapping[str, tuple[str, ...]] = {"b": (), "c": (), "d": ()}
+
+
+def simple(**more: object) -> Config:
+    """No person is needed on the way; `check` is the only gate."""
+    fields = {"agent": "simulated", "commands": {"check": Command(run="check")}, "parallel_max": 3, **more}
+    return Config(**fields)  # type: ignore[arg-type]
+
+
+class Hasty(SimulatedPorts):
+    """A clock that moves on by a second whenever it is looked at, so that nothing is waited for."""
+
+    def now_us(self) -> int:
+        self.world.now_us += 1_000_000
+        return self.world.now_us
+
+
+def run_threads(world: World, pins: Pins) -> RunState:
+    ports = Hasty(world)
+    coordinator = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
+    if coordinator.state.resting or coordinator.state.halted or coordinator.state.stopped:
+        coordinator.resume("test")
+
+    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
+        return FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
+
+    Scheduler(coordinator, begin).run()
+    return coordinator.state
+
+
+def statuses(state: RunState) -> dict[str, Rest | None]:
+    return {feature: track.rested.status if track.rested else None for feature, track in state.tracks.items()}
+
+
+class Misbehaving:
+    """The trial script, with something else for chosen features, as often as asked."""
+
+    def __init__(self, times: int, **answers: Answer) -> None:
+        self.left, self.answers = dict.fromkeys(answers, times), answers
+
+    def __call__(self, spec: CallSpec, files: Files) -> Answer:
+        feature = spec.place.feature
+        if self.left.get(feature):
+            self.left[feature] -= 1
+            return self.answers[feature]
+        return trial.script(spec, files)
+
+
+def fails(kind: ProblemClass, code: str, retry: int | None = None) -> Answer:
+    return Answer(problem=Problem(kind=kind, code=code, retry_after_seconds=retry))
+
+
+def world_of(
+    script: Misbehaving | None = None, items: Mapping[str, tuple[str, ...]] = THREE, **more: object
+) -> tuple[World, Pins]:
+    world, pins = World({"README.md": "x"}, script or trial.script, trial.commands), trial.pins(simple(**more))
+    trial.begin(world, pins, dict(items))
+    return world, pins
+
+
+def test_features_are_delivered_side_by_side() -> None:
+    world, pins = world_of()
+    state = run_threads(world, pins)
+    assert set(statuses(state).values()) == {Rest.DELIVERED}
+    assert state.finished
+    assert len(world.calls) == len(set(world.calls)) == 3 * 8
+
+
+def test_a_failed_feature_leaves_the_others_alone() -> None:
+    world, pins = world_of(Misbehaving(9, c=fails(ProblemClass.UNKNOWN, "exit-9")))
+    state = run_threads(world, pins)
+    assert statuses(state) == {"b": Rest.DELIVERED, "c": Rest.WAITING, "d": Rest.DELIVERED}
+    assert state.resting
+    trial.answer(world, "c", Verdict.REJECT)
+    state = run_threads(world, pins)
+    assert statuses(state)["c"] is Rest.FAILED
+    assert state.finished
+
+
+def test_a_fatal_problem_stops_the_run_and_a_resume_goes_on() -> None:
+    world, pins = world_of(Misbehaving(1, c=fails(ProblemClass.FATAL, "auth-failure")), parallel_max=1)
+    state = run_threads(world, pins)
+    assert state.halted is not None
+    assert state.halted.code == "auth-failure"
+    assert statuses(state) == {"b": Rest.DELIVERED, "c": Rest.HELD, "d": None}, "nothing new is started"
+    state = run_threads(world, pins)
+    assert set(statuses(state).values()) == {Rest.DELIVERED}
+
+
+def test_a_rate_limit_is_waited_for() -> None:
+    world, pins = world_of(Misbehaving(1, b=fails(ProblemClass.TRANSIENT, "rate-limit", 1)), ONE)
+    state = run_threads(world, pins)
+    assert statuses(state) == {"b": Rest.DELIVERED}
+    kinds = [type(one.event).__name__ for one in world.store.read(run_stream(trial.RUN))]
+    assert kinds.count("TimerFired") == 1
+
+
+def test_the_budget_holds_calls_and_says_so() -> None:
+    world, pins = world_of(budget=Budget(run_nanousd=2_200_000), parallel_max=1)
+    state = run_threads(world, pins)
+    held = [track.rested.hold for track in state.tracks.values() if track.rested and track.rested.status is Rest.HELD]
+    assert held == [Hold.BUDGET] * len(held)
+    assert held, "three features cost more than this budget"
+    assert state.resting
+    assert state.committed_nanousd <= 2_200_000
+
+
+def test_a_secret_in_a_file_asks_a_person_and_is_never_committed() -> None:
+    leak = Answer(files={"plans/b.json": "SECRET"})
+    world, pins = world_of(Misbehaving(1, b=leak), ONE)
+    state = run_threads(world, pins)
+    assert statuses(state) == {"b": Rest.WAITING}
+    assert state.tracks["b"].rested is not None
+    assert state.tracks["b"].rested.code == "plans/b.json"
+    trial.answer(world, "b", Verdict.RETRY)
+    assert statuses(run_threads(world, pins)) == {"b": Rest.DELIVERED}
+    assert all(b"SECRET" not in data for tree in world.commits("feat/b") for data in tree.files.values())
+
+
+def test_changes_outside_the_contract_are_reverted_and_recorded() -> None:
+    world, pins = world_of(items=ONE)
+    run_threads(world, pins)
+    offences = [
+        offence.path
+        for one in world.store.read(feature_stream(trial.RUN, FeatureId("b")))
+        if type(one.event).__name__ == "ChangesChecked"
+        for offence in one.event.offences  # type: ignore[attr-defined]
+    ]
+    assert offences == ["stray.txt"]
+    assert "stray.txt" not in world.commits("feat/b")[0].files
+
+
+def test_a_person_cancels_a_feature_and_the_others_go_on() -> None:
+    world, pins = world_of()
+    left = CancelLeft(feature=FeatureId("c"), who=world.blobs.put(b"tester"))
+    world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], 1)
+    state = run_threads(world, pins)
+    assert statuses(state) == {"b": Rest.DELIVERED, "c": Rest.CANCELLED, "d": Rest.DELIVERED}
+    assert not any("/c/" in key for key in world.calls)
+
+
+def test_an_answer_to_a_question_that_is_gone_is_refused_and_recorded() -> None:
+    world, pins = world_of(items=ONE)
+    trial.answer(world, "b")
+    run_threads(world, pins)
+    taken = [one.event for one in world.store.read(run_stream(trial.RUN)) if type(one.event).__name__ == "InboxTaken"]
+    assert [(event.accepted, event.why) for event in taken] == [(False, "not-waiting")]  # type: ignore[attr-defined]
+
+
+def test_a_second_process_is_noticed_and_stops() -> None:
+    world, pins = world_of(items=ONE)
+    real, once = world.store.append, threading.Event()
+
+    def interfering(appends, now_us):  # type: ignore[no-untyped-def]
+        if not once.is_set() and appends[0].stream.endswith("/b"):
+            once.set()
+            real([Append(appends[0].stream, appends[0].expected, appends[0].events)], now_us)
+        return real(appends, now_us)
+
+    world.store.append = interfering  # type: ignore[method-assign]
+    with pytest.raises(WrongVersion):
+        run_threads(world, pins)
+
+
+def test_an_unusable_repository_halts_the_run_with_its_code() -> None:
+    world, pins = world_of(items=ONE)
+    ports = SimulatedPorts(world)
+
+    def broken(*arguments: object) -> None:
+        raise RepositoryUnusable("git-broken", "git cannot be used here")
+
+    coordinator = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
+
+    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
+        run = FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
+        ports.workspace.ensure = broken  # type: ignore[method-assign, assignment]
+        return run
+
+    Scheduler(coordinator, begin).run()
+    assert coordinator.state.halted is not None
+    assert coordinator.state.halted.code == "git-broken"
+    assert isinstance(fold(world.store.read(feature_stream(trial.RUN, FeatureId("b")))), Held)
+
+
+def test_what_a_thread_dies_of_is_raised_and_the_others_come_to_rest() -> None:
+    world, pins = world_of()
+
+    class Bug(Exception):
+        pass
+
+    def script(spec: CallSpec, files: Files) -> Answer:
+        if spec.place.feature == "c":
+            raise Bug
+        return trial.script(spec, files)
+
+    world.script = script
+    with pytest.raises(Bug):
+        run_threads(world, pins)
+    world.script = trial.script
+    assert set(statuses(run_threads(world, pins)).values()) == {Rest.DELIVERED}
+
+
+def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
+    with pytest.raises(IllegalTransition, match="PhaseCompleted may not come in state Unborn"):
+        check(Unborn(), (PhaseCompleted(phase="plan"),))
+    between = fold(recorded(*planned()))
+    assert isinstance(between, Between)
+    with pytest.raises(IllegalTransition):
+        check(between, (PhaseCompleted(phase="plan"),))

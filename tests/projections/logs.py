@@ -1,0 +1,95 @@
+"""Logs of several runs, made at random: a few names, so that events meet each other; most of them legal."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallPriced,
+    CallRef,
+    CallSettled,
+    ReplyRead,
+    Usage,
+)
+from mz_events.catalog.feature import FeatureDelivered, FeatureStarted, HumanAnswered, HumanRequested, UnitStarted
+from mz_events.catalog.run import (
+    AnswerGiven,
+    FeatureAdmitted,
+    FeatureRested,
+    ItemAdded,
+    ItemSkipped,
+    Rest,
+    RunFinished,
+    RunHalted,
+    RunRested,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+)
+from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
+
+from tests.support.samples import sample
+
+RUNS = ("r1", "r2")
+FEATURES = ("a", "b", "c")
+
+digests = st.sampled_from([Digest("0" * 64), Digest("1" * 64)])
+amounts = st.none() | st.integers(0, 10**12)
+usages = st.lists(st.builds(
+    Usage, model=st.just("m"), input=st.integers(0, 10**6), output=st.integers(0, 10**6),
+    cache_read=st.integers(0, 9), cache_write_5m=st.integers(0, 9), cache_write_1h=st.integers(0, 9),
+), max_size=2).map(tuple)  # fmt: skip
+
+
+@st.composite
+def run_events(draw: st.DrawFn) -> Event:
+    """An event of a run's own stream."""
+    feature = FeatureId(draw(st.sampled_from(FEATURES)))
+    kinds: list[Event] = [
+        replace(sample(RunStarted), pipeline=draw(st.sampled_from(["one", "two"]))),
+        sample(RunResumed), sample(RunHalted), sample(RunStopped), sample(RunRested), sample(RunFinished),
+        replace(sample(ItemAdded), feature=feature, source=f"f.md#{feature}", body=draw(digests)),
+        replace(sample(ItemSkipped), feature=feature),
+        replace(sample(FeatureAdmitted), feature=feature),
+        replace(sample(FeatureRested), feature=feature, status=draw(st.sampled_from(Rest))),
+        replace(sample(AnswerGiven), feature=feature),
+        CallSettled(feature=feature, key=f"r1/{feature}/1", nanousd=draw(st.integers(0, 99))),
+    ]  # fmt: skip
+    return draw(st.sampled_from(kinds))
+
+
+@st.composite
+def feature_events(draw: st.DrawFn, run: str, feature: str) -> Event:
+    """An event of a feature's stream."""
+    attempt = draw(st.integers(1, 3))
+    ref = replace(sample(CallRef), key=f"{run}/{feature}/{attempt}", attempt=attempt)
+    kinds: list[Event] = [
+        replace(sample(AgentRequested), ref=ref, estimated_nanousd=draw(amounts)),
+        replace(sample(AgentReplied), ref=ref),
+        replace(sample(AgentFailed), ref=ref),
+        replace(sample(AgentLost), ref=ref),
+        replace(sample(ReplyRead), ref=ref, usage=draw(usages), reported_nanousd=draw(amounts)),
+        CallPriced(key=ref.key, computed_nanousd=draw(amounts)),
+        CallSettled(feature=FeatureId(feature), key=ref.key, nanousd=draw(st.integers(0, 99))),
+        sample(FeatureStarted), sample(UnitStarted), sample(FeatureDelivered),
+        sample(HumanRequested), sample(HumanAnswered),
+    ]  # fmt: skip
+    return draw(st.sampled_from(kinds))
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> tuple[StreamId, Event]:
+    run = draw(st.sampled_from(RUNS))
+    if draw(st.booleans()):
+        return run_stream(run), draw(run_events())
+    feature = draw(st.sampled_from(FEATURES))
+    return feature_stream(run, feature), draw(feature_events(run, feature))
+
+
+logs = st.lists(entries(), max_size=40)
+"""Streams and events in the order of the log."""

@@ -1,0 +1,108 @@
+"""What calls cost: by every account, unknown never zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallPriced,
+    CallRef,
+    CallSettled,
+    ReplyRead,
+    Usage,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream
+from mz_projections.cost import Totals, costs, totals
+
+from tests.projections.logs import feature_events
+from tests.support.samples import sample
+
+STREAM = feature_stream("r", "login")
+REF = replace(sample(CallRef), key="k1")
+ASKED = replace(sample(AgentRequested), ref=REF, estimated_nanousd=70)
+READ = replace(sample(ReplyRead), ref=REF, reported_nanousd=55, usage=(
+    Usage(model="big", input=100, output=20, cache_read=50, cache_write_5m=5, cache_write_1h=7),
+    Usage(model="small", input=10, output=2),
+))  # fmt: skip
+PRICED = CallPriced(key="k1", computed_nanousd=60)
+SETTLED = CallSettled(feature=ASKED.ref.key, key="k1", nanousd=61)  # type: ignore[arg-type]
+UNKNOWN = Totals(1, 1, None, None, None, None, None, None, None, None)
+
+
+def recorded(events: Iterable[Event]) -> list[Recorded[Event]]:
+    return [Recorded(STREAM, at, at, at, at + 1000, event, "", b"") for at, event in enumerate(events, 1)]
+
+
+def test_a_call_from_request_to_settlement() -> None:
+    (call,) = costs(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, PRICED, SETTLED]))
+    assert (call.run, call.feature, call.phase, call.role, call.agent, call.outcome, call.requested_at_us) == (
+        "r", "login", "phase", "role", "agent", "replied", 1001)  # fmt: skip
+    assert (call.input, call.output, call.cache_read, call.cache_write) == (110, 22, 50, 12)
+    assert (call.estimated_nanousd, call.reported_nanousd) == (70, 55)
+    assert (call.computed_nanousd, call.settled_nanousd) == (60, 61)
+
+
+def test_what_is_not_known_is_none() -> None:
+    (call,) = costs(recorded([replace(ASKED, estimated_nanousd=None)]))
+    assert call.outcome == "open"
+    assert totals([call]) == UNKNOWN
+
+
+def test_a_newer_reading_replaces_the_older() -> None:
+    (call,) = costs(recorded([ASKED, READ, replace(READ, usage=(), reported_nanousd=None)]))
+    assert (call.input, call.output, call.cache_read, call.cache_write, call.reported_nanousd) == (None,) * 5
+
+
+def test_failed_and_lost_calls_count() -> None:
+    other = replace(REF, key="k2")
+    calls = costs(recorded([
+        ASKED, replace(sample(AgentFailed), ref=REF), replace(ASKED, ref=other), replace(sample(AgentLost), ref=other)
+    ]))  # fmt: skip
+    assert [call.outcome for call in calls] == ["failed", "lost"]
+    assert totals(calls).calls == 2
+    assert totals(calls).estimated_nanousd == 140
+
+
+def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
+    free = replace(ASKED, ref=replace(REF, key="k2"), estimated_nanousd=None)
+    found = totals(costs(recorded([ASKED, free, READ, PRICED])))
+    assert found == Totals(
+        calls=2,
+        unpriced=1,
+        input=110,
+        output=22,
+        cache_read=50,
+        cache_write=12,
+        estimated_nanousd=70,
+        reported_nanousd=55,
+        computed_nanousd=60,
+        settled_nanousd=None,
+    )
+
+
+def test_nothing_costs_nothing_that_is_known() -> None:
+    assert totals([]) == replace(UNKNOWN, calls=0, unpriced=0)
+
+
+def test_events_of_calls_that_were_never_asked_for_are_left() -> None:
+    assert costs(recorded([READ, PRICED, SETTLED, replace(sample(AgentReplied), ref=REF)])) == ()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(feature_events("r", "login"), max_size=30))
+def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
+    calls = costs(recorded(events))
+    together = totals(calls)
+    apart = [totals([call]) for call in calls]
+    for name in Totals.__struct_fields__:
+        known = [amount for part in apart if (amount := getattr(part, name)) is not None]
+        assert getattr(together, name) == (sum(known) if known or name in ("calls", "unpriced") else None)

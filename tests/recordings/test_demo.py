@@ -1,0 +1,214 @@
+"""The bundled recordings: whole, clean, and enough to deliver every feature of the sample project without a model."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from mz_engine.adapters.environment import INHERITED
+from mz_engine.agents.claude_stream import read_stream
+from mz_engine.agents.registry import load_patterns
+from mz_engine.ports import CallResult
+from mz_engine.session import Session
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentFailed, AgentReplied, CallPriced, ReplyRead
+from mz_events.catalog.check import ArtifactValidated, GateChecked
+from mz_events.catalog.run import Rest
+from mz_events.envelope import Recorded
+from mz_projections.run import RunState
+from mz_recordings.cassette import Cassette, Taken
+from mz_recordings.library import load
+from mz_recordings.record import record_run
+from mz_recordings.sample import TEMPLATE, make_sample
+from mz_recordings.sources import sources_of
+from mz_recordings.standin import DRIFT, install
+
+from tests.support.claude_cli import installed
+from tests.support.rerecord import BUNDLED, record_demo
+from tests.support.tapes import git
+
+FEATURES = {"month-filter", "month-compare", "group-thousands"}
+PHASES = ("prd", "techspec", "tasks", "code", "tests", "pr")
+
+
+def set_stage(place: Path, outside: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+    """The sample project, and an environment with nothing of the caller's in which `claude` is played."""
+    make_sample(place / "tally", outside)
+    install(place / "bin", BUNDLED, ("claude",), INHERITED.pattern)
+    (place / "home").mkdir()
+    kept = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
+    own = {"ANTHROPIC_API_KEY": "unused", "HOME": str(place / "home"), "PATH": f"{place / 'bin'}:{outside['PATH']}"}
+    return place / "tally", {**kept, **own}
+
+
+@pytest.fixture(scope="module")
+def cassette() -> Cassette:
+    return load(BUNDLED)
+
+
+def test_every_feature_has_every_phase(cassette: Cassette) -> None:
+    found = {(one.recording.identity.feature, one.recording.identity.phase) for one in cassette.taken}
+    assert found == {(feature, phase) for feature in FEATURES for phase in PHASES}
+
+
+def test_one_specification_and_one_implementation_were_reworked(cassette: Cassette) -> None:
+    again = {one.recording.identity.path for one in cassette.taken if one.recording.identity.attempt > 1}
+    assert again == {"month-compare/techspec.a2", "group-thousands/code.a2"}
+
+
+def test_they_were_made_by_the_real_cli_against_a_script(cassette: Cassette) -> None:
+    assert cassette.manifest.provenance == "scripted-model"
+    for one in cassette.taken:
+        assert one.recording.version == "2.1.197"
+        assert (one.recording.outcome, one.recording.exit) == ("replied", 0)
+
+
+def test_their_streams_are_read_without_a_doubt(cassette: Cassette) -> None:
+    for one in cassette.taken:
+        stdout = one.contents[f"{one.recording.identity.name}.stream-json"]
+        seen = read_stream(CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1), "p", load_patterns())
+        assert (seen.terminal, seen.problem, seen.bad_lines) == ("success", None, 0)
+        assert seen.reported_nanousd
+        assert all(usage.input > 1000 for usage in seen.usage)
+
+
+def test_they_name_no_place_of_the_machine_they_were_made_on() -> None:
+    for path in BUNDLED.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            # A template of a temporary directory, a login's name, a loopback port.
+            assert not re.search(rb"/tmp/|/root\b|/home/|/work/|127\.0\.0\.1", data), path
+            assert socket.gethostname().encode() not in data, path
+
+
+def test_the_world_is_the_sample_project(cassette: Cassette, tmp_path: Path) -> None:
+    """Else the recordings are older than the project: python -m tests.support.rerecord."""
+    make_sample(tmp_path / "tally", os.environ)
+    assert git(tmp_path / "tally", "rev-parse", "HEAD") == cassette.manifest.world.base_commit
+    assert git(tmp_path / "tally", "rev-parse", "HEAD^{tree}") == cassette.manifest.world.base_tree
+
+
+class Played(NamedTuple):
+    """The demonstration, played once with the bundled recordings."""
+
+    seen: list[Recorded[Event]]
+    state: RunState
+    root: Path
+    troubles: list[str]
+    recorded: Cassette
+    """The run, recorded again."""
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """Spawning, streaming, parsing, rules, gates and git are real; only `claude` is played."""
+    place = tmp_path_factory.mktemp("demo") / "a place"
+    place.mkdir()
+    root, environment = set_stage(place, {**os.environ, "GITHUB_TOKEN": "tell-nobody", "ANTHROPIC_MODEL": "x"})
+    seen: list[Recorded[Event]] = []
+    with Session(root, environment, seen.append) as session:
+        session.begin({}, ())
+        state = session.drive()
+        outcomes = [one.event for one in seen if isinstance(one.event, AgentReplied | AgentFailed)]
+        troubles = [session.blobs.get(one.stderr).decode() for one in outcomes if _went_wrong(one)]
+        assert state.started is not None
+        recorded = record_run(
+            sources_of(root, environment, session.store, session.blobs),
+            state.started.run,
+            name=BUNDLED.name,
+            provenance="scripted-model",
+            template=TEMPLATE,
+        )
+    return Played(seen, state, root, troubles, recorded)
+
+
+def _went_wrong(outcome: AgentReplied | AgentFailed) -> bool:
+    return not isinstance(outcome, AgentReplied) or outcome.exit != 0
+
+
+@pytest.mark.slow
+def test_they_deliver_every_feature(played: Played) -> None:
+    assert played.troubles == []
+    rests = {str(name): track.rested and track.rested.status for name, track in played.state.tracks.items()}
+    assert rests == dict.fromkeys(FEATURES, Rest.DELIVERED)
+    assert git(played.root, "show", "feat/month-compare:tally/period.py").count("class Month") == 1
+
+
+@pytest.mark.slow
+def test_what_was_refused_and_mended_is_in_the_log(played: Played) -> None:
+    events = [one.event for one in played.seen]
+    refused = {
+        violation.rule for event in events if isinstance(event, ArtifactValidated) for violation in event.violations
+    }
+    assert refused == {"techspec.approach", "techspec.paths"}
+    assert [event.gate for event in events if isinstance(event, GateChecked) and not event.passed] == ["test"]
+
+
+@pytest.mark.slow
+def test_reported_and_computed_money_agree(played: Played) -> None:
+    events = [one.event for one in played.seen]
+    reported = {event.ref.key: event.reported_nanousd for event in events if isinstance(event, ReplyRead)}
+    computed = {event.key: event.computed_nanousd for event in events if isinstance(event, CallPriced)}
+    assert reported == computed
+    assert all(reported.values())
+
+
+@pytest.mark.slow
+def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cassette) -> None:
+    """On another machine's paths, in another HOME, with other runs and sessions: not a byte differs."""
+    again = {one.recording.identity: one for one in played.recorded.taken}
+    for one in cassette.taken:
+        other = again.pop(one.recording.identity)
+        assert dict(other.contents) == dict(one.contents), one.recording.identity.path
+        measured = {"recorded_at": "", "duration_ms": 0}
+        assert msgspec.structs.replace(other.recording, **measured) == msgspec.structs.replace(
+            one.recording, **measured
+        )
+    assert again == {}
+    world = msgspec.structs.replace(played.recorded.manifest.world, clock_start="")
+    assert world == msgspec.structs.replace(cassette.manifest.world, clock_start="")
+    assert played.recorded.manifest.evidence == cassette.manifest.evidence
+
+
+@pytest.mark.slow
+@pytest.mark.cli
+@pytest.mark.skipif(not installed(), reason="the claude CLI is not installed: make clis")
+def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
+    """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made."""
+    again = {one.recording.identity: one for one in record_demo(tmp_path).taken}
+    assert again.keys() == {one.recording.identity for one in cassette.taken}
+    for one in cassette.taken:
+        other = again[one.recording.identity]
+        assert _fixed(other) == _fixed(one), one.recording.identity.path
+
+
+def _fixed(taken: Taken) -> dict[str, object]:
+    """What is not measured: all but the stream, with its ids and times."""
+    recording = taken.recording
+    contents = {name: data for name, data in taken.contents.items() if not name.endswith(".stream-json")}
+    return {**contents, "argv": recording.argv, "trees": (recording.tree_before, recording.tree_after)}
+
+
+@pytest.mark.slow
+def test_a_changed_template_is_drift(tmp_path: Path) -> None:
+    """Today's prompt is compared with the recorded one: nothing is served for another."""
+    root, environment = set_stage(tmp_path, os.environ)
+    features = root / "features.md"
+    features.write_text(features.read_text().replace("I want to look at a single month", "Show me one month"))
+    git(root, "commit", "-qam", "another wish")
+    seen: list[Recorded[Event]] = []
+    with Session(root, environment, seen.append) as session:
+        session.begin({}, ("month-filter",))
+        session.drive()
+        (reply,) = [one.event for one in seen if isinstance(one.event, AgentReplied)]
+        assert reply.exit == DRIFT
+        assert (
+            "+> The report always covers the whole journal. Show me one month"
+            in session.blobs.get(reply.stderr).decode()
+        )
