@@ -7,6 +7,7 @@ what it would start for the same request.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -227,10 +228,18 @@ def _streams(
 def _places(sources: Sources, run: str, call: Call, stdout: bytes) -> tuple[Places, ...]:
     """This repository, and wherever else the agent said that it lay: it may have been moved since."""
     within = f"/.mz/worktrees/{run}/{call.feature}"
-    said = re.findall(rb"(/[^\"'\s:]*)" + re.escape(within.encode()), stdout)
-    roots = dict.fromkeys((sources.root, *(root.decode("utf-8", "surrogateescape") for root in said)))
+    said = re.findall(rb'"(/[^"\n]*)' + re.escape(within.encode()) + rb'"', stdout)
+    roots = dict.fromkeys((sources.root, *(_unquoted(root) for root in said)))
     session = call.request.session or ""
-    return tuple(Places(root + within, root, sources.home, sources.user, session) for root in roots)
+    return tuple(Places(root + within, root, sources.home, sources.user, session) for root in roots if root)
+
+
+def _unquoted(text: bytes) -> str:
+    """The inside of a JSON string; empty where it is none."""
+    try:
+        return str(json.loads(b'"%s"' % text))
+    except ValueError:
+        return ""
 
 
 def _artifacts(

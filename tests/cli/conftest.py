@@ -12,10 +12,11 @@ from tests.cli.story import Story, tell
 
 
 @pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Times of day are shown in the reader's zone."""
-    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES"):
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times of day are shown in the reader's zone, and help as wide as the terminal."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "LINES"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

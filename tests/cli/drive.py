@@ -51,7 +51,8 @@ def on_terminal(
     """What a terminal of that size receives; stdout and stderr are both that terminal."""
     mine, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    environment = {**os.environ, "TERM": "xterm-256color", "TZ": "UTC", **(env or {})}
+    outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment = {**outside, "TERM": "xterm-256color", "TZ": "UTC", **(env or {})}
     child = subprocess.Popen([*MZ, *words], cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     received = bytearray()

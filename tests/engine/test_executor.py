@@ -115,7 +115,7 @@ def test_linked_worktrees_share_one_fence(tmp_path: Path) -> None:
     linked.mkdir()
     (linked / ".git").write_text(f"gitdir: {private}\n")
     assert git_directory(linked) == git_directory(main) == main / ".git"
-    assert fenced(linked) == (main / ".git" / "config", main / ".git" / "hooks")
+    assert fenced(linked) == (linked, main / ".git" / "config", main / ".git" / "hooks")
 
 
 def test_outside_a_repository_there_is_nothing_to_fence(tmp_path: Path) -> None:

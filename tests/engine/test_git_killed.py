@@ -113,66 +113,86 @@ def test_any_instant_will_do(tmp_path: pathlib.Path, whole: bool) -> None:
 
 # between any two git processes ----------------------------------------------------------------------------------------
 GIT = """#!/bin/sh
-count=$(($(cat "{count}") + 1))
-echo $count > "{count}"
-[ $count = {fatal} ] && [ {when} = before ] && kill -9 $PPID && exit 1
+read count fatal when < "{plan}"
+count=$((count + 1))
+echo $count $fatal $when > "{plan}"
+[ $count = $fatal ] && [ $when = before ] && kill -9 $PPID && exit 1
 "{git}" "$@"
 code=$?
-[ $count = {fatal} ] && kill -9 $PPID
+[ $count = $fatal ] && kill -9 $PPID
 exit $code
 """
 
 FEATURE = """
-import pathlib, sys
+import os, pathlib, sys
 from mz_engine.adapters.git import GitWorkspace
 from mz_engine.config import WorkspaceSettings
 from mz_engine.ports import Place
 
-root, base = pathlib.Path(sys.argv[1]), sys.argv[2]
-port = GitWorkspace(root, WorkspaceSettings())
-place = Place(run="r1", feature="f1", branch="feat/f1")
-port.open(place, (base,))
-made = port.find_commit(place, "one")
-if made is None:
-    port.ensure(place, base, base)
-    (root / ".mz/worktrees/r1/f1/one").write_text("one")
-    (root / ".mz/worktrees/r1/f1/outside").write_text("one")
-    tree = port.capture(place, base).tree
-    tree = port.keep(place, tree, base, ("outside",))
-    port.ensure(place, base, tree)
-    made = port.commit(place, tree, base, b"one\\n\\nMz-Key: one\\n")
-port.ensure(place, made.commit, made.commit)
-print(made.files)
+
+def work(root, base):
+    port = GitWorkspace(root, WorkspaceSettings())
+    place = Place(run="r1", feature="f1", branch="feat/f1")
+    port.open(place, (base,))
+    made = port.find_commit(place, "one")
+    if made is None:
+        port.ensure(place, base, base)
+        (root / ".mz/worktrees/r1/f1/one").write_text("one")
+        (root / ".mz/worktrees/r1/f1/outside").write_text("one")
+        tree = port.capture(place, base).tree
+        tree = port.keep(place, tree, base, ("outside",))
+        port.ensure(place, base, tree)
+        made = port.commit(place, tree, base, b"one\\n\\nMz-Key: one\\n")
+    port.ensure(place, made.commit, made.commit)
+
+
+for line in sys.stdin:
+    if not (child := os.fork()):
+        root, base = line.split()
+        work(pathlib.Path(root), base)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1], flush=True)
 """
 
 
-def run_feature(desk: Desk, directory: pathlib.Path, fatal: int, when: str = "after") -> tuple[bool, int]:
-    """Whether it got to its end, and how many git processes it started."""
-    git, count = directory / "git", directory / "count"
-    real = shutil.which("git")
-    git.write_text(GIT.format(count=count, fatal=fatal, when=when, git=real))
-    git.chmod(0o755)
-    count.write_text("0\n")
-    environment = {**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
-    command = [sys.executable, "-c", FEATURE, str(desk.repo.root), desk.base]
-    done = subprocess.run(command, env=environment, capture_output=True, check=False)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
-    return done.returncode == 0, int(count.read_text())
+class Cutter:
+    """Runs one small feature again and again, each time in a process of its own that may be killed at its nth git."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        directory.mkdir()
+        self._plan, git = directory / "plan", directory / "git"
+        git.write_text(GIT.format(plan=self._plan, git=shutil.which("git")))
+        git.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
+        command = [sys.executable, "-c", FEATURE]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+
+    def run(self, desk: Desk, fatal: int = 0, when: str = "after") -> tuple[int, int]:
+        """How it ended (0, or the signal) and how many git processes it started."""
+        self._plan.write_text(f"0 {fatal} {when}\n")
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(f"{desk.repo.root} {desk.base}\n")
+        self.process.stdin.flush()
+        status = int(self.process.stdout.readline())
+        return status, int(self._plan.read_text().split()[0])
 
 
 @pytest.mark.slow
-def test_between_any_two_steps_nothing_is_lost_or_done_twice(tmp_path: pathlib.Path) -> None:
-    commands = tmp_path / "commands"
-    commands.mkdir()
-    desk = Desk(tmp_path / "clean")
-    finished, steps = run_feature(desk, commands, 0)
-    assert finished
-    wanted = desk.tree(desk.repo.head("feat/f1"))
-    assert wanted.keys() == {*FILES, "one"}
-    for fatal in range(1, steps + 1):
-        desk = Desk(tmp_path / f"cut{fatal}")
-        assert not run_feature(desk, commands, fatal, "before" if fatal % 2 else "after")[0]
-        assert run_feature(desk, commands, 0)[0]
-        assert desk.tree(desk.repo.head("feat/f1")) == wanted
-        assert desk.repo.git("log", "--format=%s", "feat/f1").split() == ["one", "base"]
-        assert desk.state() == "## feat/f1"
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_between_any_two_steps_nothing_is_lost_or_done_twice(tmp_path: pathlib.Path, when: str) -> None:
+    cutter = Cutter(tmp_path / "commands")
+    with cutter.process:
+        desk = Desk(tmp_path / "clean")
+        ended, steps = cutter.run(desk)
+        assert ended == 0
+        wanted = desk.tree(desk.repo.head("feat/f1"))
+        assert wanted.keys() == {*FILES, "one"}
+        for fatal in range(1, steps + 1):
+            desk = Desk(tmp_path / f"cut{fatal}")
+            assert cutter.run(desk, fatal, when)[0] == signal.SIGKILL
+            assert cutter.run(desk)[0] == 0
+            assert desk.tree(desk.repo.head("feat/f1")) == wanted
+            assert desk.repo.git("log", "--format=%s", "feat/f1").split() == ["one", "base"]
+            assert desk.state() == "## feat/f1"

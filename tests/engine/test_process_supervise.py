@@ -12,6 +12,7 @@ import pytest
 from mz_engine.agents import guard
 from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marked, supervise
 
+from tests.support.mounts import in_small_filesystem
 from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python, wait_until_marked
 
 MINUTE = Bounds(total_seconds=60)
@@ -68,6 +69,29 @@ def test_the_environment_is_exactly_the_given_one(tmp_path: Path, level: str) ->
     what = Launch(argv=("/usr/bin/env",), env={"MZ_KEY": "k", "ONLY": "this"}, cwd=tmp_path)
     supervise(what, MINUTE, heard, level=level)
     assert sorted(bytes(heard.stdout).split()) == [b"MZ_KEY=k", b"ONLY=this"]
+
+
+@pytest.mark.parametrize("level", levels())
+def test_no_pipe_of_ours_goes_in(tmp_path: Path, level: str) -> None:
+    heard = Heard()
+    program = "import os; print([fd for fd in range(256) if os.path.exists(f'/proc/self/fd/{fd}')])"
+    supervise(launch(python(program), tmp_path, fresh_key()), MINUTE, heard, level=level)
+    assert bytes(heard.stdout) == b"[0, 1, 2]\n"
+
+
+def test_a_slow_listener_still_hears_everything(tmp_path: Path) -> None:
+    """The command is long gone when the last of a wide pipe is read."""
+
+    class Slow(Heard):
+        def out(self, data: bytes) -> None:
+            time.sleep(0.1)
+            super().out(data)
+
+    widen = 1031  # F_SETPIPE_SZ, which Python 3.11 names on some systems only
+    program = f"import fcntl, sys; fcntl.fcntl(1, {widen}, 1 << 20); sys.stdout.write('x' * 900_000)"
+    heard = Slow()
+    ended = supervise(launch(python(program), tmp_path, fresh_key()), MINUTE, heard)
+    assert (ended.exit, len(heard.stdout)) == (0, 900_000)
 
 
 def test_pipelines_meet_the_usual_signals(tmp_path: Path) -> None:
@@ -167,6 +191,15 @@ def test_not_even_without_the_mark(tmp_path: Path, level: str) -> None:
     assert beat.read_bytes() == last
 
 
+def test_without_the_mark_its_group_is_held_by_the_group(tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    script = f"env -i sh -c 'while :; do date +%N > {beat}; sleep 0.05; done' & sleep 0.5"
+    supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, Heard(), level=guard.MARKER)
+    last = beat.read_bytes()
+    time.sleep(0.3)
+    assert beat.read_bytes() == last
+
+
 @pytest.mark.parametrize("level", levels())
 def test_too_much_output_ends_it(tmp_path: Path, level: str) -> None:
     heard = Heard()
@@ -240,6 +273,47 @@ def test_the_repository_is_fenced_where_there_is_a_namespace(tmp_path: Path, lev
     assert (config.read_text() == "as it was") is has_namespace
     assert (not list(hooks.iterdir())) is has_namespace
     assert (tmp_path / "free").exists() is has_namespace
+
+
+@pytest.mark.parametrize("level", levels())
+def test_only_the_worktree_is_open_in_the_users_checkout(tmp_path: Path, level: str) -> None:
+    checkout, worktree = tmp_path / "checkout", tmp_path / "checkout" / ".mz" / "worktree"
+    worktree.mkdir(parents=True)
+    script = f"touch mine; touch ../../by-relative; touch {checkout}/by-name; mkdir {checkout}/.mz/other"
+    what = launch(("sh", "-c", script), worktree, fresh_key(), fenced=(checkout,), opened=(worktree,))
+    supervise(what, MINUTE, Heard(), level=level)
+    has_namespace = level in (guard.NAMESPACE, guard.USER_NAMESPACE)
+    assert (worktree / "mine").exists()
+    assert (not (checkout / "by-relative").exists()) is has_namespace
+    assert (not (checkout / "by-name").exists()) is has_namespace
+    assert (not (checkout / ".mz" / "other").exists()) is has_namespace
+
+
+def test_a_home_that_is_the_checkout_stays_open(tmp_path: Path) -> None:
+    script = "touch mine"
+    what = launch(("sh", "-c", script), tmp_path, fresh_key(), fenced=(tmp_path,), opened=(tmp_path,))
+    supervise(what, MINUTE, Heard())
+    assert (tmp_path / "mine").exists()
+
+
+ON_A_CAREFUL_MOUNT = """
+import pathlib, subprocess, sys
+from tests.engine.test_process_supervise import MINUTE, Heard, fresh_key, launch, levels, supervise
+where = pathlib.Path(sys.argv[1])
+subprocess.run(["mount", "-o", "remount,nosuid,nodev,noexec", str(where)], check=True)
+(where / "config").write_text("as it was")
+for level in [level for level in levels() if "namespace" in level]:
+    what = launch(("sh", "-c", "echo x > config"), where, fresh_key(), fenced=(where / "config",))
+    supervise(what, MINUTE, Heard(), level=level)
+    print((where / "config").read_text())
+"""
+
+
+def test_a_careful_mount_can_be_fenced_too(tmp_path: Path) -> None:
+    """A user namespace may not drop a mount's `nosuid`, `nodev`, `noexec`."""
+    done = in_small_filesystem(tmp_path / "disk", "1m", [sys.executable, "-c", ON_A_CAREFUL_MOUNT])
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.splitlines()) <= {"as it was"}
 
 
 @pytest.mark.parametrize("level", levels())

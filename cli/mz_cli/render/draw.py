@@ -15,8 +15,8 @@ CELL_MAX = 400
 """Characters of a cell on a terminal; in a pipe there is no limit."""
 WORD_MAX = 18
 """A longer word may be broken by its column; shorter ones say how narrow a column may be."""
-COMFORT = 22
-"""Where a table is split anyway, columns that want more may get less than they want, but not less than this."""
+COMFORTS = (22, 16)
+"""Widths that a column which wants more gets at least, the best first: two tables read better than one squeezed."""
 GAPS = (2, 1)
 """Blanks between columns, the best that fits."""
 
@@ -42,9 +42,7 @@ def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     room = terminal_width(stream)
     least, wanted = _widths(heads, rows, _longest_word), _widths(heads, rows, _length)
-    parts = pack(least, room)
-    if len(parts) > 1:
-        parts = pack([max(low, min(want, COMFORT)) for low, want in zip(least, wanted, strict=True)], room) or parts
+    parts = arrange(least, wanted, room)
     if not parts:
         put(stream, _cards(heads, rows))
     for part in parts:
@@ -71,6 +69,21 @@ def _draw_part(heads: Sequence[Column], rows: Sequence[Sequence[str]], widths: S
 
 def fits(widths: Sequence[int], room: int, gap: int) -> bool:
     return sum(widths) + gap * (len(widths) - 1) <= room
+
+
+def arrange(least: Sequence[int], wanted: Sequence[int], room: int) -> list[list[int]]:
+    """The tables that it takes, as `pack` gives them: comfortable columns where two tables hold them all, as even as
+    can be."""
+    for comfort in COMFORTS:
+        widths = [max(low, min(want, comfort)) for low, want in zip(least, wanted, strict=True)]
+        parts = pack(widths, room)
+        if len(parts) == 1:
+            return parts
+        halves = [[[*range(at)], [0, *range(at, len(widths))]] for at in range(2, len(widths))]
+        fitting = [half for half in halves if all(fits([widths[i] for i in part], room, GAPS[-1]) for part in half)]
+        if fitting:
+            return min(fitting, key=lambda half: max(sum(wanted[i] for i in part) for part in half))
+    return pack(least, room)
 
 
 def pack(least: Sequence[int], room: int) -> list[list[int]]:

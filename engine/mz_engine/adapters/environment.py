@@ -19,6 +19,8 @@ INHERITED = re.compile(
 )
 """Where tools are and how they reach the network; whatever else may be a secret is passed on by name only."""
 
+WRITABLE = ("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+
 
 def variables(
     environment: Mapping[str, str], key: str, *, passed: Iterable[str] = (), own: Mapping[str, str] | None = None
@@ -35,11 +37,20 @@ def worktree(root: pathlib.Path, place: Place) -> pathlib.Path:
 
 
 def fenced(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    """The repository's configuration and hooks, as far as they exist. `root` may itself be a linked worktree."""
+    """The user's own checkout, and the repository's configuration and hooks, as far as they exist. `root` may itself
+    be a linked worktree."""
     directory = git_directory(root)
     if directory is None:
         return ()
-    return tuple(path for path in (directory / "config", directory / "hooks") if path.exists())
+    return (root, *(path for path in (directory / "config", directory / "hooks") if path.exists()))
+
+
+def opened(root: pathlib.Path, place: Place, environment: Mapping[str, str]) -> tuple[pathlib.Path, ...]:
+    """What a command may write to although it lies in the user's checkout: its worktree, git's own directory, and a
+    home or temporary directory that happens to be in there."""
+    wanted = [worktree(root, place), git_directory(root)]
+    wanted += [pathlib.Path(environment[name]) for name in WRITABLE if environment.get(name)]
+    return tuple(path for path in wanted if path is not None and path.is_relative_to(root) and path.exists())
 
 
 def git_directory(root: pathlib.Path) -> pathlib.Path | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from mz_events.redact import Redactor, Secrets
 
-from mz_engine.adapters.environment import fenced, variables, worktree
+from mz_engine.adapters.environment import fenced, opened, variables, worktree
 from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, supervise
 from mz_engine.ports import CommandResult, Interrupted, Place
 
@@ -42,6 +42,7 @@ class ProcessExecutor:
             env=variables(self._environment, key, passed=self._passed),
             cwd=worktree(self._root, place),
             fenced=fenced(self._root),
+            opened=opened(self._root, place, self._environment),
             merged=True,
         )
         kept = Kept(Redactor(self._secrets), self._kept_bytes)

@@ -2,14 +2,14 @@
 
 It is run as a script, `python -I -S guard.py`, imports little (each start costs the user CPU time) and nothing of ours.
 
-    guard.py LEVEL LIFELINE STATUS FOREIGN [FENCED ...] -- PROGRAM ARGV0 [ARG ...]
+    guard.py LEVEL LIFELINE STATUS FOREIGN [[+]FENCE ...] -- PROGRAM ARGV0 [ARG ...]
 
 LIFELINE is the read end of a pipe that `mz` holds: a byte asks the tree to end, end of file kills it. However `mz`
 dies, the kernel closes the pipe, so nothing outlives `mz`. STATUS is the write end of a pipe, answered in lines:
 `ready`, then `exit CODE` (negative: signal) once the whole tree is gone; or `unstartable ERRNO`; or `broken TEXT` when
 the level cannot be had. FOREIGN is a variable that Python itself may have set and that the command must not see (empty:
-none). The command's standard streams are the guard's own. FENCED paths are read-only to the tree where the level has a
-mount namespace.
+none). The command's standard streams are the guard's own. Each FENCE is a path that is read-only to the tree where the
+level has a mount namespace; one behind a `+` stays writable inside a fenced directory.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ SIGXFSZ = 25
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 2, 4, 8, 1024, 2048, 1 << 21
-ST_RELATIME = 4096
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 REAP_MS = 500
@@ -61,7 +60,7 @@ def main(arguments: list[str]) -> int:
         say(status, f"broken {error}")
         return 1
     if first:
-        return stand_by(first, lifeline, status)
+        return stand_by(first)
     return supervise(Tree(level), lifeline, status, arguments[cut + 1], arguments[cut + 2 :])
 
 
@@ -81,19 +80,10 @@ def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[s
     except OSError as error:
         say(status, f"unstartable {error.errno}")
         return 0
-    let_go()
     watch(tree, lifeline)
     tree.kill()
     say(status, f"exit {tree.code if tree.code is not None else -SIGKILL}")
     return 0
-
-
-def let_go() -> None:
-    """Gives up the command's streams: its reader must see their end, its writer must see it gone."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-    os.close(null)
 
 
 def watch(tree: Tree, lifeline: int) -> None:
@@ -138,10 +128,15 @@ class Tree:
                 self.code = os.waitstatus_to_exitcode(state)
 
     def terminate(self) -> None:
+        if self.level == MARKER:
+            send(-self.command, SIGTERM)
         self._signal(SIGTERM)
 
     def kill(self) -> None:
         """Returns when nothing of the tree is left."""
+        if self.level == MARKER:
+            # Only once: later the number of a group whose leader is gone may be somebody else's.
+            send(-self.command, SIGKILL)
         for _ in range(GIVE_UP_SECONDS * 100):
             found = self._signal(SIGKILL)
             if not self.reap() and not found:
@@ -153,9 +148,8 @@ class Tree:
         if self.level in (NAMESPACE, USER_NAMESPACE):
             return send(-1, number)
         pids = descendants(os.getpid()) if self.level == SUBREAPER else marked(os.environ.get(MARK, ""))
-        group = self.level == MARKER and self.code is None and send(-self.command, number)
         found = [send(pid, number) for pid in pids]
-        return any(found) or group
+        return any(found)
 
 
 def send(pid: int, number: int) -> bool:
@@ -218,7 +212,7 @@ def marked_by_ps(key: str) -> list[int]:
     return [int(row[0]) for row in rows if f"{MARK}={key}" in row]
 
 
-def enter(level: str, fenced: list[str]) -> int:
+def enter(level: str, fences: list[str]) -> int:
     """Makes this process (or, where there is a namespace, a fork of it) the head of a tree that can be killed whole.
 
     0 in the head; the head's process id in the process that stays outside. Raises OSError, ImportError.
@@ -236,8 +230,7 @@ def enter(level: str, fenced: list[str]) -> int:
         write("/proc/self/uid_map", f"{uid} {uid} 1")
         write("/proc/self/gid_map", f"{gid} {gid} 1")
     kernel.mount(None, "/", None, MS_REC | MS_SLAVE)
-    for path in fenced:
-        kernel.fence(path)
+    raise_fences(kernel, fences)
     head = os.fork()
     if head == 0:
         kernel.prctl(PR_SET_PDEATHSIG, SIGKILL)
@@ -245,11 +238,20 @@ def enter(level: str, fenced: list[str]) -> int:
     return head
 
 
-def stand_by(head: int, lifeline: int, status: int) -> int:
-    """Outside the namespace: holds nothing, waits for the head, and takes it along when killed itself."""
-    let_go()
-    os.close(lifeline)
-    os.close(status)
+def raise_fences(kernel: Kernel, fences: list[str]) -> None:
+    """What stays open is mounted over itself first, so that the fence around it does not reach it. The working
+    directory is entered anew: the old way in would lead around the fence."""
+    for path in fences:
+        if path.startswith("+"):
+            kernel.keep_open(path[1:])
+    for path in fences:
+        if not path.startswith("+") and f"+{path}" not in fences:
+            kernel.fence(path)
+    os.chdir(os.getcwd())
+
+
+def stand_by(head: int) -> int:
+    """Outside the namespace: waits for the head, and takes it along when killed itself."""
     return os.waitstatus_to_exitcode(os.waitpid(head, 0)[1])
 
 
@@ -283,8 +285,15 @@ class Kernel:
         """Makes a file or directory read-only in this namespace. What cannot be fenced stays open: the fence is a
         second line, since refs, configuration and hooks are compared after each call anyway."""
         try:
-            self.mount(path, path, None, MS_BIND)
+            self.mount(path, path, None, MS_BIND | MS_REC)
             self.mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked_flags(path))
+        except OSError:
+            return
+
+    def keep_open(self, path: str) -> None:
+        """Keeps a directory writable inside a fence that is raised later."""
+        try:
+            self.mount(path, path, None, MS_BIND | MS_REC)
         except OSError:
             return
 
@@ -296,9 +305,7 @@ class Kernel:
 
 def locked_flags(path: str) -> int:
     """Flags of the mount below that a user namespace must not drop when it remounts."""
-    have = os.statvfs(path).f_flag
-    keep = have & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
-    return keep | (MS_RELATIME if have & ST_RELATIME else 0)
+    return os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redact import Secrets
 
-from mz_engine.adapters.environment import fenced, variables, worktree
+from mz_engine.adapters.environment import fenced, opened, variables, worktree
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.spool import Closing, Meta, Spool, Spooled, directory, load
 from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marked, supervise
@@ -100,6 +100,7 @@ class AgentProcesses:
             cwd=worktree(self._root, spec.place),
             stdin=invocation.stdin,
             fenced=fenced(self._root),
+            opened=opened(self._root, spec.place, self._environment),
         )
 
     def _run(self, spec: CallSpec, launch: Launch, place: pathlib.Path) -> Ended:

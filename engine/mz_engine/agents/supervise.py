@@ -43,6 +43,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Written and closed; empty: /dev/null."""
     fenced: tuple[pathlib.Path, ...] = ()
     """Read-only to the command where there is a mount namespace."""
+    opened: tuple[pathlib.Path, ...] = ()
+    """Writable all the same, inside of what is fenced."""
     merged: bool = False
     """Standard error goes where standard output goes, in the order in which they came."""
 
@@ -195,7 +197,8 @@ class Supervision:
         life, self._lifeline = os.pipe()
         status, says = os.pipe()
         foreign = "" if "LC_CTYPE" in launch.env else "LC_CTYPE"
-        command = [*self._command, str(life), str(says), foreign, *map(str, launch.fenced), "--", self._program]
+        fences = (*(f"+{path}" for path in launch.opened), *map(str, launch.fenced))
+        command = [*self._command, str(life), str(says), foreign, *fences, "--", self._program]
         try:
             process = subprocess.Popen(
                 [*command, *launch.argv],

@@ -1,0 +1,40 @@
+"""Adapter: the page of all commands, as `--help` prints them. `python -m mz_cli.manual FILE` writes it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from mz_cli.help import HELP_WIDTH
+from mz_cli.main import COMMANDS, mz
+
+HEAD = """# Commands
+
+What `mz --help` and `mz COMMAND --help` print; `make docs` writes this page. The answer of a command goes to stdout,
+everything else to stderr. A pipe gets tab-separated lines that are never cut, `--json` one object that names its schema
+(`mz log`: JSON Lines). `NO_COLOR` means that no escape sequence is written at all. [errors.md](errors.md) lists error
+codes and exit codes.
+"""
+
+
+def manual() -> str:
+    """The whole page, Markdown."""
+    pages = [("mz", mz), *((f"mz {name}", _command(name)) for name in COMMANDS)]
+    return HEAD + "".join(f"\n## {title}\n\n```text\n{_help(title, page)}\n```\n" for title, page in pages)
+
+
+def _command(name: str) -> click.Command:
+    found = mz.get_command(click.Context(mz), name)
+    assert found is not None
+    return found
+
+
+def _help(title: str, page: click.Command) -> str:
+    context = click.Context(page, info_name=title, terminal_width=HELP_WIDTH, help_option_names=["-h", "--help"])
+    return page.get_help(context).rstrip()
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(manual(), encoding="utf-8")

@@ -1,0 +1,23 @@
+"""The page of commands says what the commands say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mz_cli.main import COMMANDS
+from mz_cli.manual import manual
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+
+
+def test_the_page_is_what_the_commands_print() -> None:
+    assert PAGE.read_text() == manual(), "write it anew: python -m mz_cli.manual docs/commands.md"
+
+
+def test_every_command_has_its_heading() -> None:
+    headings = [line for line in manual().splitlines() if line.startswith("## ")]
+    assert headings == ["## mz", *(f"## mz {name}" for name in COMMANDS)]
+
+
+def test_lines_are_not_longer_than_the_page() -> None:
+    assert max(len(line) for line in manual().splitlines()) <= 120

@@ -1,0 +1,207 @@
+"""Any past run becomes a cassette, from the log, the blobs and the trees alone; secrets stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mz_engine.artifacts.load import load_rules
+from mz_engine.config import Config
+from mz_engine.pins import Pins, encode_pins
+from mz_engine.pipelines.definition import AgentUse, Output, Phase, Pipeline, Review
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallRef,
+    Problem,
+    ProblemClass,
+    ReplyRead,
+)
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.catalog.run import ItemAdded, RunStarted
+from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
+from mz_events.redact import Secrets
+from mz_events.store import Append
+from mz_recordings.cassette import Cassette, Failure
+from mz_recordings.record import RunUnknown, SecretInRecording, Sources, record_run
+from mz_recordings.sources import sources_of
+
+from tests.support.tapes import PROMPT, SESSION, git, repository
+
+PIPELINE = Pipeline(
+    pipeline="small",
+    version=1,
+    phases=(
+        Phase(
+            phase="prd",
+            agent=AgentUse(role="analyst"),
+            outputs=(Output(artifact="prd", path="tasks/{feature}/prd.md", rules="prd"),),
+            review=Review(role="reviewer", output="verdict", prompt="review.md.j2"),
+        ),
+    ),
+)
+
+
+class Past:
+    """A log that is written by hand: one feature, and the calls that a test adds."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "repository"
+        repository(self.root)
+        (self.root / "tasks" / "f").mkdir(parents=True)
+        (self.root / "tasks" / "f" / "prd.md").write_text("# A document\n")
+        self.before = Commit(git(self.root, "rev-parse", "HEAD"))
+        git(self.root, "add", "tasks")
+        git(self.root, "commit", "-qm", "what the agent left")
+        self.after = Commit(git(self.root, "rev-parse", "HEAD"))
+        self.store = SqliteStore(directory / "log" / "mz.db")
+        self.blobs = FileBlobs(directory / "log" / "blobs")
+        self.environment = {"HOME": str(directory / "home"), "PATH": "/usr/bin:/bin"}
+        pins = Pins(pipeline=PIPELINE, rules=load_rules(), templates={"prd.md.j2": "x"}, config=Config())
+        text = self.blobs.put(b"text")
+        run, feature = RunId("r"), FeatureId("f")
+        self.add(
+            RunStarted(
+                run=run,
+                pipeline="small",
+                base="main",
+                base_commit=self.before,
+                pins=self.blobs.put(encode_pins(pins)),
+                core="0.1.0",
+            ),
+            ItemAdded(feature=feature, source="features.md#f", priority=1, order=0, title=text, body=text),
+            stream=run_stream("r"),
+        )
+        started = FeatureStarted(
+            feature=feature, heard=1, branch="feat/f", target="main", starts_from=(self.before,), title=text, body=text
+        )
+        self.add(started)
+
+    def add(self, *events: Event, stream: str = "") -> None:
+        self.store.append([Append(run_stream("r") if stream else feature_stream("r", "f"), None, events)], 10**15)
+
+    def request(self, attempt: int = 1, role: str = "builder") -> CallRef:
+        key = f"r/f/prd/-/1/{attempt}/agent.{role}"
+        ref = CallRef(key=key, phase="prd", unit="", iteration=1, attempt=attempt, role=role)
+        self.add(
+            AgentRequested(
+                ref=ref,
+                agent="claude-code",
+                model="claude-sonnet-4-6",
+                prompt=self.blobs.put(PROMPT.encode()),
+                template="prd.md.j2",
+                whole=True,
+                session=SESSION,
+                resumes=False,
+                tree=self.before,
+                estimated_tokens=1,
+                estimated_nanousd=None,
+            )
+        )
+        return ref
+
+    def reply(self, stdout: bytes = b"", stderr: bytes = b"", attempt: int = 1, role: str = "builder") -> CallRef:
+        ref = self.request(attempt, role)
+        out, err = self.blobs.put(stdout), self.blobs.put(stderr)
+        self.add(
+            AgentReplied(ref=ref, stdout=out, stderr=err, exit=0, duration_ms=5, tree=self.after, version="2.1.197")
+        )
+        return ref
+
+    def sources(self) -> Sources:
+        return sources_of(self.root, self.environment, self.store, self.blobs)
+
+    def record(self, sources: Sources | None = None) -> Cassette:
+        return record_run(sources or self.sources(), "r", name="c", provenance="live")
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Iterator[Past]:
+    made = Past(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_call(past: Past) -> None:
+    past.reply(f'{{"cwd":"{past.root}/.mz/worktrees/r/f","session_id":"{SESSION}"}}\n'.encode(), b"careful\n")
+    (one,) = past.record().taken
+    assert one.recording.argv[7:9] == ("--session-id", "<SESSION>")
+    assert one.recording.argv[-1] == "--tools=Read,Glob,Grep,Write,Edit"
+    assert "ANTHROPIC_API_KEY" in one.recording.environment
+    assert one.recording.tree_before == git(past.root, "rev-parse", f"{past.before}^{{tree}}")
+    assert one.recording.tree_after == git(past.root, "rev-parse", f"{past.after}^{{tree}}")
+    assert one.contents["prd.prompt.md"].decode() == PROMPT
+    assert one.contents["prd.stream-json"] == b'{"cwd":"<WORKTREE>","session_id":"<SESSION>"}\n'
+    assert one.contents["prd.stderr"] == b"careful\n"
+    assert one.contents["prd.md"] == b"# A document\n"
+    assert b"+# A document" in one.contents["prd.patch"]
+
+
+def test_a_repository_that_was_moved_since(past: Past) -> None:
+    past.reply(b'{"cwd":"/old place/x/.mz/worktrees/r/f","text":"see /old place/x/README.md"}\n')
+    (one,) = past.record().taken
+    assert one.contents["prd.stream-json"] == b'{"cwd":"<WORKTREE>","text":"see <REPOSITORY>/README.md"}\n'
+
+
+def test_failed_and_lost_calls_are_recorded_too(past: Past) -> None:
+    nothing = past.blobs.put(b"")
+    timeout = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
+    failed = AgentFailed(
+        ref=past.request(1), problem=timeout, stdout=nothing, stderr=nothing, duration_ms=9, tree=past.before
+    )
+    past.add(failed)
+    past.add(AgentLost(ref=past.request(2), stdout=nothing))
+    past.request(3)
+    first, second = past.record().taken
+    assert (first.recording.outcome, first.recording.exit) == ("failed", None)
+    assert first.recording.failure == Failure(kind="transient", code="timeout")
+    assert (second.recording.identity.name, second.recording.outcome) == ("prd.a2", "lost")
+    assert "prd.a2.patch" not in second.contents
+
+
+def test_a_review_hands_over_its_reply(past: Past) -> None:
+    ref = past.reply(role="reviewer")
+    text = past.blobs.put(b'{"severity": "NONE"}')
+    past.add(ReplyRead(ref=ref, parser="p/1", terminal="success", session=None, text=text))
+    (one,) = past.record().taken
+    assert one.recording.argv[-1] == "--tools=Read,Glob,Grep"
+    assert one.contents["prd.reviewer.md"] == b'{"severity": "NONE"}'
+    file = one.recording.find("artifact")
+    assert file is not None
+    assert (file.artifact, file.path) == ("verdict", "")
+
+
+def test_the_world_and_the_evidence(past: Past) -> None:
+    manifest = past.record().manifest
+    assert manifest.world.items[0].title == "text"
+    assert manifest.world.base_commit == past.before
+    assert "commands" in manifest.world.config
+    assert "agent" not in manifest.world.config
+    assert manifest.evidence["templates"] == {"prd.md.j2": "x"}
+
+
+@pytest.mark.parametrize(
+    ("secret", "where"),
+    [("good English", "the prompt of f/prd"), ("A document", "the artifact prd of f/prd")],
+)
+def test_a_secret_that_cannot_be_taken_out_stops_it(past: Past, secret: str, where: str) -> None:
+    past.reply()
+    with pytest.raises(SecretInRecording, match=where):
+        past.record(past.sources()._replace(secrets=Secrets({"TOKEN": secret})))
+
+
+def test_a_secret_in_the_output_is_taken_out(past: Past) -> None:
+    past.reply(b'{"text":"the key is hunter2hunter2"}\n')
+    (one,) = past.record(past.sources()._replace(secrets=Secrets({"TOKEN": "hunter2hunter2"}))).taken
+    assert b"hunter2" not in one.contents["prd.stream-json"]
+
+
+def test_a_run_that_never_was(past: Past) -> None:
+    with pytest.raises(RunUnknown, match="there is no run 'x'"):
+        record_run(past.sources(), "x", name="c", provenance="live")
