@@ -4,7 +4,7 @@ BIN := .venv/bin
 CODE := events projections engine recordings qa cli tests
 WORKERS ?= 2
 
-.PHONY: demo test quick lint types fix clis dev help
+.PHONY: demo test quick lint types fix clis recordings dev help
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -36,6 +36,9 @@ fix: .venv/developed  ## Mend what a machine can mend
 
 clis:  ## Install the real agent CLIs, at the versions in scripts/clis.txt, into .clis
 	@scripts/install-clis
+
+recordings: .venv/developed clis  ## Make the bundled recordings again, with the real CLI against a scripted model
+	@$(BIN)/python -m tests.support.rerecord
 
 dev: .venv/developed  ## Build the virtual environment for development
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from mz_cli.help import did_you_mean
 from mz_cli.words import words_of
 
 HOME = ".mz"
+LOCK = "run.lock"
+LOCKS = Path("/proc/locks")
 RUNS_NAMED_MAX = 5
 FEATURES_NAMED_MAX = 20
 
@@ -124,3 +127,24 @@ def nothing_ran() -> MzError:
     return MzError(
         "MZ5001", "nothing has run in this repository", hint="`mz run` starts the first run; `mz demo` shows one"
     )
+
+
+def is_held(home: Path) -> bool:
+    """Whether a process works on this repository's runs now, and so reads what is left for them. Asks the kernel's
+    list of locks where there is one: taking the lock, even for a moment, could turn a beginning run away."""
+    path = home / HOME / LOCK
+    try:
+        inode = path.stat().st_ino
+        locks = LOCKS.read_text(encoding="ascii")
+    except OSError:
+        return path.exists() and _taken(path)
+    return any(f":{inode} " in line and "FLOCK" in line for line in locks.splitlines())
+
+
+def _taken(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

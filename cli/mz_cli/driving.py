@@ -23,27 +23,29 @@ from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.progress import Progress, progress
 from mz_cli.render.text import line
-from mz_cli.summary import Words, closing_table, exit_of, run_status, waits
+from mz_cli.summary import Words, closing_table, exit_of, heading, run_status, waits
 from mz_cli.words import words_of
 
+Begin = Callable[[Session, Callable[[str], None]], object]
+"""Begins or resumes a run; the second argument says a word to the person who watches."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALS_MAX = 3
 PATIENCE = "comes to rest after what is under way; Ctrl-C again ends agents and commands at once"
 
 
-def drive(home: Path, begin: Callable[[Session], object], command: str, as_json: bool) -> int:
+def drive(home: Path, begin: Begin, command: str, as_json: bool) -> int:
     """Begins or resumes a run with `begin`, drives it until it rests, and prints it; returns the exit code.
 
     Raises MzError where it cannot begin, and what a thread died of."""
     view, words = carry_out(home, os.environ, begin), words_of(FileBlobs(home / HOME / "blobs"))
     if as_json:
-        show_document(command, run_status(view, str(home), words))
+        show_document(command, run_status(view, str(home), False, words))
     else:
         show_ending(view, words)
     return int(exit_of(view))
 
 
-def carry_out(home: Path, environment: Mapping[str, str], begin: Callable[[Session], object]) -> RunView:
+def carry_out(home: Path, environment: Mapping[str, str], begin: Begin) -> RunView:
     """The run, shown on stderr while it works, as it is when it rests."""
 
     def history(run: str) -> Iterator[Recorded[Event]]:
@@ -51,7 +53,7 @@ def carry_out(home: Path, environment: Mapping[str, str], begin: Callable[[Sessi
 
     words = words_of(FileBlobs(home / HOME / "blobs"))
     with progress(words, history) as shown, Session(home, environment, shown.on_event) as session:
-        begin(session)
+        begin(session, shown.say)
         with minding_signals(session, shown):
             state = session.drive()
         assert state.started is not None
@@ -62,10 +64,10 @@ def show_ending(view: RunView, words: Words) -> None:
     """What was delivered and what it took; on a terminal, also what to do next."""
     terminal = is_terminal(sys.stdout)
     if terminal:
-        answer(f"run {view.run}: {view.status}{f' ({view.code})' if view.code else ''}\n")
+        answer(heading(view, held=False) + "\n")
     show(closing_table(view.features, whole=not terminal))
     if terminal:
-        for why, helps in waits(view, words):
+        for why, helps in waits(view, False, words):
             answer(f"\n{line(why)}\n  {helps}")
 
 

@@ -6,9 +6,7 @@ import getpass
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from filelock import FileLock, Timeout
 from mz_engine.adapters.machine import secret_values
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
@@ -17,8 +15,6 @@ from mz_events.redact import Secrets
 from mz_events.store import Append
 
 from mz_cli.context import HOME, Reading
-
-LOCK = "run.lock"
 
 
 def leave(log: Reading, run: str, events: Sequence[Event]) -> tuple[str, ...]:
@@ -43,15 +39,3 @@ def who(log: Reading) -> Digest:
     except (OSError, KeyError):
         name = "unknown"
     return log.blobs.put(name.encode("utf-8", "replace"))
-
-
-def is_held(home: Path) -> bool:
-    """Whether a process works on this repository's runs now, and so reads what is left for them."""
-    path = home / HOME / LOCK
-    if not path.exists():
-        return False
-    try:
-        with FileLock(path, timeout=0):
-            return False
-    except Timeout:
-        return True

@@ -12,10 +12,11 @@ from mz_cli.main import COMMANDS, mz
 
 HEAD = """# Commands
 
-What `mz --help` and `mz COMMAND --help` print; `make docs` writes this page. The answer of a command goes to stdout,
-everything else to stderr. A pipe gets tab-separated lines that are never cut, `--json` one object that names its schema
-(`mz log`: JSON Lines). `NO_COLOR` means that no escape sequence is written at all. [errors.md](errors.md) lists error
-codes and exit codes.
+What `mz --help` and `mz COMMAND --help` print; `python -m mz_cli.manual docs/commands.md` writes this page.
+
+The answer of a command goes to stdout, everything else to stderr. A pipe gets tab-separated lines that are never cut;
+`--json` prints one object that names its schema (`mz log`: JSON Lines). `NO_COLOR` means that no escape sequence is
+written at all. [errors.md](errors.md) lists error codes and exit codes.
 """
 
 

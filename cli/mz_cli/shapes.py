@@ -64,6 +64,8 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     depends_on: tuple[str, ...]
     quarantined: bool
     rollbacks: int
+    unpriced_calls: int
+    """Calls that `computed_usd` lacks."""
     pull_request: str | None
     hold: str | None
     until: str | None
@@ -80,6 +82,8 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     repository: str
     run: str
     status: str
+    held: bool
+    """A process works on it. Without one, a run whose status is `running` was interrupted."""
     pipeline: str
     base: str
     base_commit: str

@@ -11,7 +11,7 @@ from mz_events.names import Digest
 from mz_projections.views import FeatureView, RunView
 
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import compact, count, instant, line, money, shorten, usd
+from mz_cli.render.text import compact, count, instant, line, moment, money, shorten, usd
 from mz_cli.shapes import FeatureStatus, FeatureSummary, RunStatus, Tests, Tokens, WaitingShape
 
 Words = Callable[[Digest | None], str]
@@ -36,13 +36,22 @@ def feature_status(view: FeatureView, run: str, words: Words) -> FeatureStatus:
     return FeatureStatus(**_summary(view), **_standing(view, run, words))
 
 
-def run_status(view: RunView, repository: str, words: Words) -> RunStatus:
+def run_status(view: RunView, repository: str, held: bool, words: Words) -> RunStatus:
+    """`held`: a process works on the run."""
     return RunStatus(
-        repository=repository, run=view.run, status=view.status, pipeline=view.pipeline, base=view.base,
+        repository=repository, run=view.run, status=view.status, held=held, pipeline=view.pipeline, base=view.base,
         base_commit=view.base_commit, mz=view.core, started_at=instant(view.started_us),
         last_event_at=instant(view.last_us), events=view.events, code=view.code or None,
         features=tuple(feature_status(feature, view.run, words) for feature in view.features),
     )  # fmt: skip
+
+
+def heading(view: RunView, held: bool) -> str:
+    """The run in one line."""
+    code = f" ({view.code})" if view.code else ""
+    status = "interrupted" if view.status == "running" and not held else view.status
+    since = f", since {moment(view.started_us)}" if view.started_us is not None else ""
+    return f"run {view.run}: {status}{code}, {view.pipeline} on {view.base}{since}"
 
 
 def resume_command(run: str, view: FeatureView) -> str | None:
@@ -52,9 +61,11 @@ def resume_command(run: str, view: FeatureView) -> str | None:
     return f"mz resume {run}" if view.status in ("held", "stopped") else None
 
 
-def waits(view: RunView, words: Words) -> tuple[tuple[str, str], ...]:
+def waits(view: RunView, held: bool, words: Words) -> tuple[tuple[str, str], ...]:
     """What needs somebody: a line that says why, and the command that helps."""
     found = []
+    if view.status == "running" and not held:
+        found.append(("no process works on this run: it was killed, or the machine went down", f"mz resume {view.run}"))
     for feature in view.features:
         helps = resume_command(view.run, feature)
         if helps is not None:
@@ -123,6 +134,7 @@ def _standing(view: FeatureView, run: str, words: Words) -> dict[str, Any]:
         "depends_on": view.depends_on,
         "quarantined": view.quarantined,
         "rollbacks": view.rollbacks,
+        "unpriced_calls": view.unpriced,
         "pull_request": view.pull_request or None,
         "hold": view.hold.value if view.hold else None,
         "until": instant(view.until_us),
@@ -223,12 +235,15 @@ def tokens_cell(taken: int | None, given: int | None, whole: bool) -> str:
 
 
 def money_cells(view: FeatureView, whole: bool) -> tuple[str, str, str]:
-    """Estimated, reported, computed; before the first call there is nothing to know."""
+    """Estimated, reported, computed; before the first call there is nothing to know. On a terminal it is said how many
+    calls the computed amount lacks."""
     amounts = view.estimated_nanousd, view.reported_nanousd, view.computed_nanousd
     if not view.calls:
         return "-", "-", "-"
-    shown = [usd(amount) if whole else money(amount) for amount in amounts]
-    return shown[0] or UNPRICED, shown[1] or NOT_REPORTED, shown[2] or UNPRICED
+    estimated, reported, computed = [usd(amount) if whole else money(amount) for amount in amounts]
+    if computed and view.unpriced and not whole:
+        computed = f"{computed} + {view.unpriced} {UNPRICED}"
+    return estimated or UNPRICED, reported or NOT_REPORTED, computed or UNPRICED
 
 
 def money_words(estimated: str | None, reported: str | None, computed: str | None) -> str:

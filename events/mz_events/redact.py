@@ -20,7 +20,7 @@ from mz_events.splice import merged, replaced
 
 CUT = b"<cut>"
 VALUE_CHARS_MIN = 8
-"""Shorter values stand everywhere by chance."""
+"""Shorter values, blanks around them left out, stand everywhere by chance."""
 LINE_BYTES_MAX = 1 << 20
 
 PATTERNS = tuple((shape, re.compile(shape.pattern)) for shape in SHAPES)

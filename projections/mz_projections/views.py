@@ -228,6 +228,11 @@ class FeatureView(View, frozen=True, kw_only=True):
     def computed_nanousd(self) -> int | None:
         return total(call.computed_nanousd for call in self.calls)
 
+    @property
+    def unpriced(self) -> int:
+        """Calls that ended and that the computed sum lacks: no price, or tokens that nobody counted."""
+        return sum(call.computed_nanousd is None and call.outcome != "open" for call in self.calls)
+
 
 class RunView(View, frozen=True, kw_only=True):
     run: str

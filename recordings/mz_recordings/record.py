@@ -116,9 +116,9 @@ def record_run(sources: Sources, run: str, *, name: str, provenance: Provenance,
             base_tree=sources.tree_id(started.event.base_commit),
             clock_start=_time(started.observed_at_us),
             items=tuple(_item(sources, item) for item in items),
-            config={key: value for key, value in msgspec.to_builtins(pins.config).items() if key in WORLD_KEYS},
+            config={key: value for key, value in _plain(pins.config).items() if key in WORLD_KEYS},
         ),
-        evidence=msgspec.to_builtins(pins),
+        evidence=_plain(pins),
     )
     return Cassette(manifest, taken)
 
@@ -314,6 +314,11 @@ def _item(sources: Sources, item: ItemAdded) -> Item:
         priority=item.priority,
         depends_on=item.depends_on,
     )
+
+
+def _plain(facts: msgspec.Struct) -> dict[str, object]:
+    """As it will be read again."""
+    return msgspec.json.decode(msgspec.json.encode(facts), type=dict[str, object])
 
 
 def _refuse_secrets(sources: Sources, where: str, data: bytes) -> None:

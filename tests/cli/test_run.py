@@ -156,6 +156,23 @@ def test_sigterm_ends_at_once(sample: Path, agent: FakeAgent) -> None:
     assert status(sample)["run"] == "stopped"
 
 
+def test_a_killed_run_is_said_to_be_interrupted(sample: Path, agent: FakeAgent) -> None:
+    agent.says("hang")
+    running = start(sample, agent, "run", "--feature", FEATURE)
+    until(running, "prd attempt 1")
+    shown = msgspec.json.decode(spawn(sample, "status", "--json").out)
+    assert (shown["status"], shown["held"]) == ("running", True)
+    running.kill()
+    running.communicate(timeout=60)
+    shown = msgspec.json.decode(spawn(sample, "status", "--json").out)
+    assert (shown["status"], shown["held"]) == ("running", False)
+    seen = on_terminal(sample, "status", env={"NO_COLOR": "1"})
+    assert "interrupted" in seen
+    assert f"mz resume {shown['run']}" in seen
+    agent.says("idle")
+    check(spawn(sample, "resume", **agent.environment), 21, "prd attempt 1 was lost")
+
+
 # giving up ------------------------------------------------------------------------------------------------------------
 def test_a_message_for_a_run_at_rest_waits(sample: Path, agent: FakeAgent) -> None:
     check(spawn(sample, "run", "--feature", FEATURE, **agent.environment), 21)

@@ -92,7 +92,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
     events = []

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from mz_engine.adapters.environment import fenced, git_directory
 from mz_engine.adapters.executor import ProcessExecutor
-from mz_engine.ports import Interrupted
-from mz_engine.ports import CommandResult
+from mz_engine.ports import CommandResult, Interrupted
 from mz_events.redact import Secrets
 
 from tests.support.processes import DAEMON, PLACE, fresh_key, left, python, repository

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from mz_engine.artifacts.load import count_patterns
 from mz_engine.artifacts.output import CUT, LEFT_OUT, LINE_MAX, READ_MAX, count_tests, excerpt, signature
 
 CASES = Path(__file__).parents[1] / "cases" / "artifacts"
@@ -45,6 +47,14 @@ def test_what_is_normalised_stays_so(case: Shown) -> None:
 @pytest.mark.parametrize("case", COUNTED, ids=lambda case: case.name)
 def test_counts(case: Counted) -> None:
     assert count_tests(case.raw.encode("latin-1" if "\x80" in case.raw else "utf-8")) == case.counts
+
+
+@pytest.mark.parametrize("case", COUNTED, ids=lambda case: case.name)
+def test_no_text_is_counted_for_two_runners(case: Counted) -> None:
+    runners = [one for one in count_patterns().runners if not one.alone]
+    spans = [match.span() for one in runners for match in re.finditer(one.block, case.raw, re.MULTILINE)]
+    assert all(first == second or first[1] <= second[0] or second[1] <= first[0] for first in spans for second in spans)
+    assert len(set(spans)) == len(spans)
 
 
 @given(st.binary(max_size=300))

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.spool import directory, load
+from mz_engine.agents.spool import Meta, Spool, directory, load
 from mz_engine.ports import CallResult
 from mz_events.catalog.call import ProblemClass
 from mz_events.redact import Secrets
@@ -77,6 +77,13 @@ def test_secrets_are_taken_out_before_anything_is_written(tmp_path: Path) -> Non
     assert result.stdout.startswith(b"<")
 
 
+def test_the_repository_itself_is_out_of_reach_where_there_is_a_namespace(tmp_path: Path) -> None:
+    result = spawn(tmp_path, "git config user.name Mallory && touch ../../../../.git/hooks/pre-commit")
+    assert (result.exit == 0) is ("namespace" not in levels()[0])
+    assert ("Mallory" in (tmp_path / ".git" / "config").read_text()) is ("namespace" not in levels()[0])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "code", "kind"),
     [
@@ -137,6 +144,7 @@ print(result.problem.kind.value, result.problem.code, result.stdout[:8])
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_fatal_and_keeps_what_there_was(tmp_path: Path) -> None:
     done = in_small_filesystem(tmp_path / "disk", "1m", [sys.executable, "-c", ON_A_SMALL_DISK])
     assert done.returncode == 0, done.stderr
@@ -171,6 +179,18 @@ def test_a_spool_cut_short_at_any_byte_is_no_spool_or_a_short_one(tmp_path: Path
             assert held is None or (held.stdout == b"out\n" and held.closing is None)
 
 
+def test_a_new_call_under_an_old_key_has_not_ended(tmp_path: Path) -> None:
+    repository(tmp_path)
+    key = fresh_key()
+    processes(tmp_path).spawn(call(key), shell("echo out"))
+    place = directory(tmp_path / ".mz" / "spool", key)
+    meta = Meta(key=key, agent="a", model="m", argv=(), environment=(), started_us=1)
+    Spool(place, meta, Secrets({})).close()
+    held = load(place)
+    assert held is not None
+    assert (held.closing, held.stdout) == (None, b"")
+
+
 def test_different_keys_have_different_spools() -> None:
     keys = ["a/b", "a+b", "a_b", "a b", "x" * 300 + "/1", "x" * 300 + "/2", "r/f/p/-/1/1/agent.builder"]
     names = {directory(Path(), key).name for key in keys}
@@ -198,6 +218,7 @@ sh -c 'trap "" TERM; while :; do sleep 1; done'
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", levels())
 def test_when_we_are_killed_nothing_is_left_but_the_output(tmp_path: Path, level: str) -> None:
     repository(tmp_path)

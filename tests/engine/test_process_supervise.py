@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marke
 
 from tests.support.mounts import in_small_filesystem
 from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python, wait_until_marked
+from tests.support.tree import ROOT
 
 MINUTE = Bounds(total_seconds=60)
 
@@ -79,6 +81,13 @@ def test_no_pipe_of_ours_goes_in(tmp_path: Path, level: str) -> None:
     assert bytes(heard.stdout) == b"[0, 1, 2]\n"
 
 
+def test_a_key_at_the_terminal_reaches_us_alone(tmp_path: Path) -> None:
+    heard = Heard()
+    what = launch(python("import os; print(os.getsid(0))"), tmp_path, fresh_key())
+    supervise(what, MINUTE, heard, level=guard.SUBREAPER)
+    assert int(heard.stdout) != os.getsid(0)
+
+
 def test_a_slow_listener_still_hears_everything(tmp_path: Path) -> None:
     """The command is long gone when the last of a wide pipe is read."""
 
@@ -139,6 +148,7 @@ def test_the_total_limit_holds_while_output_flows(tmp_path: Path) -> None:
     assert heard.stdout
 
 
+@pytest.mark.slow
 def test_the_idle_limit_counts_from_the_last_byte(tmp_path: Path) -> None:
     script = "for i in 1 2 3 4 5; do echo x; sleep 0.2; done; sleep 60"
     ended, heard = run(script, tmp_path, Bounds(total_seconds=30, idle_seconds=0.6))
@@ -154,6 +164,7 @@ def test_ending_in_peace_after_our_signal_is_still_our_doing(tmp_path: Path) -> 
     assert bytes(heard.stdout) == b"up\nbye\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", levels())
 def test_whoever_ignores_the_signal_is_killed_after_the_grace(tmp_path: Path, level: str) -> None:
     key, heard = fresh_key(), Heard()
@@ -165,6 +176,7 @@ def test_whoever_ignores_the_signal_is_killed_after_the_grace(tmp_path: Path, le
     assert not left(key, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("program", [DAEMON, BOMB, STUBBORN], ids=["daemon", "bomb", "stubborn"])
 def test_nothing_outlives_the_command(tmp_path: Path, level: str, program: str) -> None:
@@ -179,6 +191,7 @@ def test_nothing_outlives_the_command(tmp_path: Path, level: str, program: str) 
     assert not left(key, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [level for level in levels() if level != guard.MARKER])
 def test_not_even_without_the_mark(tmp_path: Path, level: str) -> None:
     """A daemon that empties its environment is held by the tree alone."""
@@ -242,6 +255,7 @@ def test_a_guard_that_is_killed_takes_its_tree_along(tmp_path: Path, level: str)
     assert not left(key, 0)
 
 
+@pytest.mark.slow
 def test_killing_by_the_mark_spares_everybody_else(tmp_path: Path) -> None:
     """Without /proc the same is asked of ps."""
     keys = fresh_key(), fresh_key()
@@ -294,6 +308,26 @@ def test_a_home_that_is_the_checkout_stays_open(tmp_path: Path) -> None:
     what = launch(("sh", "-c", script), tmp_path, fresh_key(), fenced=(tmp_path,), opened=(tmp_path,))
     supervise(what, MINUTE, Heard())
     assert (tmp_path / "mine").exists()
+
+
+WHERE_NAMESPACES_RUN_OUT = """
+import pathlib, sys
+from tests.engine.test_process_supervise import MINUTE, Heard, fresh_key, launch, supervise
+from mz_engine.agents import supervise as module
+had = module.best_level()
+pathlib.Path("/proc/sys/user/max_pid_namespaces").write_text("0")
+ended = supervise(launch(("sh", "-c", "exit 3"), pathlib.Path("/"), fresh_key()), MINUTE, Heard())
+module.best_level.cache_clear()
+print(had, ended.ending.value, ended.exit, module.best_level())
+"""
+
+
+@pytest.mark.slow
+def test_a_lower_level_serves_where_a_higher_one_is_refused(tmp_path: Path) -> None:
+    inside = ["unshare", "--user", "--map-root-user", sys.executable, "-c", WHERE_NAMESPACES_RUN_OUT]
+    done = subprocess.run(inside, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "namespace exited 3 subreaper\n"
 
 
 ON_A_CAREFUL_MOUNT = """

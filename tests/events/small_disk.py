@@ -91,7 +91,7 @@ def crammed(directory: Path) -> None:
 def read_only(directory: Path) -> None:
     """A log that was closed, one that crashed, and none: read without a byte written."""
     closed, crashed = logs(directory)
-    subprocess.run(["mount", "-o", "remount,ro", directory], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", directory], check=True)
     for path, count in ((closed, 3), (crashed, 4)):
         with SqliteStore(path, read_only=True) as store:
             assert [one.version for one in store.read(ONE)] == list(range(1, count + 1))

@@ -18,7 +18,7 @@ def main(what: str, directory: Path) -> None:
     with SqliteStore(directory / "mz.db") as store:
         append(store, SMALL)
     if what == "read-only":
-        subprocess.run(["mount", "-o", "remount,ro", directory], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", directory], check=True)
     else:
         fill(directory / "filler")
     with SqliteStore(directory / "mz.db", read_only=True) as store, Views(path, store, MODELS) as views:

@@ -53,6 +53,7 @@ from mz_events.catalog.run import (
 )
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId, StreamId, feature_stream, run_stream
+from mz_projections.cost import costs, totals
 from mz_projections.overview import Overview, overview
 from mz_projections.views import FeatureStatus, FeatureView, RunView, total
 
@@ -130,6 +131,20 @@ def test_other_runs_change_nothing() -> None:
     for stream in ("run/r2", "run/r10/login", "run/r2/login", "inbox/r1"):
         fold.apply(recorded(StreamId(stream), STARTED, 1))
     assert fold.run == RunView(run=RUN)
+
+
+@given(st.lists(st.tuples(st.sampled_from(("login", "audit")), st.sampled_from(samples())), max_size=40))
+def test_it_agrees_with_the_other_projections(events: Sequence[tuple[str, Event]]) -> None:
+    """Costs and open questions have projections of their own; nobody may see two truths."""
+    told = [recorded(feature_stream(RUN, feature), event, n) for n, (feature, event) in enumerate(events, 1)]
+    for view in overview(RUN, told).features:
+        mine = [each for each in told if each.stream == feature_stream(RUN, view.feature)]
+        if len({call.key for call in view.calls}) == len(view.calls):
+            sums = totals(costs(mine))
+            assert (view.input_tokens, view.output_tokens) == (sums.input, sums.output)
+            assert view.estimated_nanousd == sums.estimated_nanousd
+            assert (view.reported_nanousd, view.computed_nanousd) == (sums.reported_nanousd, sums.computed_nanousd)
+            assert [call.outcome for call in view.calls] == [cost.outcome for cost in costs(mine)]
 
 
 # the run --------------------------------------------------------------------------------------------------------------

@@ -173,11 +173,12 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
     assert again == {}
     world = msgspec.structs.replace(played.recorded.manifest.world, clock_start="")
     assert world == msgspec.structs.replace(cassette.manifest.world, clock_start="")
-    assert played.recorded.manifest.evidence == cassette.manifest.evidence
+    assert played.recorded.manifest.evidence.keys() == cassette.manifest.evidence.keys()
 
 
 @pytest.mark.slow
 @pytest.mark.cli
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not installed(), reason="the claude CLI is not installed: make clis")
 def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
     """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made."""

@@ -7,9 +7,9 @@ from mz_events.catalog.inbox import CancelLeft
 from mz_events.names import FeatureId
 from mz_projections.views import RunView
 
-from mz_cli.context import Reading, reading
+from mz_cli.context import Reading, is_held, reading
 from mz_cli.help import command
-from mz_cli.inbox import is_held, keep, leave, who
+from mz_cli.inbox import keep, leave, who
 from mz_cli.render.console import answer
 from mz_cli.render.document import show_document
 from mz_cli.shapes import CancelResult
@@ -21,7 +21,7 @@ OVER = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
     "cancel",
     examples=(
         ("mz cancel --feature login", "give one feature of the newest run up"),
-        ("mz cancel 20260301-120000 --why 'wrong base'", "give up all that is left of a run"),
+        ("mz cancel r4f1a2b3c --why 'wrong base'", "give up all that is left of a run"),
     ),
     following="`mz status` shows when the run has taken it.",
 )

@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 from mz_engine.adapters.environment import INHERITED
 from mz_engine.errors import MzError
-from mz_engine.session import Session
 from mz_projections.views import RunView
 from mz_recordings.library import load_manifest
 from mz_recordings.sample import make_sample
@@ -26,7 +25,7 @@ from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.shapes import DemoResult
-from mz_cli.summary import closing_table, exit_of, feature_summary
+from mz_cli.summary import closing_table, exit_of, feature_summary, heading
 
 CASSETTE = "monozukuri-claude-code"
 AGENTS = ("claude",)
@@ -55,7 +54,7 @@ def demo(keep: Path | None, as_json: bool) -> int:
     with as_file(files("mz_recordings") / "bundled" / CASSETTE) as cassette:
         environment = stand_in(home, cassette, os.environ)
         note(f"a scratch repository: {home}")
-        view = carry_out(home, environment, begin)
+        view = carry_out(home, environment, lambda session, _: session.begin({}, ()))
         provenance = load_manifest(cassette).provenance
     if as_json:
         features = tuple(feature_summary(feature) for feature in view.features)
@@ -63,10 +62,6 @@ def demo(keep: Path | None, as_json: bool) -> int:
     else:
         show_ending(view, home, provenance)
     return int(exit_of(view))
-
-
-def begin(session: Session) -> None:
-    session.begin({}, ())
 
 
 def make_repository(home: Path) -> None:
@@ -99,7 +94,7 @@ def stand_in(home: Path, cassette: Path, outside: Mapping[str, str]) -> dict[str
 def show_ending(view: RunView, home: Path, provenance: str) -> None:
     terminal = is_terminal(sys.stdout)
     if terminal:
-        answer(f"run {view.run}: {view.status}\n")
+        answer(heading(view, held=False) + "\n")
     show(closing_table(view.features, whole=not terminal))
     note(f"\nThe agents' answers are recordings ({provenance}): the money is what they say, and none was spent.")
     branch = next((feature.branch for feature in view.features if feature.branch), "main")

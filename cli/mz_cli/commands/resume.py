@@ -6,16 +6,15 @@ from pathlib import Path
 
 import click
 from mz_engine.errors import MzError
-from mz_engine.session import Session
 from mz_events.catalog.inbox import AnswerLeft
 from mz_events.catalog.run import Verdict
 from mz_events.names import FeatureId
 from mz_projections.views import RunView
 
-from mz_cli.context import Reading, find_home, reading
+from mz_cli.context import Reading, find_home, is_held, reading
 from mz_cli.driving import drive
 from mz_cli.help import command, did_you_mean
-from mz_cli.inbox import is_held, keep, leave, who
+from mz_cli.inbox import keep, leave, who
 from mz_cli.render.console import note
 
 ANSWERS = tuple(verdict.value for verdict in Verdict)
@@ -32,7 +31,7 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="The feature that is answered; repeatable.")
-@click.option("--answer", type=click.Choice(ANSWERS), help="Go on as it stands, try once more, or send it back.")
+@click.option("--answer", type=click.Choice(ANSWERS), help="Go on as it stands, once more, or not like this.")
 @click.option("--ack", metavar="WHY", help="A word that goes with the answer, into the next prompt; implies retry.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.resume/1.")
 @click.pass_context
@@ -57,11 +56,7 @@ def resume(
                 if is_held(log.home):
                     note(f"the process that works on run {chosen} takes the answer for {', '.join(answered)} now")
                     return 0
-    return drive(home, lambda session: begin(session, chosen), "resume", as_json)
-
-
-def begin(session: Session, run: str | None) -> None:
-    session.resume(run)
+    return drive(home, lambda session, _: session.resume(chosen), "resume", as_json)
 
 
 def waiting(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:

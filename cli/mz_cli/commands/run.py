@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,7 +13,6 @@ from mz_cli.context import find_home
 from mz_cli.driving import drive
 from mz_cli.help import command
 from mz_cli.plan import show_plan
-from mz_cli.render.console import note
 
 
 @command(
@@ -26,7 +26,7 @@ from mz_cli.render.console import note
 )
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
 @click.option("--agent", metavar="NAME", help="The agent that is called, instead of the one in mz.yaml.")
-@click.option("--max-parallel", type=click.IntRange(min=1), help="How many features are worked on at the same time.")
+@click.option("--max-parallel", metavar="N", type=click.IntRange(min=1), help="How many features at the same time.")
 @click.option(
     "--autonomy",
     type=click.Choice(["supervised", "checkpoint", "full_auto"]),
@@ -49,8 +49,8 @@ def run(
         show_plan(home, flags, features, as_json)
         return 0
 
-    def begin(session: Session) -> None:
+    def begin(session: Session, say: Callable[[str], None]) -> None:
         for warning in session.begin(flags, features).warnings:
-            note(format_diagnostic(warning))
+            say(format_diagnostic(warning))
 
     return drive(home, begin, "run", as_json)

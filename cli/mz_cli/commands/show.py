@@ -28,7 +28,7 @@ MESSAGE_MAX = 300
 @click.argument("feature")
 @click.option("--run", metavar="RUN", help="The run to look in; without it, the newest that has the feature.")
 @click.option("--phase", metavar="PHASE", help="Only this phase.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt of each phase.")
+@click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Only this attempt of each phase.")
 @click.option("--prompt", is_flag=True, help="Print the prompts too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.show/1.")
 def show(feature: str, run: str | None, phase: str | None, attempt: int | None, prompt: bool, as_json: bool) -> None:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 import msgspec
@@ -20,12 +21,14 @@ from mz_projections.overview import Overview
 from mz_cli.render.console import console, is_terminal, may_escape
 from mz_cli.render.frame import ASCII, LOG_LINES, UNICODE, Scenery, frame
 from mz_cli.render.milestone import milestone
-from mz_cli.render.text import clock, line
+from mz_cli.render.text import clean, clock, line
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 REFRESH_PER_SECOND = 8
+WORDS_KEPT = 256
+"""Texts of blobs; each picture asks for the same ones again."""
 
 Words = Callable[[Digest | None], str]
 History = Callable[[str], Iterable[Recorded[Event]]]
@@ -63,10 +66,10 @@ class Plain:
     def tell(self, recorded: Recorded[Event]) -> None:
         words = milestone(recorded)
         if words:
-            self.say(f"{clock(recorded.observed_at_us)} {words}")
+            self.say(f"{clock(recorded.observed_at_us)} {line(words)}")
 
     def say(self, text: str) -> None:
-        print(line(text), file=self._stream, flush=True)
+        print(clean(text), file=self._stream, flush=True)
 
     def close(self) -> None:
         return
@@ -78,7 +81,7 @@ class Live:
     def __init__(self, stream: TextIO, words: Words, history: History) -> None:
         from rich.live import Live as Screen
 
-        self._words, self._history = words, history
+        self._words, self._history = lru_cache(WORDS_KEPT)(words), history
         self._overview: Overview | None = None
         self._planned: tuple[str, ...] = ()
         self._log: deque[str] = deque(maxlen=LOG_LINES)
@@ -101,8 +104,10 @@ class Live:
                 self._planned = phases_of(self._words(pins))
 
     def say(self, text: str) -> None:
-        with self._lock:
-            self._log.append(text)
+        """Above the picture, where it stays."""
+        from rich.text import Text
+
+        self._console.print(Text(clean(text)))
 
     def close(self) -> None:
         self._screen.stop()

@@ -46,7 +46,7 @@ def find(git: Git, branch_ref: str, key: str) -> Commit | None:
     """The newest commit of the branch itself (first parents) whose `Mz-Key` trailer is exactly `key`."""
     search = ("--first-parent", "--fixed-strings", f"--grep=Mz-Key: {key}")
     form = ("-z", "--no-show-signature", "--no-mailmap", "--format=%H%n%(trailers:key=Mz-Key,valueonly,unfold)")
-    log = git.run("log", *search, *form, branch_ref, "--", check=False)
+    log = git.run("-c", "trailer.separators=:", "log", *search, *form, branch_ref, "--", check=False)
     if log.code:
         if "unknown revision" in log.words or "bad revision" in log.words:
             return None

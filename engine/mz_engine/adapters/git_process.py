@@ -54,7 +54,7 @@ ALWAYS = {
 }
 OURS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 
-THEIRS = re.compile(r"GIT_((SSH|SSL|HTTP|PROXY)_\w+|SSH|ASKPASS|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM))")
+THEIRS = re.compile(r"GIT_((SSH|SSL|HTTP|PROXY|CONFIG)_\w+|SSH|ASKPASS)")
 """Variables of the user's that say how to reach a remote."""
 IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
 
@@ -226,4 +226,4 @@ def decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-__all__ = ["Done", "Git", "Process", "RepositoryUnusable", "clean", "decode", "failed", "masked", "start", "theirs"]
+__all__ = ["Done", "Git", "Process", "clean", "decode", "failed", "masked", "start", "theirs"]

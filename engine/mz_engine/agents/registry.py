@@ -63,8 +63,11 @@ class AgentDoor:
         return found
 
     def call(self, spec: CallSpec) -> CallResult:
-        result = self._find(spec.agent).run_phase(spec, self._environment, self._processes.spawn)
-        return msgspec.structs.replace(result, version=result.version or self._versions.get(spec.agent, ""))
+        """As the port says; the version is what the agent itself said, or what `check` found."""
+        adapter = self._find(spec.agent)
+        result = adapter.run_phase(spec, self._environment, self._processes.spawn)
+        version = adapter.parse_output(result).version or self._versions.get(spec.agent, "")
+        return msgspec.structs.replace(result, version=version)
 
     def salvage(self, key: str) -> CallResult | None:
         return self._processes.salvage(key)

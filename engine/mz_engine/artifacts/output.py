@@ -45,18 +45,11 @@ def signature(text: str) -> str:
 def count_tests(raw: bytes) -> tuple[int, int] | None:
     """Passed and failed tests, added up over all runners that reported; None where none did."""
     text = "\n".join(telling(squeeze(list(plain_lines(raw)))))
-    passed = failed = 0
-    taken: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     for runner in count_patterns().runners:
-        if runner.alone and taken:
-            continue
-        for block in compiled(runner.block).finditer(text):
-            if any(start < block.end() and block.start() < end for start, end in taken):
-                continue
-            taken.append(block.span())
-            good, bad = count(runner, block[0])
-            passed, failed = passed + good, failed + bad
-    return (passed, failed) if taken else None
+        if not (runner.alone and reports):
+            reports += [count(runner, block[0]) for block in compiled(runner.block).finditer(text)]
+    return (sum(passed for passed, _ in reports), sum(failed for _, failed in reports)) if reports else None
 
 
 def telling(lines: list[str]) -> Iterator[str]:

@@ -12,9 +12,6 @@ from mz_engine.pipelines.definition import Pipeline, Timeout
 from mz_engine.quantity import parse_duration
 from mz_engine.yamlfile import Document, convert_document, load
 
-SCHEMA_PATH = ".mz/schema/pipeline.yaml.json"
-"""Where `mz init` puts the JSON Schema of pipeline files."""
-
 
 def parse_pipeline(text: str, name: str) -> tuple[Pipeline, Document]:
     """The pipeline, and the places of everything in it for `lint`. Raises MzError with all of MZ2003 to MZ2009 that is

@@ -1,0 +1,170 @@
+"""Agents that misbehave, as real processes: each ends in a named state, and nothing that was recorded is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.bench import Bench
+
+pytestmark = pytest.mark.slow
+
+FEATURE = "group-thousands"
+BRANCH = f"feat/{FEATURE}"
+
+
+def run(bench: Bench, phase: str, code: str, exit_code: int) -> None:
+    bench.act(FEATURE, phase, code)
+    bench.mz("run", "--feature", FEATURE, code=exit_code, seconds=300)
+
+
+def offences(bench: Bench) -> list[tuple[str, str]]:
+    found = [offence for event in bench.of_type("changes.checked") for offence in event["offences"]]
+    return [(offence["kind"], offence["path"]) for offence in found]
+
+
+def problems(bench: Bench) -> list[str]:
+    return [event["problem"]["code"] for event in bench.of_type("reply.read") if event["problem"]]
+
+
+def delivered(bench: Bench) -> bool:
+    return bench.statuses() == {FEATURE: "delivered"}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("say('no JSON at all')", "no-terminal"),
+        ("raise SystemExit(0)", "no-terminal"),
+        ("say({'type': 'system', 'subtype': 'init', 'session_id': 's'})", "no-terminal"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "no-terminal"),
+    ],
+    ids=["garbage", "nothing", "no end", "killed"],
+)
+def test_a_reply_without_an_end_is_called_again(tmp_path: Path, code: str, expected: str) -> None:
+    bench = Bench(tmp_path)
+    run(bench, "prd", code, 0)
+    assert delivered(bench)
+    assert problems(bench) == [expected]
+
+
+def test_invalid_utf8_on_the_way_does_no_harm(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    run(bench, "prd", r"import sys; sys.stdout.buffer.write(b'\xff\xfe{\x00\n'); sys.stdout.flush(); answer()", 0)
+    assert delivered(bench)
+    assert next(event["bad_lines"] for event in bench.of_type("reply.read")) == 1
+
+
+def test_two_hundred_megabytes_are_cut_off(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    run(bench, "prd", "import os\nwhile True: os.write(1, b'x' * 65535 + b'\\n')", 0)
+    assert delivered(bench)
+    assert problems(bench) == ["output-limit"]
+
+
+def test_commits_of_its_own_are_recorded_and_taken_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    commit = "git add -A; git -c user.name=A -c user.email=a@b commit -qm own"
+    act = f"import subprocess as s\nanswer()\ns.run('{commit}', shell=True)"
+    run(bench, "code", act, 0)
+    assert delivered(bench)
+    assert ("commit", BRANCH) in offences(bench)
+    assert len(bench.keys_of(BRANCH)) == 6
+    assert "own" not in bench.git("log", "--format=%s", f"main..{BRANCH}").split()
+
+
+def test_another_branch_that_moved_is_shown_to_a_person(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    before = bench.git("rev-parse", "main").strip()
+    commit = "git -c user.name=A -c user.email=a@b commit-tree -m x HEAD^{tree}"
+    act = f"import subprocess as s\ns.run('git update-ref refs/heads/main $({commit})', shell=True)\nanswer()"
+    run(bench, "prd", act, 21)
+    (moved,) = bench.of_type("ref.moved")
+    assert (moved["name"], moved["old"]) == ("refs/heads/main", before)
+    assert before in bench.git("for-each-ref", "refs/mz/*/rescue/**"), "the old value is kept"
+    assert bench.git("rev-parse", "main").strip() == moved["new"], "no other ref is ever moved by us"
+    bench.mz("resume", "--feature", FEATURE, "--answer", "approve", seconds=300)
+    assert delivered(bench)
+
+
+def test_configuration_and_hooks_stay_as_they_are(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    config = (bench.root / ".git" / "config").read_text()
+    act = (
+        "git = root / '.git'\nfor name, text in (('config', '[core]\\n'), ('hooks/pre-commit', 'exit 1\\n')):\n"
+        "    try: (git / name).write_text(text)\n    except OSError: pass\nanswer()"
+    )
+    run(bench, "prd", act, 0)
+    assert delivered(bench)
+    assert (bench.root / ".git" / "config").read_text() == config
+    assert not (bench.root / ".git" / "hooks" / "pre-commit").exists()
+
+
+def test_the_main_checkout_is_out_of_reach(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    act = "try: (root / 'README.md').write_text('mine')\nexcept OSError: pass\nanswer()"
+    run(bench, "prd", act, 0)
+    assert delivered(bench)
+    assert bench.git("status", "--porcelain") == ""
+
+
+def test_a_deleted_worktree_is_built_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    run(
+        bench,
+        "techspec",
+        "import shutil\nanswer()\nshutil.rmtree(cwd, ignore_errors=True)\n(cwd / '.git').unlink(True)",
+        0,
+    )
+    assert delivered(bench)
+
+
+def test_what_no_tree_can_hold_is_refused_with_its_name(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    act = "import os\nanswer()\nos.mkfifo('pipe')\nos.system('git init -q nested && touch nested/x')"
+    bench.act(FEATURE, "code", act)
+    bench.mz("run", "--feature", FEATURE, code=None, seconds=300)
+    kinds = {kind for kind, _ in offences(bench)}
+    assert {"special", "nested-git"} <= kinds
+    refused = [violation["rule"] for event in bench.of_type("artifact.validated") for violation in event["violations"]]
+    assert {"tree.special", "tree.nested-git"} <= set(refused)
+
+
+def test_changes_outside_the_contract_are_put_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    act = "answer()\n(cwd / 'tally' / 'money.py').write_text('gone')\n(cwd / '.env').write_text('A=1')"
+    run(bench, "prd", act, 0)
+    assert delivered(bench)
+    assert ("outside", "tally/money.py") in offences(bench)
+
+
+def test_a_secret_never_reaches_log_blobs_or_commits(tmp_path: Path) -> None:
+    canary = "canary-4f9a1c7be2d84"
+    bench = Bench(tmp_path)
+    bench.env["DEPLOY_TOKEN"] = canary
+    (bench.root / "features.md").write_text(
+        (bench.root / "features.md").read_text().replace("Large totals", f"With {canary}, large totals")
+    )
+    said = f"import sys\nsay('{canary}')\nsys.stderr.write('{canary}')"
+    act = f"{said}\nanswer()\n(cwd / 'leak.md').write_text('{canary}')"
+    bench.act(FEATURE, "prd", act)
+    bench.mz("run", "--feature", FEATURE, code=None, seconds=300)
+    import zstandard
+
+    for path in (bench.root / ".mz").rglob("*"):
+        if path.is_file() and "worktrees" not in path.parts:
+            data = path.read_bytes()
+            if "blobs" in path.parts and data[:4] == b"\x28\xb5\x2f\xfd":
+                data = zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 24)
+            assert canary.encode() not in data, path
+    assert canary not in bench.git("log", "-p", BRANCH)
+
+
+def test_no_process_of_an_agent_is_left(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    stubborn = "setsid sleep 300 & (trap : TERM; sleep 300) &"
+    act = f"import subprocess as s\ns.Popen('{stubborn}', shell=True)\nanswer()"
+    run(bench, "prd", act, 0)
+    assert delivered(bench)
+    assert bench.processes() == []

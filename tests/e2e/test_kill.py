@@ -1,0 +1,92 @@
+"""`kill -9` at random instants of the real program, with real git and real processes: nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.bench import Bench
+
+pytestmark = pytest.mark.slow
+
+BRANCHES = ("feat/month-filter", "feat/month-compare", "feat/group-thousands")
+KILLS = 14
+DONE = 0
+
+
+def killed_run(bench: Bench, seconds: float, *arguments: str) -> int | None:
+    """The exit code, or None when it had to be killed."""
+    process = bench.start(*arguments)
+    try:
+        process.communicate(timeout=seconds)
+    except Exception:
+        process.kill()
+        process.communicate()
+        return None
+    return process.returncode
+
+
+def trees(bench: Bench) -> dict[str, str]:
+    return {branch: bench.git("rev-parse", f"{branch}^{{tree}}").strip() for branch in BRANCHES}
+
+
+def gone(bench: Bench) -> bool:
+    """No process of the run is left, two seconds after its `mz` died."""
+    for _ in range(40):
+        if not bench.processes():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    bench = Bench(tmp_path_factory.mktemp("undisturbed"))
+    bench.mz("run", seconds=300)
+    return trees(bench)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_killed_run_is_resumed_to_the_same_end(tmp_path: Path, undisturbed: dict[str, str], seed: int) -> None:
+    dice, bench = random.Random(seed), Bench(tmp_path)
+    code = killed_run(bench, dice.uniform(1, 4), "run")
+    kills = int(code is None)
+    while code is None:
+        assert gone(bench), "a process outlived its mz"
+        patience = dice.uniform(0.8, 6) if kills < KILLS else 300
+        code = killed_run(bench, patience, "run" if kills == 1 else "resume")
+        kills += code is None
+        assert code in (None, DONE), bench.mz("status", code=None).stdout
+    assert kills >= 3
+    assert set(bench.statuses().values()) == {"delivered"}
+    assert trees(bench) == undisturbed
+    assert set(bench.calls().values()) == {1}, "an agent was called twice under one key"
+    for branch in BRANCHES:
+        keys = bench.keys_of(branch)
+        assert len(keys) == len(set(keys)), "a commit was made twice"
+    requested = [event["ref"]["key"] for event in bench.of_type("agent.requested")]
+    assert len(requested) == len(set(requested))
+    assert set(bench.calls()) <= set(requested), "an agent was called without an intent in the log"
+
+
+def test_two_runs_at_once_and_a_clean_stop(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.act("month-filter", "prd", "import time; time.sleep(3); answer()")
+    first = bench.start("run")
+    deadline = time.monotonic() + 60
+    while not bench.calls() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    second = bench.mz("run", code=16)
+    assert "MZ5002" in second.stderr
+    first.send_signal(2)
+    out, err = first.communicate(timeout=120)
+    assert first.returncode == 20, out + err
+    assert "mz resume" in out + err
+    assert gone(bench)
+    bench.mz("resume", seconds=300)
+    assert set(bench.statuses().values()) == {"delivered"}
+    assert set(bench.calls().values()) == {1}, "a clean stop pays nothing twice"

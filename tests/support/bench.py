@@ -1,0 +1,101 @@
+"""Adapter: the installed `mz` at the sample project, with an agent of the tests' own on PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from mz_recordings.sample import make_sample
+
+from tests.support import fake_claude
+
+MZ = Path(sys.executable).with_name("mz")
+MARK = b"MZ_KEY="
+
+
+class Bench:
+    """`root` is the user's repository. Whatever runs `mz` here runs the installed program."""
+
+    def __init__(self, directory: Path, root: Path | None = None) -> None:
+        self.root = root or directory / "tally"
+        self.home = directory / "home"
+        self.home.mkdir(parents=True, exist_ok=True)
+        make_sample(self.root, os.environ)
+        self.bin = fake_claude.install(directory / "bin")
+        self.env = {
+            "PATH": f"{self.bin}:{MZ.parent}:{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "ANTHROPIC_API_KEY": "the-tests-need-no-key",
+            "NO_COLOR": "1",
+        }
+
+    def act(self, feature: str, phase: str, code: str) -> None:
+        """What the agent does, once, instead of simply answering."""
+        (self.bin / "acts" / f"{feature}.{phase}.py").write_text(code)
+
+    def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [MZ, *arguments],
+            cwd=self.root,
+            env=self.env | more,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def mz(
+        self, *arguments: str, code: int | None = 0, seconds: float = 120, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs to its end and checks the exit code (None: any)."""
+        process = self.start(*arguments, **more)
+        out, err = process.communicate(timeout=seconds)
+        assert code is None or process.returncode == code, f"mz {arguments} gave {process.returncode}\n{out}\n{err}"
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def json(self, *arguments: str, code: int | None = 0) -> Any:
+        return json.loads(self.mz(*arguments, "--json", code=code).stdout)
+
+    def statuses(self) -> dict[str, str]:
+        return {feature["id"]: feature["status"] for feature in self.json("status")["features"]}
+
+    def events(self) -> list[dict[str, Any]]:
+        """The log of the newest run, as `mz log --json` gives it, with the type in each event."""
+        lines = [json.loads(line) for line in self.mz("log", "--json").stdout.splitlines()]
+        return [{**line["event"], "type": line["type"]} for line in lines if "event" in line]
+
+    def of_type(self, type_: str) -> list[dict[str, Any]]:
+        return [event for event in self.events() if event["type"] == type_]
+
+    def calls(self) -> Counter[str]:
+        """How often the agent was called under each key."""
+        log = self.bin / "calls.log"
+        return Counter(log.read_text().split()) if log.exists() else Counter()
+
+    def git(self, *arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=self.root, check=True, capture_output=True, text=True, env=self.env
+        ).stdout
+
+    def keys_of(self, branch: str) -> list[str]:
+        """The `Mz-Key` trailers of a branch, newest first."""
+        return self.git("log", "--format=%(trailers:key=Mz-Key,valueonly,separator=)", f"main..{branch}").split()
+
+    def processes(self) -> list[int]:
+        """Those that carry a key of this repository's runs in their environment."""
+        runs = [path.name for path in (self.root / ".mz" / "worktrees").glob("*")]
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                data = entry.read_bytes()
+            except OSError:
+                continue
+            if any(MARK + run.encode() + b"/" in data for run in runs):
+                found.append(int(entry.parent.name))
+        return found

@@ -1,0 +1,101 @@
+"""Adapter: a `claude` for end-to-end tests: a real process that does what the demo's script says, and can misbehave.
+
+It works from its prompt alone, so that a call that was lost and is made again gets the same answer. Every call is
+written to `calls.log` before anything else is done: what the world saw is counted there. A file `acts/FEATURE.PHASE.py`
+is executed once, before the answer, with `cwd`, `root`, `key`, `say` and `answer` at hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.script_demo import FEATURE, PHASE, REWORK, Action, Take, play
+
+MODEL = "claude-sonnet-4-6"
+VERSION = "2.1.197 (Claude Code)"
+
+
+def install(directory: Path) -> Path:
+    """Puts `claude` into the directory, which belongs on PATH, and returns it."""
+    (directory / "acts").mkdir(parents=True)
+    program = directory / "claude"
+    root = Path(__file__).resolve().parents[2]
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
+        f"from tests.support.fake_claude import main\nmain({str(directory)!r})\n"
+    )
+    program.chmod(0o755)
+    return directory
+
+
+def say(line: object) -> None:
+    sys.stdout.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
+    sys.stdout.flush()
+
+
+def main(directory: str) -> None:
+    if "--version" in sys.argv:
+        say(VERSION)
+        return
+    prompt, key = sys.stdin.read(), os.environ["MZ_KEY"]
+    with open(Path(directory) / "calls.log", "a") as log:
+        log.write(f"{key}\n")
+    feature, phase = FEATURE.search(prompt), PHASE.search(prompt)
+    assert feature, prompt[:200]
+    assert phase, prompt[:200]
+    takes = play(feature[1])[phase[1]]
+    take = takes[-1] if REWORK in prompt else takes[0]
+
+    def answer() -> None:
+        perform(take, prompt)
+
+    act = Path(directory) / "acts" / f"{feature[1]}.{phase[1]}.py"
+    if not act.exists():
+        answer()
+        return
+    done = act.rename(act.with_suffix(".done"))
+    cwd = Path.cwd()
+    exec(done.read_text(), {"cwd": cwd, "root": cwd.parents[3], "key": key, "say": say, "answer": answer})
+
+
+def perform(take: Take, prompt: str) -> None:
+    """What the real CLI would leave in the tree and on the stream."""
+    session = sys.argv[sys.argv.index("--session-id") + 1]
+    say({"type": "system", "subtype": "init", "session_id": session, "model": MODEL, "claude_code_version": "2.1.197"})
+    for step in take.steps:
+        for action in step.use:
+            carry_out(action)
+    words = take.steps[-1].say or "Done."
+    message = {"id": "msg_1", "model": MODEL, "role": "assistant", "content": [{"type": "text", "text": words}]}
+    say({"type": "assistant", "session_id": session, "message": message})
+    tokens = {"inputTokens": len(prompt) // 4, "outputTokens": len(words) // 4 + 1}
+    usage = {"input_tokens": tokens["inputTokens"], "output_tokens": tokens["outputTokens"]}
+    more = {"cacheReadInputTokens": 0, "cacheCreationInputTokens": 0, "costUSD": 0.01}
+    say(
+        {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": words,
+            "session_id": session,
+            "total_cost_usd": 0.01,
+            "usage": usage,
+            "modelUsage": {MODEL: {**tokens, **more}},
+        }
+    )
+
+
+def carry_out(action: Action) -> None:
+    if action.run:
+        subprocess.run(["sh", "-c", action.run], capture_output=True, check=False)
+    elif action.write:
+        Path(action.write).parent.mkdir(parents=True, exist_ok=True)
+        Path(action.write).write_text(action.text)
+    elif action.edit:
+        text = Path(action.edit).read_text()
+        assert action.old in text, action
+        Path(action.edit).write_text(text.replace(action.old, action.new, 1))
