@@ -120,13 +120,10 @@ def _check_format(path: Path, found: Any) -> None:
 class _Dumper(yaml.SafeDumper):
     """Texts of several lines stand as blocks, so that a review can read them."""
 
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    block = "\n" in text and all(line == line.rstrip() for line in text.split("\n"))
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if block else None)
-
-
-_Dumper.add_representer(str, _text)
+    def represent_data(self, data: Any) -> yaml.Node:
+        if isinstance(data, str) and "\n" in data and all(line == line.rstrip() for line in data.split("\n")):
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style="|")
+        return super().represent_data(data)
 
 
 def _yaml(content: Any) -> str:

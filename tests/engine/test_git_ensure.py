@@ -312,6 +312,15 @@ def test_after_our_notes_are_lost_the_worktree_is_as_a_new_one(tmp_path: pathlib
     assert desk.state() == f"{CLEAN}\n!! .env\n!! node_modules/x"
 
 
+def test_a_kept_file_makes_way_for_a_tracked_directory(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path, files={**FILES, "node_modules/own/file": "tracked"})
+    desk.open()
+    shutil.rmtree(desk.worktree / "node_modules")
+    (desk.worktree / "node_modules").write_text("a file now")
+    desk.port.ensure(desk.place, desk.base, desk.base)
+    assert (desk.worktree / "node_modules/own/file").read_text() == "tracked"
+
+
 def test_what_is_kept_must_be_ignored(desk: Desk) -> None:
     desk.write({".venv/file": "1"})
     assert desk.port.paths(desk.port.capture(desk.place, desk.base).tree)[0] == ".gitignore"

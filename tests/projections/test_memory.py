@@ -1,0 +1,40 @@
+"""What the log knows about failures and what mended them."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from mz_events.catalog.check import Change, ChangesChecked
+from mz_events.names import Path
+from mz_projections.memory import learn
+
+from tests.support.given import BASE, gate, recorded, ref
+
+FAILED = replace(gate("test", False), signature="s1")
+PASSED = gate("test", True)
+
+
+def changed(path: str) -> ChangesChecked:
+    return ChangesChecked(ref=ref("code"), tree=BASE, changes=(Change(path=Path(path), kind="modified"),))
+
+
+def test_what_passed_the_gate_after_a_failure_is_remembered() -> None:
+    known = learn(recorded(changed("broken.py"), FAILED, changed("mended.py"), PASSED))["s1"]
+    assert (known.seen, known.mended, known.paths) == (1, 1, ("mended.py",))
+    assert known.mended_in == "run/r1/a@4"
+
+
+def test_a_failure_that_was_never_mended_has_no_remedy() -> None:
+    known = learn(recorded(changed("broken.py"), FAILED, FAILED))["s1"]
+    assert (known.seen, known.mended, known.paths) == (2, 0, ())
+
+
+def test_another_gate_or_another_cell_mends_nothing() -> None:
+    other_gate = replace(PASSED, gate="lint")
+    other_cell = replace(PASSED, unit="u2")
+    assert learn(recorded(FAILED, changed("x"), other_gate, other_cell))["s1"].mended == 0
+
+
+def test_streams_do_not_mix() -> None:
+    first = recorded(FAILED)
+    second = recorded(changed("x"), PASSED, stream="run/r1/b")
+    assert learn((*first, *second))["s1"].mended == 0
