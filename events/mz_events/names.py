@@ -45,7 +45,11 @@ def parse_path(text: str) -> Path:
     if not parts or ".." in parts:
         raise BadName(f"{text[:80]!r} is not a path inside the repository")
     path = str(PurePosixPath(*parts))
-    if len(path.encode("utf-8", "surrogateescape")) > PATH_BYTES_MAX:
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise BadName(f"{text[:80]!r} is not UTF-8") from None
+    if size > PATH_BYTES_MAX:
         raise BadName(f"{text[:80]!r}... is longer than {PATH_BYTES_MAX} bytes")
     return Path(path)
 

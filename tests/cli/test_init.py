@@ -9,8 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from mz_cli.commands.init import Step, write
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.configfile import load_config
+from mz_engine.errors import MzError
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn
@@ -108,3 +110,10 @@ def test_outside_of_any_repository(tmp_path: Path) -> None:
     answer = spawn(tmp_path, "init")
     assert answer.exit == 15
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "mz.yaml").write_text("mine")
+    with pytest.raises(MzError, match="File exists"):
+        write(tmp_path, Step("make", "mz.yaml", "", b"theirs"))
+    assert (tmp_path / "mz.yaml").read_text() == "mine"

@@ -173,6 +173,12 @@ def test_the_picture_fits(width: int, height: int, features: int, text: str) -> 
     assert not any(character in line.text for line in lines for character in "\x1b\n\u202e")
 
 
+def test_what_the_picture_has_no_room_for_is_counted() -> None:
+    many = tuple(FeatureView(feature=f"f{number}", status="working") for number in range(20))
+    lines = [line.text for line in frame(RunView(run=RUN, features=many), scenery(height=10))]
+    assert lines[-3:] == ["...", "20 working", "12:00:00 prd begins"]
+
+
 def test_glyphs_for_plain_encodings(story: Story) -> None:
     view = overview(RUN, story.recorded[:30])
     lines = frame(view, msgspec.structs.replace(scenery(), glyphs=ASCII))

@@ -26,7 +26,7 @@ COLLATERAL = {
 }
 """What may break as well, since it rests on the same words."""
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-FEW = settings(max_examples=3, phases=[Phase.generate], deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=2, phases=[Phase.generate], deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -126,6 +126,18 @@ def test_the_place_of_a_violation_holds_no_words_of_the_artifact() -> None:
     }
 
 
+def test_a_message_is_one_line_whatever_the_artifact_says() -> None:
+    text = (
+        '[{"id": "a\\nb", "files_touched": ["../x\\ny"], "depends_on": ["a\\nb", "c\\u2028d"]}, {"id": "a\\nb"}]'
+        + " " * 60
+    )
+    found = validate(load_rules()["tasks"], text, "t.json", Limits(), {})
+    assert {"tasks.id", "tasks.files", "tasks.known", "tasks.unique", "tasks.order"} <= {
+        finding.violation.rule for finding in found
+    }
+    assert all(len(finding.message.splitlines()) == 1 for finding in found)
+
+
 def test_an_unknown_rule_over_the_feature_is_an_error() -> None:
     with pytest.raises(KeyError):
         check_rule("nothing", msgspec.convert({}, dict))  # type: ignore[arg-type]

@@ -9,6 +9,9 @@ import threading
 import time
 
 import pytest
+from mz_engine.adapters.git_facts import FILE, Entry
+from mz_engine.adapters.git_objects import Objects, Restless
+from mz_engine.adapters.git_process import Git
 from mz_engine.adapters.git_scan import FILE_BYTES_MAX, RACY_NS
 from mz_engine.config import WorkspaceSettings
 from mz_engine.ports import RepositoryUnusable
@@ -356,6 +359,15 @@ def test_a_file_that_is_still_written_to_is_captured_whole_or_not_at_all(desk: D
     finally:
         stop.set()
         writer.join()
+
+
+def test_a_file_that_changes_between_two_looks_stops_the_capture(desk: Desk) -> None:
+    objects = Objects(Git(desk.repo.root / ".git", os.environ), "sha1")
+    content = {**objects.listing(desk.base), b"busy": Entry(FILE, objects.hasher(3).of(b"old"))}
+    with pytest.raises(Restless, match="busy changed"):
+        objects.record("refs/mz/r1/f1", content, {b"busy": lambda: b"new"}, (desk.base,))
+    assert desk.repo.head("refs/mz/r1/f1") == desk.base
+    assert not list((desk.repo.root / ".git").glob("fast_import_crash_*"))
 
 
 def test_a_capture_needs_nothing_of_git_in_the_worktree(desk: Desk) -> None:

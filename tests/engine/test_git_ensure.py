@@ -211,8 +211,9 @@ def test_the_worktree_is_put_back(desk: Desk, act: Callable[[Desk], None], fresh
     assert not list((desk.repo.root / ".git").rglob("*.lock"))
     outside = desk.repo.root.parent / "outside/precious"
     assert not outside.parent.exists() or outside.read_text() == "p"
+    assert "You are currently" not in desk.git("status")
     desk.git("commit", "--quiet", "--allow-empty", "-m", "still works")
-    desk.repo.git("worktree", "list")
+    assert desk.git("rev-list", "--parents", "-1", "HEAD").split()[1:] == [desk.base]
 
 
 def test_the_tree_may_differ_from_the_head(desk: Desk) -> None:
@@ -313,7 +314,7 @@ def test_after_our_notes_are_lost_the_worktree_is_as_a_new_one(tmp_path: pathlib
 
 
 def test_a_kept_file_makes_way_for_a_tracked_directory(tmp_path: pathlib.Path) -> None:
-    desk = Desk(tmp_path, files={**FILES, "node_modules/own/file": "tracked"})
+    desk = Desk(tmp_path, files={".gitignore": "node_modules", "node_modules/own/file": "tracked"})
     desk.open()
     shutil.rmtree(desk.worktree / "node_modules")
     (desk.worktree / "node_modules").write_text("a file now")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from mz_engine.config import Budget, Command, Config
@@ -12,10 +12,12 @@ from mz_engine.pins import Pins
 from mz_engine.ports import CallSpec, RepositoryUnusable
 from mz_engine.runner import Coordinating, FeatureRun, IllegalTransition, check
 from mz_engine.scheduler import Scheduler
+from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import CancelLeft
 from mz_events.catalog.run import Hold, Rest, Verdict
+from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, WrongVersion
 from mz_projections.feature import fold
@@ -180,7 +182,7 @@ def test_a_second_process_is_noticed_and_stops() -> None:
     world, pins = world_of(items=ONE)
     real, once = world.store.append, threading.Event()
 
-    def interfering(appends, now_us):  # type: ignore[no-untyped-def]
+    def interfering(appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
         if not once.is_set() and appends[0].stream.endswith("/b"):
             once.set()
             real([Append(appends[0].stream, appends[0].expected, appends[0].events)], now_us)

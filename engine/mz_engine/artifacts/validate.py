@@ -15,6 +15,8 @@ from mz_engine.config import Limits
 
 STOPPING = (File, Bytes, Json)
 """Kinds after whose breach the rest would only repeat it."""
+FOUND_MAX = 300
+"""Characters of an artifact that a message quotes, in one line."""
 SLOT = re.compile(r"\{(min|max|aliases|values|item|found)\}")
 
 
@@ -55,7 +57,8 @@ def requirements(rules: RuleSet, limits: Limits) -> tuple[str, ...]:
 
 def finding(rule: Rule, breach: Breach, where: str, limits: Limits) -> Finding:
     """The violation, and `PATH:LINE: what is wrong. Example: ... [rule]`."""
-    words = fill(rule.message, rule, limits, item=breach.item, found=breach.found)
+    found = " ".join(breach.found.split())[:FOUND_MAX]
+    words = fill(rule.message, rule, limits, item=breach.item, found=found)
     place = f"{where}:{breach.line}" if breach.line else where
     example = f". Example: {rule.example}" if rule.example else ""
     return Finding(

@@ -1,4 +1,4 @@
-"""Facts of delivery: commits, pushes and pull requests. Every intent here is findable: asked for before it is redone."""
+"""Facts of delivery: commits, pushes, pull requests. Every intent here is findable: looked for before it is redone."""
 
 from __future__ import annotations
 
