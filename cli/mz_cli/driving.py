@@ -18,7 +18,7 @@ from mz_events.envelope import Recorded
 from mz_projections.views import RunView
 
 from mz_cli.context import HOME, Reading
-from mz_cli.render.console import answer, is_terminal
+from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.progress import Progress, progress
@@ -61,14 +61,16 @@ def carry_out(home: Path, environment: Mapping[str, str], begin: Begin) -> RunVi
 
 
 def show_ending(view: RunView, words: Words) -> None:
-    """What was delivered and what it took; on a terminal, also what to do next."""
+    """What was delivered and what it took, and what to do next; a pipe gets the table alone."""
     terminal = is_terminal(sys.stdout)
+    say = answer if terminal else note
     if terminal:
         answer(heading(view, held=False) + "\n")
     show(closing_table(view.features, whole=not terminal))
-    if terminal:
-        for why, helps in waits(view, False, words):
-            answer(f"\n{line(why)}\n  {helps}")
+    for why, helps in waits(view, False, words):
+        say(f"\n{line(why)}\n  {helps}")
+    if view.status in ("stopped", "halted"):
+        say(f"\nTo go on: mz resume {view.run}")
 
 
 @contextmanager

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 OK, STOPPED, BUG = 0, 20, 70
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to stdout fails with; the log and its blobs have errors of their own for these."""
+MACHINE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST)
+"""What files fail with that are not as `mz` needs them, through no fault of its own."""
 NO_GIT = ("git-missing", "git-too-old")
 MESSAGE_MAX = 300
 """Characters of a foreign exception's text that are shown; the traceback has all of it."""
@@ -98,6 +100,8 @@ def translated(error: BaseException, words: Sequence[str]) -> MzError:
             return MzError(
                 "MZ1006", f"the answer could not be written: {error.strerror}", hint="make room, or write it elsewhere"
             )
+        case OSError() if error.errno in MACHINE and error.filename is not None:
+            return MzError("MZ1006", f"{error.filename} cannot be used: {error.strerror}")
     return bug(error, words)
 
 

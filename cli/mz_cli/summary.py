@@ -97,7 +97,7 @@ def _exit_of_feature(view: FeatureView) -> Exit:
             return Exit.LIMIT
         case "held", Hold.FATAL:
             return exit_of_code(view.code)
-        case ("waiting" | "held"), _:
+        case (("waiting" | "held"), _):
             return Exit.WAITING
     return Exit.OK
 

@@ -26,7 +26,7 @@ from mz_engine.intake import Put, Taken, take
 from mz_engine.pins import Pins
 from mz_engine.pipelines.lint import Known
 from mz_engine.pipelines.load import load_pipeline
-from mz_engine.prompts.render import load_templates
+from mz_engine.prompts.load import load_templates
 
 HOME = ".mz"
 NAMED_MAX = 20

@@ -14,8 +14,10 @@ from mz_engine.errors import MzError
 PLAIN_WORD = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
 SHELL_WORDS = frozenset(
-    ["if", "for", "while", "until", "case", "{", "(", "!", ".", ":", "cd", "test", "[", "true", "false", "exit", "set"]
-    + ["export", "unset", "eval", "exec", "command", "echo", "printf", "umask", "source", "time", "trap", "ulimit"]
+    """
+    if for while until case { ( ! . : cd test [ true false exit set export unset eval exec command echo printf umask
+    source time trap ulimit
+    """.split()  # noqa: SIM905
 )
 
 

@@ -1,12 +1,13 @@
 """The process that holds a run: takes the lock, reads backlog and settings once, starts or resumes, and drives.
 
-    with Session.open(root, environment) as session:
-        session.start(flags, only) or session.resume(run)
-        session.drive()
+with Session.open(root, environment) as session:
+    session.start(flags, only) or session.resume(run)
+    session.drive()
 """
 
 from __future__ import annotations
 
+import errno
 import secrets as dice
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.names import Digest, FeatureId, RunId, run_stream
 from mz_events.redact import Secrets
-from mz_events.store import Append
+from mz_events.store import Append, StoreUnusable
 from mz_projections.run import RunState
 
 from mz_engine.adapters.git_repository import branch_commit
@@ -34,10 +35,21 @@ from mz_engine.runner import Coordinating, FeatureRun, Observer
 from mz_engine.scheduler import Scheduler
 from mz_engine.version import VERSION
 
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+
 
 def new_run_id() -> RunId:
     """Short enough to type; never used twice."""
     return RunId(f"r{dice.token_hex(4)}")
+
+
+def stopped_by(error: StoreUnusable | OSError, run: str) -> Exception:
+    """What to say of a disk that is full or cannot be written; anything else is a bug and stays as it is."""
+    if isinstance(error, OSError) and error.errno not in UNWRITABLE:
+        return error
+    why = str(error) if isinstance(error, StoreUnusable) else f"{error.filename or 'the disk'}: {error.strerror}"
+    hint = f"nothing that was recorded is lost; make room, then: mz resume {run}"
+    return MzError("MZ1006", f"run {run} had to stop: {why}", hint=hint)
 
 
 class Session:
@@ -53,7 +65,13 @@ class Session:
 
     def __enter__(self) -> Session:
         home = self.root / HOME
-        home.mkdir(exist_ok=True)
+        try:
+            home.mkdir(exist_ok=True)
+            (home / ".gitignore").write_text("*\n")
+        except OSError as error:
+            raise MzError(
+                "MZ1006", f"{home}: {error.strerror}", hint="mz keeps its log there; make it writable"
+            ) from None
         lock = FileLock(home / "run.lock", timeout=0)
         try:
             self._open.enter_context(lock)
@@ -142,7 +160,10 @@ class Session:
             return FeatureRun(coordinator.run, feature, coordinator.pins, self.store, machine, door, self.see)
 
         self._scheduler = Scheduler(coordinator, begin)
-        self._scheduler.run()
+        try:
+            self._scheduler.run()
+        except (StoreUnusable, OSError) as error:
+            raise stopped_by(error, coordinator.run) from error
         return coordinator.state
 
     def stop(self) -> None:

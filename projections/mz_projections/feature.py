@@ -296,7 +296,7 @@ def _called(cell: Cell, event: AgentRequested | Outcome | ReplyRead | CallHeld, 
             return replace(cell, checked={}, approved=()) if ref.role == "builder" else cell
         case AgentReplied() | AgentFailed():
             spent = replace(cell.spent, duration_ms=cell.spent.duration_ms + event.duration_ms)
-            cell = replace(cell, spent=spent, failed_at_us=observed_at_us, last=event)
+            cell = replace(cell, spent=spent, ended_at_us=observed_at_us, last=event)
             return replace(cell, replied=event) if isinstance(event, AgentReplied) else cell
         case ReplyRead(ref=ref):
             tries = cell.tries.get(ref.role, Tries())
@@ -307,7 +307,7 @@ def _called(cell: Cell, event: AgentRequested | Outcome | ReplyRead | CallHeld, 
         case CallHeld(role=role):
             return replace(cell, role=role, last=event)
         case AgentLost():
-            return replace(cell, last=event, failed_at_us=observed_at_us)
+            return replace(cell, last=event, ended_at_us=observed_at_us)
 
 
 def _with_tokens(spent: Spent, read: ReplyRead) -> Spent:

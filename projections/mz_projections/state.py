@@ -138,7 +138,8 @@ class Cell(Shape, frozen=True):
     """A person allowed one more rollback."""
     moved: bool = False
     """A ref, `.git/config` or a hook changed during the last call, and no person has said that this is right."""
-    failed_at_us: int = 0
+    ended_at_us: int = 0
+    """When the last call ended, by the raw clock; waits and prices count from it."""
     spent: Spent = Spent()
     delivered: tuple[str, ...] = ()
     """Delivery steps made."""

@@ -48,9 +48,7 @@ def test_help_of_the_command(capsys: pytest.CaptureFixture[str], snapshot: Snaps
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_help_of_each_command(
-    capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, name: str
-) -> None:
+def test_help_of_each_command(capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, name: str) -> None:
     answer = run(capsys, name, "--help")
     assert answer.exit == 0
     assert answer.out == snapshot
@@ -184,3 +182,10 @@ def test_a_damaged_log_is_told_in_words(home: Path, capsys: pytest.CaptureFixtur
     answer = run(capsys, "status")
     assert answer.exit == 11
     assert answer.err.startswith("error[MZ1006] ")
+
+
+def test_files_that_are_in_the_way_are_no_bug(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".mz").write_text("a file")
+    answer = run(capsys, "run")
+    assert answer.exit == 11
+    assert f"{home / '.mz'} cannot be used: File exists" in answer.err

@@ -13,7 +13,6 @@ from mz_events.names import Path
 def facts(*changed: str, artifacts: dict[str, Parsed] | None = None, **limits: int) -> RuleFacts:
     return RuleFacts(
         artifacts=artifacts or {},
-        texts={},
         changes=tuple(Change(path=Path(path), kind="modified") for path in changed),
         limits=Limits(**limits),
         outputs=("tasks/f/code.md",),

@@ -15,7 +15,7 @@ from mz_engine.pipelines.definition import Pipeline
 from mz_engine.pipelines.form import parse_pipeline, pipeline_schema
 from mz_engine.pipelines.lint import Known
 from mz_engine.pipelines.load import built_in_pipelines, find_pipeline, load_pipeline
-from mz_engine.prompts.render import load_templates
+from mz_engine.prompts.load import load_templates
 
 SMALL = """\
 pipeline: small

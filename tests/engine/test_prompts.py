@@ -15,7 +15,8 @@ from mz_engine.config import Config
 from mz_engine.pipelines.definition import Phase
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, UnitData
-from mz_engine.prompts.render import TemplateBroken, load_templates, render
+from mz_engine.prompts.load import load_templates
+from mz_engine.prompts.render import TemplateBroken, render
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 

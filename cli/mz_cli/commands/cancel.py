@@ -30,9 +30,7 @@ OVER = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
 @click.option("--why", metavar="TEXT", help="A reason, kept in the log.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cancel/1.")
 @click.pass_context
-def cancel(
-    context: click.Context, run: str | None, features: tuple[str, ...], why: str | None, as_json: bool
-) -> None:
+def cancel(context: click.Context, run: str | None, features: tuple[str, ...], why: str | None, as_json: bool) -> None:
     """Give up features, or all that is left of a run.
 
     Leaves a message for the run. The process that works on it takes the message within a second; where there is

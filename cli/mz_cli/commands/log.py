@@ -57,9 +57,7 @@ def write(events: Iterable[Recorded[Event]], as_json: bool, whole: bool) -> None
         put(sys.stdout, f"{text}\n")
 
 
-def selected(
-    events: Iterable[Recorded[Event]], run: str, features: tuple[str, ...]
-) -> Iterator[Recorded[Event]]:
+def selected(events: Iterable[Recorded[Event]], run: str, features: tuple[str, ...]) -> Iterator[Recorded[Event]]:
     """The events in the features' own streams, and what the run's stream says of them; all where none is named."""
     streams = {feature_stream(run, feature) for feature in features}
     for recorded in events:

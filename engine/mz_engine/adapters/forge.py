@@ -15,9 +15,9 @@ from typing import Literal
 
 import msgspec
 
+from mz_engine.adapters.git_notes import write_bytes
 from mz_engine.adapters.git_process import clean, decode, masked
 from mz_engine.adapters.git_repository import ask
-from mz_engine.adapters.git_worktree import write_bytes
 from mz_engine.ports import Place, PullRequest, RemoteRefused
 
 TIMEOUT_SECONDS = 120

@@ -20,13 +20,14 @@ from mz_events.names import Commit, Path
 from mz_engine.adapters import git_commits, git_content, git_fence, git_remote
 from mz_engine.adapters.git_facts import SUBMODULE, Listing, Scan
 from mz_engine.adapters.git_ignore import Rules, rules_of
+from mz_engine.adapters.git_notes import Notes
 from mz_engine.adapters.git_objects import Objects, Restless
 from mz_engine.adapters.git_paths import named
 from mz_engine.adapters.git_process import Git
 from mz_engine.adapters.git_repository import describe
 from mz_engine.adapters.git_restore import copy_missing, restore
 from mz_engine.adapters.git_scan import Walker, read_file
-from mz_engine.adapters.git_worktree import Notes, Worktree, write_text
+from mz_engine.adapters.git_worktree import Worktree, write_text
 from mz_engine.config import WorkspaceSettings
 from mz_engine.ports import Capture, Conflicted, MadeCommit, Moved, Opened, Place, RepositoryUnusable
 
@@ -79,12 +80,12 @@ class GitWorkspace:
         target = self._objects.listing(tree)
         with self._lock:
             entry = worktree.attach(head)
-        notes = worktree.notes()
+        notes = worktree.notebook.read()
         scan = self._walk(worktree, tree, target, notes)
-        written = restore(self._objects, worktree.top, target, scan, worktree.manifest(tree))
-        copy_missing(self._repository.root, worktree.path, worktree.scratch, self._copied, target)
+        written = restore(self._objects, worktree.top, target, scan, worktree.notebook.manifest(tree))
+        copy_missing(self._repository.root, worktree.path, worktree.notebook.scratch, self._copied, target)
         notes = msgspec.structs.replace(notes, known=scan.known)
-        worktree.write_notes(worktree.set_index(entry, head, notes, written))
+        worktree.notebook.write(worktree.set_index(entry, head, notes, written))
 
     def capture(self, place: Place, before: Commit) -> Capture:
         worktree = self._worktree(place)
@@ -96,21 +97,21 @@ class GitWorkspace:
     def _capture(self, worktree: Worktree, before: Commit) -> Capture:
         tracked = self._objects.listing(before)
         newest = worktree.look().capture
-        notes = worktree.notes()
+        notes = worktree.notebook.read()
         scan = self._walk(worktree, before, tracked, notes)
-        worktree.write_notes(msgspec.structs.replace(notes, known=scan.known))
+        worktree.notebook.write(msgspec.structs.replace(notes, known=scan.known))
         content, offences = git_content.judge(scan, tracked)
         same = newest is not None and self._objects.listing(newest) == content
-        if newest is None or not same or worktree.manifest(newest) != scan.ignored:
+        if newest is None or not same or worktree.notebook.manifest(newest) != scan.ignored:
             newest = self._record(worktree, content, newest, before, worktree.path)
-            worktree.write_manifest(newest, scan.ignored)
+            worktree.notebook.write_manifest(newest, scan.ignored)
         return Capture(tree=newest, offences=offences)
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         worktree = self._worktree(place)
         content = git_content.put_back(self._objects.listing(tree), self._objects.listing(before), revert)
         made = self._record(worktree, content, worktree.look().capture, tree)
-        worktree.write_manifest(made, worktree.manifest(tree))
+        worktree.notebook.write_manifest(made, worktree.notebook.manifest(tree))
         return made
 
     def _record(
@@ -170,7 +171,7 @@ class GitWorkspace:
             entry = worktree.attach(parent)
         made = git_commits.make_commit(self._git, tree, (parent,), message, self._who)
         worktree.move_branch(made, parent)
-        worktree.write_notes(worktree.set_index(entry, made, worktree.notes(), written=False))
+        worktree.notebook.write(worktree.set_index(entry, made, worktree.notebook.read(), written=False))
         return git_commits.count(self._git, made)
 
     def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:

@@ -17,7 +17,7 @@ NOBODY = {"NAME": "mz", "EMAIL": "mz@localhost"}
 
 def identity(git: Git) -> dict[str, str]:
     """The user's name and address as variables for git, as they have configured them; else `mz <mz@localhost>`."""
-    found = {}
+    found: dict[str, str] = {}
     for role in ("AUTHOR", "COMMITTER"):
         told = git.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
         name, _, rest = told.text.partition(" <")

@@ -8,17 +8,15 @@ import os
 import pathlib
 import stat
 import time
-import zlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.adapters.git_facts import Known, Signature
+from mz_engine.adapters.git_notes import Notebook, Notes, signature, write_bytes
 from mz_engine.adapters.git_process import Git
 from mz_engine.adapters.git_restore import remove
-from mz_engine.adapters.git_scan import signature_of
 from mz_engine.ports import Place, RepositoryUnusable
 
 UNFINISHED = frozenset(
@@ -59,15 +57,6 @@ class Seen(NamedTuple):
     """The newest one."""
 
 
-class Notes(msgspec.Struct, frozen=True):
-    """What a worktree was when we left it."""
-
-    known: dict[bytes, Known] = {}
-    index_of: str = ""
-    """Commit that the index holds."""
-    index: Signature | None = None
-
-
 class Worktree:
     """Everything about one place. Used by one thread at a time."""
 
@@ -75,10 +64,9 @@ class Worktree:
         self._git = git
         self.place = place
         self.path = root / ".mz" / "worktrees" / place.run / place.feature
-        self._notes = root / ".mz" / "worktree-notes" / place.run / place.feature
+        self.notebook = Notebook(root / ".mz" / "worktree-notes" / place.run / place.feature)
         self.branch_ref = f"refs/heads/{place.branch}"
         self.capture_ref = f"refs/mz/{place.run}/{place.feature}"
-        self._noted: Notes | None = None
         self.reachable: set[str] = set()
         """Commits that the newest capture is known to lead back to."""
 
@@ -202,13 +190,8 @@ class Worktree:
         return None if other and other.exists() else claimed
 
     @property
-    def scratch(self) -> pathlib.Path:
-        """A place on the same file system for what is put into the worktree whole or not at all."""
-        return self._notes / "scratch"
-
-    @property
     def _fresh(self) -> pathlib.Path:
-        return self._notes / "new" / self.place.feature
+        return self.notebook.directory / "new" / self.place.feature
 
     def _add_entry(self, head: Commit) -> pathlib.Path:
         """git makes an entry only together with an empty directory: it gets one, and the entry is then ours."""
@@ -226,13 +209,13 @@ class Worktree:
         entry = self._find_entry()
         if entry is not None:
             remove(os.fsencode(entry))
-        remove(os.fsencode(self._notes))
+        remove(os.fsencode(self.notebook.directory))
 
     # the index --------------------------------------------------------------------------------------------------------
     def set_index(self, entry: pathlib.Path, head: Commit, notes: Notes, written: bool) -> Notes:
         """The index holds `head` and knows the files as they are; nothing to do when nobody touched it since it was
         made for `head`, unless files were `written`."""
-        index, ours = entry / "index", self._notes / "index"
+        index, ours = entry / "index", self.notebook.directory / "index"
         if notes.index_of == head and notes.index == signature(index) and not written:
             return notes
         ours.parent.mkdir(parents=True, exist_ok=True)
@@ -253,30 +236,6 @@ class Worktree:
             return
         index.unlink(missing_ok=True)
         self._git.run("read-tree", head, env=env)
-
-    # notes ------------------------------------------------------------------------------------------------------------
-    def notes(self) -> Notes:
-        if self._noted is None:
-            try:
-                self._noted = msgspec.msgpack.decode((self._notes / "notes").read_bytes(), type=Notes)
-            except (FileNotFoundError, msgspec.DecodeError):
-                self._noted = Notes()
-        return self._noted
-
-    def write_notes(self, notes: Notes) -> None:
-        if notes != self._noted:
-            write_bytes(self._notes / "notes", msgspec.msgpack.encode(notes))
-        self._noted = notes
-
-    def manifest(self, capture: Commit) -> set[bytes]:
-        """The ignored files that were there when it was captured; none when that is not known."""
-        try:
-            return set(zlib.decompress((self._notes / "ignored" / capture).read_bytes()).split(b"\0")) - {b""}
-        except (FileNotFoundError, zlib.error):
-            return set()
-
-    def write_manifest(self, capture: Commit, ignored: set[bytes]) -> None:
-        write_bytes(self._notes / "ignored" / capture, zlib.compress(b"\0".join(sorted(ignored)), 1))
 
 
 def rescue_ref(place: Place, ref: str, oid: str) -> str:
@@ -305,18 +264,3 @@ def write_text(file: pathlib.Path, text: str) -> None:
     if read_plain(file) != text:
         remove(os.fsencode(file))
         write_bytes(file, os.fsencode(text))
-
-
-def write_bytes(file: pathlib.Path, data: bytes) -> None:
-    """Whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f"{file.name}.partial")
-    partial.write_bytes(data)
-    partial.replace(file)
-
-
-def signature(file: pathlib.Path) -> Signature | None:
-    try:
-        return signature_of(file.lstat())
-    except FileNotFoundError:
-        return None

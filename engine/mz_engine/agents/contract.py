@@ -1,4 +1,4 @@
-"""Port: what an agent adapter is. Six functions, a name and a parser version; capabilities drive behaviour, never names."""
+"""Port: what an agent adapter is: six functions, a name, a parser version. Capabilities drive behaviour, never names."""
 
 from __future__ import annotations
 

@@ -208,10 +208,8 @@ class RuleFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     artifacts: dict[str, Parsed]
     """By name; the newest of each."""
-    texts: dict[str, str]
     changes: tuple[Change, ...]
     """Against the tree before the call."""
     limits: Limits
-    unit: str = ""
     outputs: tuple[str, ...] = ()
     """Paths of the phase's own artifacts, which no rule about changes concerns."""

@@ -11,8 +11,8 @@ from typing import assert_never
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallHeld, ReplyRead
 from mz_events.catalog.check import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
 from mz_events.catalog.delivery import (
-    Committed,
     CommitRequested,
+    Committed,
     DeliveryFailed,
     PullRequestOpened,
     PullRequestRequested,

@@ -1,4 +1,4 @@
-"""Pure: what follows a failed call, a refused reply, a block and a person's answer: rework, rollback, hold, or a person."""
+"""Pure: what follows a failed call, a refused reply, a block, an answer: rework, rollback, a hold, or a person."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def after_problem(cell: Cell, phase: Phase, problem: Problem, limits: Limits) ->
         return act.AskHuman(ask=Ask.LIMIT, code=problem.code, text=problem.detail)
     if wait_seconds <= 0:
         return next_call(cell)
-    return act.HoldFeature(hold=Hold.TIMER, until_us=cell.failed_at_us + wait_seconds * 1_000_000, code=problem.code)
+    return act.HoldFeature(hold=Hold.TIMER, until_us=cell.ended_at_us + wait_seconds * 1_000_000, code=problem.code)
 
 
 def refused(cell: Cell, phase: Phase, exhausted: Action) -> Action:

@@ -106,7 +106,8 @@ def _start(state: RunState, pins: Pins) -> RunAction | None:
         return None
     for feature, track in sorted(state.tracks.items(), key=_precedence):
         if _releasable(state, track, pins):
-            assert track.rested is not None and track.rested.hold is not None
+            assert track.rested is not None
+            assert track.rested.hold is not None
             return Release(feature=FeatureId(feature), hold=track.rested.hold)
         if not track.admitted and not track.ended and _ready(state, track):
             return _admit(state, track)

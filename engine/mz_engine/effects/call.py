@@ -204,7 +204,8 @@ def read_reply(action: ReadReply, scene: Scene) -> Effect:
     outcome = action.outcome
     result = yield from _result_of(outcome)
     reading = yield from _read(scene.pins.config.agent, result)
-    price = yield from do("prices.price", lambda ports: ports.prices.price(reading.usage, ports.clock.now_us()))
+    ended_at_us = scene.cell.ended_at_us
+    price = yield from do("prices.price", lambda ports: ports.prices.price(reading.usage, ended_at_us))
     problem = LOST if isinstance(outcome, AgentLost) else reading.problem
     if problem is not None and problem.detail is None and reading.problem_detail:
         detail = yield from put(reading.problem_detail)

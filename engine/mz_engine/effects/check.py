@@ -216,10 +216,8 @@ def check_feature_rule(action: CheckRule, scene: Scene) -> Effect:
     rules = {output.artifact: output.rules for phase in scene.pins.pipeline.phases for output in phase.outputs}
     facts = RuleFacts(
         artifacts={name: parse(scene.pins.rules[rules[name]], texts[name]) for name in artifacts if name in rules},
-        texts=texts,
         changes=scene.cell.changes.changes if scene.cell.changes else (),
         limits=scene.pins.config.limits,
-        unit=scene.cell.unit,
         outputs=tuple(output.path for output in outputs_of(scene, "builder") if output.path),
     )
     findings = check_rule(action.rule, facts)

@@ -12,6 +12,7 @@ from mz_events.catalog.delivery import (
 from mz_events.catalog.feature import FeatureDelivered
 from mz_projections.state import Between
 
+from mz_engine.artifacts.parse import title_and_body
 from mz_engine.decide.actions import FinishFeature
 from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, put
 from mz_engine.ports import RemoteRefused
@@ -60,7 +61,7 @@ def _failed(key: str, code: str, error: RemoteRefused) -> Effect:
 
 
 def open_pull_request(scene: Scene) -> Effect:
-    """Title: the feature's, to the letter. Body: the pull request artifact, and the key by which it is found."""
+    """Title: the feature's, to the letter. Body: the artifact without its heading, and the key by which it is found."""
     started, key = scene.work.book.started, scene.key("open_pr")
     title = yield from get(started.title)
     body = yield from _body(scene)
@@ -80,7 +81,7 @@ def _body(scene: Scene) -> Steps[str]:
     for output in scene.phase.outputs:
         parsed = scene.cell.parsed.get(output.artifact)
         if parsed is not None:
-            return (yield from get(parsed.digest))
+            return title_and_body((yield from get(parsed.digest)))[1]
     return ""
 
 

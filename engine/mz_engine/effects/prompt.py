@@ -53,6 +53,7 @@ def compose(scene: Scene, role: str, template: str) -> Steps[str]:
         rework=rework,
         notes=tuple(notes),
         context=(yield from _context(scene, scene.phase.context)),
+        causes=tuple(dict.fromkeys(route.cause for route in scene.phase.on_block)),
     )
     prompt = render(scene.pins.templates, template, data)
     return (yield from do("secrets.redact", lambda ports: ports.secrets.redact(prompt)))

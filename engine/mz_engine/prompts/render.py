@@ -1,4 +1,4 @@
-"""Pure but for `load_templates`, which reads the package's own: prompts from templates, sandboxed and strict.
+"""Pure: prompts from templates, sandboxed and strict.
 
 A template sees the fields of `PromptData` and these filters: `fenced` (a code block that its content cannot close),
 `quoted` (every line behind `> `, so that nothing inside can end the quotation), `code` (a code span) and `line` (white
@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,16 +35,6 @@ class TemplateBroken(Exception):
         self.template = template
         self.line = line
         self.why = why
-
-
-def load_templates() -> dict[str, str]:
-    """The built-in templates by name, such as `prd.md.j2` and `partials/rework.md.j2`."""
-    folder = resources.files("mz_engine.prompts") / "templates"
-    found = chain(
-        ((entry.name, entry) for entry in folder.iterdir()),
-        ((f"partials/{entry.name}", entry) for entry in (folder / "partials").iterdir()),
-    )
-    return {name: entry.read_text("utf-8") for name, entry in sorted(found) if name.endswith(SUFFIX)}
 
 
 def render(templates: Mapping[str, str], name: str, data: PromptData, continuation: bool = False) -> str:

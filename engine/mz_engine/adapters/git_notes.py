@@ -1,0 +1,72 @@
+"""Adapter: our own notes about a worktree. They only save work: each of them may be lost."""
+
+from __future__ import annotations
+
+import pathlib
+import zlib
+
+import msgspec
+from mz_events.names import Commit
+
+from mz_engine.adapters.git_facts import Known, Signature
+from mz_engine.adapters.git_scan import signature_of
+
+
+class Notes(msgspec.Struct, frozen=True):
+    """What a worktree was when we left it."""
+
+    known: dict[bytes, Known] = {}
+    index_of: str = ""
+    """Commit that the index holds."""
+    index: Signature | None = None
+
+
+class Notebook:
+    """The notes of one place, in a directory of their own. Used by one thread at a time."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.directory = directory
+        self._noted: Notes | None = None
+
+    @property
+    def scratch(self) -> pathlib.Path:
+        """A place on the same file system for what is put into the worktree whole or not at all."""
+        return self.directory / "scratch"
+
+    def read(self) -> Notes:
+        if self._noted is None:
+            try:
+                self._noted = msgspec.msgpack.decode((self.directory / "notes").read_bytes(), type=Notes)
+            except (FileNotFoundError, msgspec.DecodeError):
+                self._noted = Notes()
+        return self._noted
+
+    def write(self, notes: Notes) -> None:
+        if notes != self._noted:
+            write_bytes(self.directory / "notes", msgspec.msgpack.encode(notes))
+        self._noted = notes
+
+    def manifest(self, capture: Commit) -> set[bytes]:
+        """The ignored files that were there when it was captured; none when that is not known."""
+        try:
+            return set(zlib.decompress((self.directory / "ignored" / capture).read_bytes()).split(b"\0")) - {b""}
+        except (FileNotFoundError, zlib.error):
+            return set()
+
+    def write_manifest(self, capture: Commit, ignored: set[bytes]) -> None:
+        write_bytes(self.directory / "ignored" / capture, zlib.compress(b"\0".join(sorted(ignored)), 1))
+
+
+def write_bytes(file: pathlib.Path, data: bytes) -> None:
+    """Whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_bytes(data)
+    partial.replace(file)
+
+
+def signature(file: pathlib.Path) -> Signature | None:
+    try:
+        return signature_of(file.lstat())
+    except FileNotFoundError:
+        return None
