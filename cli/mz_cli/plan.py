@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.registry import built_in
 from mz_engine.errors import format_diagnostic
+from mz_engine.estimate import Estimate, estimate
 from mz_engine.planning import Plan, make_plan, unfinished
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import Digest
@@ -39,6 +43,10 @@ def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as
     show_document("plan", shape) if as_json else show_text(plan, shape)
 
 
+def tokens(feature: PlannedFeature) -> str:
+    return "-" if feature.estimated_tokens is None else str(feature.estimated_tokens)
+
+
 def digest_of(text: str) -> Digest:
     """What keeping the text would answer."""
     return Digest(hashlib.sha256(text.encode()).hexdigest())
@@ -46,6 +54,7 @@ def digest_of(text: str) -> Digest:
 
 def plan_shape(plan: Plan, goes_on: str | None) -> PlanShape:
     config, titles = plan.pins.config, {item.id: item.title for item in plan.items}
+    expected = estimates(plan)
     return PlanShape(
         pipeline=plan.pins.pipeline.pipeline,
         phases=tuple(phase.phase for phase in plan.pins.pipeline.phases),
@@ -64,11 +73,29 @@ def plan_shape(plan: Plan, goes_on: str | None) -> PlanShape:
                 depends_on=item.depends_on,
                 quarantined=item.quarantined,
                 score=item.score,
+                estimated_tokens=expected[item.feature].tokens if expected else None,
+                estimated_usd=usd(expected[item.feature].nanousd) if expected else None,
             )
             for item in plan.taken.added
         ),
         left_out=tuple(LeftOutShape(id=out.item.id, why=out.why, because=out.because) for out in plan.taken.left_out),
     )
+
+
+def estimates(plan: Plan) -> dict[str, Estimate]:
+    """By feature; empty where the agent is not known."""
+    config, adapter, prices = plan.pins.config, built_in().get(plan.pins.config.agent), GenaiPrices()
+    if adapter is None:
+        return {}
+    models, now_us = adapter.capabilities().models, time.time_ns() // 1_000
+
+    def model_of(tier: str) -> str:
+        return str(getattr(config.models, tier) or models[tier])
+
+    def price(model: str, into: int, out: int) -> int | None:
+        return prices.estimate(model, into, out, now_us)
+
+    return {item.id: estimate(plan.pins.pipeline, item.title + item.body, model_of, price) for item in plan.items}
 
 
 def show_text(plan: Plan, shape: PlanShape) -> None:
@@ -85,10 +112,10 @@ def show_text(plan: Plan, shape: PlanShape) -> None:
         )
     rows = tuple(
         (str(number), each.id, each.branch, " ".join(each.depends_on) or "-",
-         "quarantined" if each.quarantined else "-", each.title)
+         "quarantined" if each.quarantined else "-", tokens(each), each.estimated_usd or "unpriced", each.title)
         for number, each in enumerate(shape.features, start=1)
     )  # fmt: skip
-    heads = columns(">order", "feature", "branch", "after", "screen", "title")
+    heads = columns(">order", "feature", "branch", "after", "screen", ">tokens", ">estimated", "title")
     show(Table(columns=heads, rows=rows, empty="Nothing new is to be done."))
     if terminal:
         for out in shape.left_out:

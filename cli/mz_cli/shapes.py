@@ -201,6 +201,9 @@ class PlannedFeature(Shape, frozen=True, kw_only=True):
     quarantined: bool
     score: int
     """Of the injection screen."""
+    estimated_tokens: int | None
+    """Every phase at its first attempt; null: the agent is not known."""
+    estimated_usd: str | None
 
 
 class LeftOutShape(Shape, frozen=True, kw_only=True):

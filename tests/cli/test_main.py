@@ -185,7 +185,8 @@ def test_a_damaged_log_is_told_in_words(home: Path, capsys: pytest.CaptureFixtur
 
 
 def test_files_that_are_in_the_way_are_no_bug(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (home / ".mz").write_text("a file")
-    answer = run(capsys, "run")
-    assert answer.exit == 11
-    assert f"{home / '.mz'} cannot be used: File exists" in answer.err
+    (home / "file").touch()
+    assert guarded((home / "file").mkdir, []) == 11
+    assert f"{home / 'file'} cannot be used: File exists" in capsys.readouterr().err
+    (home / ".mz").touch()
+    assert run(capsys, "run").exit == 11

@@ -32,7 +32,11 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="The feature that is answered; repeatable.")
 @click.option("--answer", type=click.Choice(ANSWERS), help="Go on as it stands, once more, or not like this.")
-@click.option("--ack", metavar="WHY", help="A word that goes with the answer, into the next prompt; implies retry.")
+@click.option(
+    "--ack",
+    metavar="WHY",
+    help="Why; goes into the next prompt. Alone it approves: go on as it stands, or once more where nothing valid is there.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.resume/1.")
 @click.pass_context
 def resume(
@@ -52,7 +56,7 @@ def resume(
             chosen = log.find_run(run)
             if features or answer or ack:
                 answered = waiting(log.view(chosen), features, context)
-                leave_answers(log, chosen, answered, Verdict(answer or "retry"), ack)
+                leave_answers(log, chosen, answered, Verdict(answer or "approve"), ack)
                 if is_held(log.home):
                     note(f"the process that works on run {chosen} takes the answer for {', '.join(answered)} now")
                     return 0

@@ -1,6 +1,4 @@
-"""Adapter: one feature's worktree as git sees it: its entry in the repository, branch, HEAD and index; and our own
-notes about it, which only save work: all of them may be lost.
-"""
+"""Adapter: one feature's worktree as git sees it: its entry in the repository, its branch, HEAD and index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Port: what an agent adapter is: six functions, a name, a parser version. Capabilities drive behaviour, never names."""
+"""Port: what an agent adapter is: six functions, a name, a parser version. Capabilities decide, never names."""
 
 from __future__ import annotations
 

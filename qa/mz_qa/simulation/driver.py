@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureAdmitted
-from mz_events.names import FeatureId
 from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import Await
 from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
 from mz_engine.pins import Pins
 from mz_engine.runner import Appended, FeatureRun
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.catalog.run import FeatureAdmitted
+from mz_events.names import FeatureId
 from mz_projections.run import Message
 
 from mz_qa.simulation.world import SimulatedPorts, World

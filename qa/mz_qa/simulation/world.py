@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping
 from difflib import unified_diff
 
 import msgspec
-from mz_events.catalog.call import Problem, Usage
-from mz_events.catalog.check import Change
-from mz_events.names import Commit, Path
 from mz_engine.ports import (
     CallResult,
     CallSpec,
@@ -28,6 +25,9 @@ from mz_engine.ports import (
     PullRequest,
     Reading,
 )
+from mz_events.catalog.call import Problem, Usage
+from mz_events.catalog.check import Change
+from mz_events.names import Commit, Path
 
 from mz_qa.simulation.store import MemoryBlobs, MemoryStore
 
@@ -285,7 +285,8 @@ class SimulatedPorts:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.workspace, self.agents, self.forge = SimulatedWorkspace(world), SimulatedAgents(world), SimulatedForge(world)
+        self.workspace, self.agents = SimulatedWorkspace(world), SimulatedAgents(world)
+        self.forge = SimulatedForge(world)
         self.blobs = world.blobs
 
     @property

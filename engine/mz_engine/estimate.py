@@ -1,0 +1,55 @@
+"""Pure: what a feature will probably take, before anything is called: the seeds' estimators, said to be estimates.
+
+Prompts count a token for every four characters. What an agent reads and writes on the way is a baseline per phase, by
+what the phase lets it do; a run's own figures are never mixed in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from mz_engine.pipelines.definition import Phase, Pipeline
+
+CHARACTERS_PER_TOKEN = 4
+WRITING_TOKENS = 8_000
+"""A phase whose agent reads and writes texts: a third of the seed's 25,000 for planning."""
+BUILDING_TOKENS = 24_000
+"""A phase whose agent runs commands: three tasks at the seed's 8,000 each."""
+OUTPUT_SHARE_PERCENT = 30
+"""Of a total: the seed's split of 70 to 30."""
+
+Price = Callable[[str, int, int], int | None]
+"""Model, input and output tokens -> nano-dollars; None: unpriced."""
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    tokens: int
+    nanousd: int | None
+    """None: a model has no price."""
+
+
+def estimate(pipeline: Pipeline, words: str, model_of: Callable[[str], str], price: Price) -> Estimate:
+    """One feature through every phase at its first attempt. `words`: title and body; `model_of`: tier -> model."""
+    tokens, total = 0, 0
+    unpriced = False
+    for phase in pipeline.phases:
+        for tier in tiers_of(phase):
+            spent = len(words) // CHARACTERS_PER_TOKEN + baseline(phase)
+            output = spent * OUTPUT_SHARE_PERCENT // 100
+            nanousd = price(model_of(tier), spent - output, output)
+            tokens += spent
+            total += nanousd or 0
+            unpriced = unpriced or nanousd is None
+    return Estimate(tokens=tokens, nanousd=None if unpriced else total)
+
+
+def tiers_of(phase: Phase) -> tuple[str, ...]:
+    """Of the calls that the phase makes: the builder's and the reviewer's."""
+    builder = (phase.agent.tier,) if phase.agent else ()
+    return (*builder, phase.review.tier) if phase.review else builder
+
+
+def baseline(phase: Phase) -> int:
+    return BUILDING_TOKENS if phase.agent and "shell" in phase.agent.tools else WRITING_TOKENS
