@@ -68,12 +68,16 @@ class Workspace(Protocol):
         """Make branch and worktree, or find them as an earlier call left them; several commits are merged first.
         Raises RepositoryUnusable (`branch-exists`) when the branch stands elsewhere and no capture of this run does."""
 
-    def ensure(self, place: Place, head: Commit, tree: Commit) -> None:
+    def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
         """Make the worktree so: branch and HEAD at `head`, the index too, content as in `tree`. Rebuilt when it has
-        vanished. Removes ignored files outside `workspace.keep` that the capture's manifest does not know."""
+        vanished. Removes ignored files outside `workspace.keep` that the capture's manifest does not know.
+        True: it had to be rebuilt, so nothing that the set-up made is in it."""
 
     def capture(self, place: Place, before: Commit) -> Capture:
         """The content of the worktree by walking it. Ignore rules come from the tree `before`."""
+
+    def adopt(self, place: Place, tree: Commit) -> None:
+        """The ignored files that are in the worktree now belong to this capture: `ensure` leaves them."""
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         """A new capture: `tree` with these paths put back as they are in `before`. Touches no worktree."""

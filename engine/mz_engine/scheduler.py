@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import Empty, Queue
+from queue import Empty, SimpleQueue
 from threading import Thread
 
 import msgspec
@@ -77,7 +77,7 @@ class Scheduler:
 
     def __init__(self, coordinator: Coordinator, begin: Callable[[FeatureId, Coordinating], FeatureRun]) -> None:
         self.coordinator, self.begin = coordinator, begin
-        self.mail: Queue[Asked | Rested | Died | StopAsked] = Queue()
+        self.mail: SimpleQueue[Asked | Rested | Died | StopAsked] = SimpleQueue()
         self.threads: dict[FeatureId, Thread] = {}
         self.died: BaseException | None = None
         self.stop_asked = False

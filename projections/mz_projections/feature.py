@@ -124,6 +124,8 @@ def follow(state: State, recorded: Recorded[Event]) -> State | None:
             return _opening(state, event)
         case (Setting(), CommandRan(stage="setup")):
             return replace(state, ran=(*state.ran, event))
+        case (Setting(book=book), WorkspaceReady()):
+            return replace(state, book=replace(book, head=event.head, tree=event.tree))
         case (Setting() | Between(), PhaseStarted()):
             return _phase_started(state.book, event)
         case (Between(book=book), FeatureDelivered()):
@@ -260,7 +262,7 @@ def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
             return replace(cell, spent=replace(cell.spent, nanousd=cell.spent.nanousd + event.nanousd))
         case CommandRan(stage="prepare"):
             return replace(cell, prepared=(*cell.prepared, event), last=event)
-        case CommandRan(stage="gate"):
+        case CommandRan(stage="gate" | "setup"):
             return cell
         case ChangesChecked():
             changes = event if event.ref.role == "builder" else cell.changes

@@ -75,9 +75,10 @@ class GitWorkspace:
             worktree.disconnect()
 
     # trees ------------------------------------------------------------------------------------------------------------
-    def ensure(self, place: Place, head: Commit, tree: Commit) -> None:
+    def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
         worktree = self._worktree(place)
         target = self._objects.listing(tree)
+        rebuilt = not worktree.path.is_dir() or not any(worktree.path.iterdir())
         with self._lock:
             entry = worktree.attach(head)
         notes = worktree.notebook.read()
@@ -86,6 +87,7 @@ class GitWorkspace:
         copy_missing(self._repository.root, worktree.path, worktree.notebook.scratch, self._copied, target)
         notes = msgspec.structs.replace(notes, known=scan.known)
         worktree.notebook.write(worktree.set_index(entry, head, notes, written))
+        return rebuilt
 
     def capture(self, place: Place, before: Commit) -> Capture:
         worktree = self._worktree(place)
@@ -106,6 +108,12 @@ class GitWorkspace:
             newest = self._record(worktree, content, newest, before, worktree.path)
             worktree.notebook.write_manifest(newest, scan.ignored)
         return Capture(tree=newest, offences=offences)
+
+    def adopt(self, place: Place, tree: Commit) -> None:
+        worktree = self._worktree(place)
+        tracked = self._objects.listing(tree)
+        scan = self._walk(worktree, tree, tracked, worktree.notebook.read())
+        worktree.notebook.write_manifest(tree, scan.ignored)
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         worktree = self._worktree(place)

@@ -21,6 +21,7 @@ from mz_events.catalog.check import RefMoved
 from mz_projections.feature import Outcome
 
 from mz_engine.decide.actions import CallAgent, ReadReply
+from mz_engine.effects.check import stand_on
 from mz_engine.effects.prompt import compose
 from mz_engine.effects.steps import Effect, ReserveCall, Scene, SettleCall, Steps, do, emit, put
 from mz_engine.pipelines.definition import Phase, Timeout, Tool
@@ -34,7 +35,7 @@ WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
 
 def call_agent(action: CallAgent, scene: Scene) -> Effect:
     work, cell, phase, place, config = scene.work, scene.cell, scene.phase, scene.place, scene.pins.config
-    yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, work.book.head, cell.tree))
+    yield from stand_on(scene, cell.tree)
     tier, tools, template = _use(phase, action.role)
     text = yield from compose(scene, action.role, template)
     prompt = yield from do("agents.format_prompt", lambda ports: ports.agents.format_prompt(config.agent, text))

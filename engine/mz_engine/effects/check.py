@@ -14,7 +14,9 @@ from mz_events.catalog.check import (
     GateChecked,
     Violation,
 )
+from mz_events.catalog.feature import WorkspaceReady
 from mz_events.names import Commit, Path, parse_path
+from mz_projections.state import Setting
 
 from mz_engine.artifacts.output import count_tests, excerpt, signature
 from mz_engine.artifacts.parse import parse
@@ -25,6 +27,7 @@ from mz_engine.effects.prompt import may_change, outputs_of, read_file
 from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, put, put_report
 from mz_engine.patterns import matches
 from mz_engine.pipelines.definition import Output
+from mz_engine.ports import RepositoryUnusable
 
 SETUP_SECONDS = 1800
 TREE_OFFENCES = frozenset({"special", "nested-git", "too-big"})
@@ -33,18 +36,26 @@ TREE_OFFENCES = frozenset({"special", "nested-git", "too-big"})
 
 # commands -------------------------------------------------------------------------------------------------------------
 def set_up(action: SetUp, scene: Scene) -> Effect:
-    key = f"{scene.run}/{scene.feature}/setup/{action.command}"
-    ran = yield from _run(scene, "setup", action.command, action.command, SETUP_SECONDS, key)
-    yield from emit(ran)
+    """The worktree is captured again: what the command made belongs to it from now on."""
+    assert isinstance(scene.state, Setting)
+    ran = yield from run_set_up(scene, action.command)
+    place, book = scene.place, scene.state.book
+    capture = yield from do("workspace.capture", lambda ports: ports.workspace.capture(place, book.tree))
+    yield from emit(ran, WorkspaceReady(head=book.head, tree=capture.tree))
+
+
+def run_set_up(scene: Scene, command: str) -> Steps[CommandRan]:
+    key = f"{scene.run}/{scene.feature}/setup/{command}"
+    return (yield from _run(scene, "setup", command, command, SETUP_SECONDS, key))
 
 
 def prepare(action: Prepare, scene: Scene) -> Effect:
-    yield from _at_cell_tree(scene)
+    yield from stand_on(scene, scene.cell.tree)
     yield from emit((yield from _run_named(scene, "prepare", action.command)))
 
 
 def run_gate(action: RunGate, scene: Scene) -> Effect:
-    yield from _at_cell_tree(scene)
+    yield from stand_on(scene, scene.cell.tree)
     ran = yield from _run_named(scene, "gate", action.gate)
     passed = ran.exit == 0
     report = None
@@ -66,10 +77,17 @@ def run_gate(action: RunGate, scene: Scene) -> Effect:
     yield from emit(ran, gate)
 
 
-def _at_cell_tree(scene: Scene) -> Effect:
-    """Commands run on the captured tree, not on what an earlier one left lying about."""
-    head, tree, place = scene.work.book.head, scene.cell.tree, scene.place
-    yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
+def stand_on(scene: Scene, tree: Commit) -> Effect:
+    """The worktree is as this tree; where it had to be built again, it is set up again too."""
+    head, place = scene.work.book.head, scene.place
+    rebuilt = yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
+    for command in scene.pins.config.workspace.setup if rebuilt else ():
+        ran = yield from run_set_up(scene, command)
+        yield from emit(ran)
+        if ran.exit != 0:
+            raise RepositoryUnusable("setup-failed", f"the set-up command `{command}` failed")
+    if rebuilt and scene.pins.config.workspace.setup:
+        yield from do("workspace.adopt", lambda ports: ports.workspace.adopt(place, tree))
 
 
 def _run_named(scene: Scene, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
@@ -103,7 +121,7 @@ def _run(
 # the tree -------------------------------------------------------------------------------------------------------------
 def check_changes(scene: Scene) -> Effect:
     """Compare the tree after the reply with the tree before; put back what may not change; put the branch back."""
-    cell, place, head, reply = scene.cell, scene.place, scene.work.book.head, reply_of(scene)
+    cell, place, reply = scene.cell, scene.place, reply_of(scene)
     changes = yield from do("workspace.changes", lambda ports: ports.workspace.changes(cell.tree, reply.tree))
     outside = _outside(changes, may_change(scene, cell.role), scene.pins.config.denied_paths)
     revert, tree = tuple(Path(offence.path) for offence in outside), reply.tree
@@ -113,7 +131,7 @@ def check_changes(scene: Scene) -> Effect:
         )
     kept = tuple(change for change in changes if change.path not in revert)
     secrets = yield from _secrets(kept, tree)
-    yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
+    yield from stand_on(scene, tree)
     offences = (*reply.offences, *outside, *secrets)
     yield from emit(ChangesChecked(ref=reply.ref, tree=tree, changes=kept, offences=offences))
 

@@ -121,14 +121,19 @@ class SimulatedWorkspace:
         self.world.tick("open.after")
         return Opened(head=head, tree=head)
 
-    def ensure(self, place: Place, head: Commit, tree: Commit) -> None:
+    def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
         self.world.tick("ensure.before")
+        rebuilt = place.feature not in self.world.worktrees
         self.world.refs[f"refs/heads/{place.branch}"] = head
         self.world.worktrees[place.feature] = dict(self.world.objects[tree].files)
+        return rebuilt
 
     def capture(self, place: Place, before: Commit) -> Capture:
         self.world.tick("capture.before")
         return Capture(tree=self.world.write(Tree(dict(self.world.worktrees[place.feature]), before)))
+
+    def adopt(self, place: Place, tree: Commit) -> None:
+        self.world.tick("adopt.before")
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         files, old = dict(self.world.objects[tree].files), self.world.objects[before].files

@@ -1,0 +1,60 @@
+"""What the set-up makes is there for every command, also in a worktree that had to be built again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.bench import Bench
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = """
+commands:
+  test: test -f built/ready && python3 -m unittest
+workspace:
+  setup: ["mkdir -p built && touch built/ready", "echo once >> built/log"]
+"""
+
+
+def prepared(directory: Path) -> Bench:
+    bench = Bench(directory)
+    (bench.root / "mz.yaml").write_text(SETTINGS)
+    (bench.root / ".gitignore").write_text((bench.root / ".gitignore").read_text() + "\nbuilt/\n")
+    bench.git("-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qam", "build something")
+    return bench
+
+
+def test_set_up_runs_once_and_stays(tmp_path: Path) -> None:
+    bench = prepared(tmp_path)
+    bench.mz("run", "--feature", "group-thousands", seconds=200)
+    assert bench.statuses()["group-thousands"] == "delivered"
+    assert [event["name"] for event in bench.of_type("command.ran") if event["stage"] == "setup"] == [
+        "mkdir -p built && touch built/ready",
+        "echo once >> built/log",
+    ]
+
+
+def test_a_vanished_worktree_is_set_up_again(tmp_path: Path) -> None:
+    bench = prepared(tmp_path)
+    bench.act("group-thousands", "tasks", "import time; time.sleep(60)")
+    process = bench.start("run", "--feature", "group-thousands")
+    while not any("/tasks/" in key for key in bench.calls()):
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    shutil.rmtree(bench.root / ".mz" / "worktrees")
+    bench.mz("resume", seconds=200)
+    assert bench.statuses()["group-thousands"] == "delivered"
+    assert len([event for event in bench.of_type("command.ran") if event["stage"] == "setup"]) == 4
+
+
+def test_a_set_up_that_fails_asks_a_person(tmp_path: Path) -> None:
+    bench = prepared(tmp_path)
+    (bench.root / "mz.yaml").write_text(SETTINGS.replace("mkdir -p built", "false"))
+    bench.mz("run", "--feature", "group-thousands", code=21)
+    (asked,) = bench.of_type("human.requested")
+    assert asked["code"] == "setup-failed"
+    assert bench.calls() == {}, "no agent is paid in a worktree that is not ready"
