@@ -55,7 +55,9 @@ def nothing_twice(world: World) -> None:
         ]
         assert len(keys) == len(set(keys)), "a commit was made twice"
     intents = [
-        one.event.ref.key for one in world.store.log if type(one.event).__name__ == "AgentRequested"  # type: ignore[attr-defined]
+        one.event.ref.key
+        for one in world.store.log
+        if type(one.event).__name__ == "AgentRequested"  # type: ignore[attr-defined]
     ]
     assert len(intents) == len(set(intents))
 
@@ -140,5 +142,3 @@ def test_a_process_that_dies_again_and_again_gets_there() -> None:
                 continue
         assert outcome(world) == expected
         nothing_twice(world)
-
-

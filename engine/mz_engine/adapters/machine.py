@@ -29,9 +29,7 @@ NOT_SECRET = re.compile(r"(?i)(_sock|_file|_path|_dir|_url|_method|_type|_id)$|^
 def secret_values(environment: Mapping[str, str]) -> dict[str, str]:
     """What must never be written down, by variable."""
     return {
-        name: value
-        for name, value in environment.items()
-        if SECRET_NAMES.search(name) and not NOT_SECRET.search(name)
+        name: value for name, value in environment.items() if SECRET_NAMES.search(name) and not NOT_SECRET.search(name)
     }
 
 
@@ -58,9 +56,7 @@ class LogLearnings:
 class Machine:
     """Implements `ports.Ports`. Setting `kill` ends every process that is under way."""
 
-    def __init__(
-        self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]) -> None:
         self.kill = threading.Event()
         self.clock, self.prices, self.blobs = SystemClock(), GenaiPrices(), blobs
         self.secrets = Secrets(secret_values(environment))

@@ -126,9 +126,7 @@ def check_changes(scene: Scene) -> Effect:
     outside = _outside(changes, may_change(scene, cell.role), scene.pins.config.denied_paths)
     revert, tree = tuple(Path(offence.path) for offence in outside), reply.tree
     if revert:
-        tree = yield from do(
-            "workspace.keep", lambda ports: ports.workspace.keep(place, reply.tree, cell.tree, revert)
-        )
+        tree = yield from do("workspace.keep", lambda ports: ports.workspace.keep(place, reply.tree, cell.tree, revert))
     kept = tuple(change for change in changes if change.path not in revert)
     secrets = yield from _secrets(kept, tree)
     yield from stand_on(scene, tree)

@@ -59,5 +59,3 @@ def drive(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
             if not isinstance(action, Await):
                 coordinator.close(action)
             return coordinator
-
-
