@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from mz_engine.pins import Pins
+from mz_events.catalog.call import AgentRequested
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_projections.feature import fold
 from mz_projections.run import RunState, fold_run
@@ -54,11 +55,7 @@ def nothing_twice(world: World) -> None:
             if line.startswith(b"Mz-Key")
         ]
         assert len(keys) == len(set(keys)), "a commit was made twice"
-    intents = [
-        one.event.ref.key
-        for one in world.store.log
-        if type(one.event).__name__ == "AgentRequested"  # type: ignore[attr-defined]
-    ]
+    intents = [one.event.ref.key for one in world.store.log if isinstance(one.event, AgentRequested)]
     assert len(intents) == len(set(intents))
 
 

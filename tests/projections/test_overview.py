@@ -94,7 +94,8 @@ def ref(phase: str = "code", attempt: int = 1, role: str = "builder", unit: str 
 
 def asked(call: CallRef, estimate: int | None = 5) -> AgentRequested:
     return AgentRequested(ref=call, agent="a", model="m", prompt=DIGEST, template="t", whole=True, session=None,
-                          resumes=False, tree=TREE, estimated_tokens=1, estimated_nanousd=estimate)  # fmt: skip
+                          resumes=False, tree=TREE, refs=DIGEST, estimated_tokens=1,
+                          estimated_nanousd=estimate)  # fmt: skip
 
 
 def read(call: CallRef, *usage: Usage, reported: int | None = None) -> ReplyRead:

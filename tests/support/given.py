@@ -97,6 +97,7 @@ def requested(call: CallRef) -> AgentRequested:
         session=None,
         resumes=False,
         tree=BASE,
+        refs=DIGEST,
         estimated_tokens=1,
         estimated_nanousd=1,
     )

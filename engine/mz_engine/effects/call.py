@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from msgspec.json import decode, encode
 from msgspec.structs import replace
 from mz_events.catalog.call import (
     AgentFailed,
@@ -23,7 +24,7 @@ from mz_projections.feature import Outcome
 from mz_engine.decide.actions import CallAgent, ReadReply
 from mz_engine.effects.check import stand_on
 from mz_engine.effects.prompt import compose
-from mz_engine.effects.steps import Effect, ReserveCall, Scene, SettleCall, Steps, do, emit, put
+from mz_engine.effects.steps import Effect, ReserveCall, Scene, SettleCall, Steps, do, emit, get, put
 from mz_engine.pipelines.definition import Phase, Timeout, Tool
 from mz_engine.ports import CallResult, CallSpec, Capture, Moved, Place, Price, Reading, RepositoryUnusable
 
@@ -47,6 +48,7 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
         "prices.estimate",
         lambda ports: ports.prices.estimate(model, tokens, REPLY_TOKENS, ports.clock.now_us()),
     )
+    before = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
     key = scene.key(f"agent.{action.role}", action.attempt)
     request = AgentRequested(
         ref=CallRef(
@@ -65,10 +67,10 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
         session=session_of(key),
         resumes=False,
         tree=cell.tree,
+        refs=(yield from put(encode(before))),
         estimated_tokens=tokens + REPLY_TOKENS,
         estimated_nanousd=estimate,
     )
-    before = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
     granted: bool = yield ReserveCall(request)
     if granted:
         yield from _carry_out(request, place, prompt, tools, phase.timeout, before, config.branch_prefix)
@@ -104,9 +106,7 @@ def _carry_out(
     result = yield from do("agents.call", lambda ports: ports.agents.call(spec))
     after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
     capture = yield from _capture(place, request, before, after)
-    moved = moved_refs(before, after, branch_prefix)
-    if moved:
-        yield from do("workspace.rescue", lambda ports: ports.workspace.rescue(place, moved))
+    moved = yield from _moved(request, place, before, after, branch_prefix)
     stdout, stderr = (yield from put(result.stdout)), (yield from put(result.stderr))
     outcome: Outcome
     if capture is None or result.problem is not None:
@@ -129,8 +129,17 @@ def _carry_out(
             offences=capture.offences,
             version=result.version,
         )
-    refs = [RefMoved(ref=request.ref, name=one.name, old=one.old, new=one.new) for one in moved]
-    yield from emit(*refs, outcome)
+    yield from emit(*moved, outcome)
+
+
+def _moved(
+    request: AgentRequested, place: Place, before: dict[str, str], after: dict[str, str], branch_prefix: str
+) -> Steps[list[RefMoved]]:
+    """What moved during the call; the old values are kept."""
+    moved = moved_refs(before, after, branch_prefix)
+    if moved:
+        yield from do("workspace.rescue", lambda ports: ports.workspace.rescue(place, moved))
+    return [RefMoved(ref=request.ref, name=one.name, old=one.old, new=one.new) for one in moved]
 
 
 def moved_refs(before: dict[str, str], after: dict[str, str], branch_prefix: str) -> tuple[Moved, ...]:
@@ -155,31 +164,31 @@ def _use(phase: Phase, role: str) -> tuple[str, tuple[Tool, ...], str]:
 def settle_call(intent: AgentRequested, scene: Scene) -> Effect:
     """After a crash: kill what runs under the key; a spool that ends with a terminal event is a reply, else the call
     is lost. The tree is only looked at: the next call's preparation restores it, after the outcome is durable."""
-    found = yield from do("agents.salvage", lambda ports: ports.agents.salvage(intent.ref.key))
+    place, found = scene.place, (yield from do("agents.salvage", lambda ports: ports.agents.salvage(intent.ref.key)))
+    before = decode((yield from get(intent.refs)), type=dict[str, str])
+    after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
+    moved = yield from _moved(intent, place, before, after, scene.pins.config.branch_prefix)
     if found is None:
-        yield from emit(AgentLost(ref=intent.ref, stdout=(yield from put(b""))))
+        yield from emit(*moved, AgentLost(ref=intent.ref, stdout=(yield from put(b""))))
         return
     stdout, stderr = (yield from put(found.stdout)), (yield from put(found.stderr))
     reading = yield from _read(intent.agent, found)
-    own = {f"refs/heads/{scene.place.branch}": str(scene.work.book.head)}
-    after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
-    capture = yield from _capture(scene.place, intent, own, after)
+    capture = yield from _capture(place, intent, before, after)
     if reading.terminal == "no-terminal" or capture is None:
-        yield from emit(AgentLost(ref=intent.ref, stdout=stdout))
+        yield from emit(*moved, AgentLost(ref=intent.ref, stdout=stdout))
         return
-    yield from emit(
-        AgentReplied(
-            ref=intent.ref,
-            stdout=stdout,
-            stderr=stderr,
-            exit=None,
-            duration_ms=found.duration_ms,
-            tree=capture.tree,
-            offences=capture.offences,
-            salvaged=True,
-            version=found.version,
-        )
+    reply = AgentReplied(
+        ref=intent.ref,
+        stdout=stdout,
+        stderr=stderr,
+        exit=None,
+        duration_ms=found.duration_ms,
+        tree=capture.tree,
+        offences=capture.offences,
+        salvaged=True,
+        version=found.version,
     )
+    yield from emit(*moved, reply)
 
 
 def _capture(

@@ -98,7 +98,7 @@ class AgentRequested(Event, frozen=True, kw_only=True, tag="agent.requested"):
     """Intent: durable before anything is spawned, and appended once."""
 
     ROLE = Role.INTENT
-    MEASURED = frozenset({"tree", "session"})
+    MEASURED = frozenset({"tree", "session", "refs"})
     ref: CallRef
     agent: str
     model: str
@@ -112,6 +112,9 @@ class AgentRequested(Event, frozen=True, kw_only=True, tag="agent.requested"):
     resumes: bool
     tree: Commit
     """Capture that the call starts from."""
+    refs: Digest
+    """Blob: JSON object of all refs, `.git/config` and hooks before the call, so that what moved is found after a
+    crash too."""
     estimated_tokens: int
     """Input and output together."""
     estimated_nanousd: int | None
