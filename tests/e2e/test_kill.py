@@ -31,6 +31,8 @@ def killed_run(bench: Bench, seconds: float, *arguments: str) -> int | None:
 
 def following(bench: Bench) -> list[str]:
     """Go on; where calls were lost too often in a row, a person has to say so."""
+    if bench.mz("status", code=None).returncode != 0:
+        return ["run"]
     waiting = [feature for feature, status in bench.statuses().items() if status == "waiting"]
     answer = [word for feature in waiting for word in ("--feature", feature)]
     return ["resume", *answer, "--answer", "retry"] if waiting else ["run"]
