@@ -110,8 +110,6 @@ class Workspace(Protocol):
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
         """With a lease on `old`. Raises RemoteRefused."""
 
-    def has_remote(self, remote: str) -> bool: ...
-
     def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]: ...
 
     def close(self, place: Place) -> None:
@@ -215,8 +213,6 @@ class Agents(Protocol):
 
     def model(self, agent: str, tier: str) -> str:
         """The adapter's default for a tier."""
-
-    def continues_sessions(self, agent: str) -> bool: ...
 
 
 # the rest -------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from mz_engine.adapters.git import GitWorkspace
 from mz_engine.agents.registry import UnknownAgent, built_in
 from mz_engine.config import Config
 from mz_engine.errors import MzError
@@ -45,6 +46,19 @@ def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -
                 f"the command `{name}` needs {program}, which is not on PATH",
                 hint=f"install it, or change commands.{name} in mz.yaml",
             )
+
+
+def check_delivery(workspace: GitWorkspace, config: Config, environment: Mapping[str, str]) -> None:
+    """Raises MzError where pull requests are wanted and cannot be opened: no remote (MZ1003), no `gh` (MZ1004)."""
+    wanted = config.pull_requests
+    if wanted.strategy == "none":
+        return
+    instead = "or set pull_requests.strategy to none in mz.yaml: the branch stays here, with a file for its description"
+    if not workspace.has_remote(wanted.remote):
+        hint = f"`git remote add {wanted.remote} URL`, {instead}"
+        raise MzError("MZ1003", f"pull requests go to the remote {wanted.remote!r}, which is not there", hint=hint)
+    if not shutil.which("gh", path=environment.get("PATH")):
+        raise MzError("MZ1004", "pull requests need `gh`, which is not on PATH", hint=f"install it, {instead}")
 
 
 def program_of(command: str) -> str | None:

@@ -30,7 +30,7 @@ from mz_engine.coordinator import Coordinator
 from mz_engine.errors import MzError
 from mz_engine.pins import Pins, decode_pins, encode_pins
 from mz_engine.planning import HOME, Plan, find_run, make_plan, unfinished
-from mz_engine.preflight import check_agent, check_commands
+from mz_engine.preflight import check_agent, check_commands, check_delivery
 from mz_engine.runner import Coordinating, FeatureRun, Observer
 from mz_engine.scheduler import Scheduler
 from mz_engine.version import VERSION
@@ -94,7 +94,7 @@ class Session:
             self._add(waiting, plan)
             return plan
         base_commit = branch_commit(self.root, plan.base, self.environment)
-        self._check(plan.pins)
+        self._prepare(plan.pins)
         run = new_run_id()
         started = RunStarted(
             run=run,
@@ -127,13 +127,16 @@ class Session:
         if state is None or state.started is None:
             raise MzError("MZ5001", "no run waits to be resumed", hint="`mz status` shows the newest run")
         pins = decode_pins(self.blobs.get(state.started.pins))
-        self._check(pins)
+        self._prepare(pins)
         coordinator = self._take_up(state.started.run, pins)
         coordinator.resume(VERSION)
 
-    def _check(self, pins: Pins) -> None:
+    def _prepare(self, pins: Pins) -> None:
+        """Everything that a run needs is there, before anything is written or paid. Raises MzError."""
         check_agent(pins.config.agent, self.environment)
         check_commands(self.root, pins.config, self.environment)
+        self._machine = Machine(self.root, pins.config, self.store, self.blobs, self.environment)
+        check_delivery(self._machine.workspace, pins.config, self.environment)
 
     def _put(self, text: str) -> Digest:
         clean = Secrets(secret_values(self.environment)).redact(text)
@@ -146,7 +149,6 @@ class Session:
 
     def _take_up(self, run: RunId, pins: Pins) -> Coordinator:
         self.coordinator = Coordinator(run, pins, self.store, self.clock, self.see)
-        self._machine = Machine(self.root, pins.config, self.store, self.blobs, self.environment)
         return self.coordinator
 
     # driving ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from mz_events.catalog.call import (
     CallReserved,
     CallSettled,
     ReplyRead,
-    SessionBroken,
 )
 from mz_events.catalog.check import (
     ArtifactParsed,
@@ -254,7 +253,7 @@ def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
     match event:
         case AgentRequested() | AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | CallHeld():
             return _called(cell, event, observed_at_us)
-        case CallReserved() | CallPriced() | SessionBroken():
+        case CallReserved() | CallPriced():
             return cell
         case RefMoved():
             return replace(cell, moved=True)

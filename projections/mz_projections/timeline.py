@@ -194,7 +194,6 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     call.ReplyRead: _read,
     call.CallPriced: lambda e: f"{e.key}: {_usd(e.computed_nanousd)}" + (f", {_few(e.unpriced)}" if e.unpriced else ""),
     call.CallSettled: lambda e: f"{e.key}: {_usd(e.nanousd)}",
-    call.SessionBroken: lambda e: f"the next prompt is whole: {e.why}",
     check.CommandRan: _ran,
     check.ChangesChecked: _changes,
     check.RefMoved: lambda e: f"{e.name} changed while {_call(e.ref)} worked",

@@ -140,7 +140,6 @@ def test_the_door(tmp_path: Path) -> None:
     result = door.call(spec("x", None))
     assert result.version == "2.1.197"
     assert door.read("claude-code", result).terminal == "no-terminal"
-    assert door.continues_sessions("claude-code")
     assert door.model("claude-code", "cheap").startswith("claude-haiku")
     assert door.salvage("k") is None
 

@@ -85,9 +85,6 @@ class AgentDoor:
         """The adapter's default for a tier; raises KeyError for a tier that no agent has."""
         return self._find(agent).capabilities().models[tier]
 
-    def continues_sessions(self, agent: str) -> bool:
-        return self._find(agent).capabilities().sessions
-
     def _find(self, agent: str) -> Adapter:
         try:
             return self._adapters[agent]

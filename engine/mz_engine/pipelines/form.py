@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
-from mz_engine.configure import json_schema
 from mz_engine.errors import Diagnostic, MzError
-from mz_engine.pipelines.definition import Pipeline, Timeout
+from mz_engine.pipelines.definition import Pipeline
 from mz_engine.quantity import parse_duration
 from mz_engine.yamlfile import Document, convert_document, load
 
@@ -46,11 +43,3 @@ def _phase(phase: object, document: Document, position: int, found: list[Diagnos
                 hint = "write seconds (600), or a text such as 90s, 30m, 1h30m"
                 found.append(Diagnostic(code="MZ2009", message=str(error), hint=hint, place=place))
     return {**phase, "timeout": timeout}
-
-
-def pipeline_schema() -> dict[str, Any]:
-    """JSON Schema (draft 7) of a pipeline file."""
-    schema = json_schema(Pipeline, "mz pipeline")
-    for duration in schema["definitions"][Timeout.__name__]["properties"].values():
-        duration["type"] = ["integer", "string"]
-    return schema

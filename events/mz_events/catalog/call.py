@@ -199,10 +199,3 @@ class CallSettled(Event, frozen=True, kw_only=True, tag="call.settled"):
     feature: FeatureId
     key: str
     nanousd: int
-
-
-class SessionBroken(Event, frozen=True, kw_only=True, tag="session.broken"):
-    """The next prompt is whole again."""
-
-    ROLE = Role.DERIVED
-    why: str

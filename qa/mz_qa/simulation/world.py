@@ -204,9 +204,6 @@ class SimulatedWorkspace:
         self.world.pushes.append(commit)
         self.world.tick("push.after")
 
-    def has_remote(self, remote: str) -> bool:
-        return True
-
     def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:
         return tuple(change.path for change in self.changes(base, head))
 
@@ -259,9 +256,6 @@ class SimulatedAgents:
 
     def model(self, agent: str, tier: str) -> str:
         return "simulated"
-
-    def continues_sessions(self, agent: str) -> bool:
-        return False
 
 
 class SimulatedForge:
