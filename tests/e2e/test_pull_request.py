@@ -1,0 +1,70 @@
+"""Delivery through a real push and a `gh` that keeps state, in the installed program."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.bench import Bench
+from tests.support.forge import FakeGh
+
+pytestmark = pytest.mark.slow
+
+URL = "https://github.com/acme/tally.git"
+SETTINGS = """
+commands: {test: python3 -m unittest}
+pull_requests: {strategy: draft}
+"""
+
+
+class Forge:
+    """A bench whose remote is a bare repository beside it, under the name of one on a forge."""
+
+    def __init__(self, directory: Path, fault: str = "") -> None:
+        self.bench, self.gh, self.bare = Bench(directory), FakeGh(directory / "gh"), directory / "bare.git"
+        subprocess.run(["git", "init", "-q", "--bare", self.bare], check=True)
+        (self.bench.root / "mz.yaml").write_text(SETTINGS)
+        self.bench.git("-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qam", "settings")
+        self.bench.git("remote", "add", "origin", URL)
+        self.bench.git("config", f"url.{self.bare}.insteadOf", URL)
+        gh = self.gh.environment(fault)
+        path = f"{gh['PATH'].split(':')[0]}:{self.bench.env['PATH']}"
+        state = {name: value for name, value in gh.items() if name.startswith("FAKE_GH")}
+        self.bench.env |= {**state, "PATH": path}
+
+    def remote_head(self, branch: str) -> str:
+        return subprocess.run(
+            ["git", "-C", self.bare, "rev-parse", branch], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+
+def test_stacked_features_become_stacked_draft_pull_requests(tmp_path: Path) -> None:
+    forge = Forge(tmp_path)
+    forge.bench.mz("run", "--feature", "month-filter", "--feature", "month-compare", seconds=200)
+    pulls = {pull["headRefName"]: pull for pull in forge.gh.pulls}
+    assert pulls["feat/month-filter"]["baseRefName"] == "main"
+    assert pulls["feat/month-compare"]["baseRefName"] == "feat/month-filter"
+    assert all(pull["isDraft"] for pull in pulls.values())
+    assert pulls["feat/month-filter"]["title"] == "Show one month only"
+    for branch in pulls:
+        assert forge.remote_head(branch) == forge.bench.git("rev-parse", branch).strip()
+
+
+def test_a_reply_that_got_lost_opens_no_second_pull_request(tmp_path: Path) -> None:
+    forge = Forge(tmp_path, fault="lost-reply")
+    forge.bench.mz("run", "--feature", "group-thousands", code=None, seconds=200)
+    forge.bench.mz("resume", "--feature", "group-thousands", "--ack", "again", code=None, seconds=200)
+    assert forge.bench.statuses()["group-thousands"] == "delivered"
+    assert len(forge.gh.pulls) == 1
+    assert set(forge.bench.calls().values()) == {1}, "no agent is paid again for a delivery"
+
+
+def test_delivery_that_cannot_work_is_said_before_anything_is_paid(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (bench.root / "mz.yaml").write_text(SETTINGS)
+    refused = bench.mz("run", code=15)
+    assert "error[MZ1003]" in refused.stderr
+    assert "origin" in refused.stderr
+    assert bench.calls() == {}
