@@ -116,9 +116,13 @@ class Coordinator:
     def runnable(self, alive: frozenset[str]) -> tuple[FeatureId, ...]:
         return runnable(self.state, alive, self.pins.config.parallel_max)
 
+    def features(self) -> tuple[FeatureId, ...]:
+        return tuple(FeatureId(feature) for feature in self.state.tracks)
+
     def rested(self, feature_run: FeatureRun) -> None:
-        """A feature's thread ended."""
-        self._append((feature_run.rest(),))
+        """A feature's thread ended. Where the run has told it something meanwhile, it stays active and begins again."""
+        if self.stopping() or not feature_run.has_news():
+            self._append((feature_run.rest(),))
 
     def take_inbox(self) -> None:
         """What people left since the last look, in order."""

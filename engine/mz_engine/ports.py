@@ -71,13 +71,14 @@ class Workspace(Protocol):
     def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
         """Make the worktree so: branch and HEAD at `head`, the index too, content as in `tree`. Rebuilt when it has
         vanished. Removes ignored files outside `workspace.keep` that the capture's manifest does not know.
-        True: it had to be rebuilt, so nothing that the set-up made is in it."""
+        True: nobody has adopted it since it was built, so nothing that the set-up makes is in it."""
 
     def capture(self, place: Place, before: Commit) -> Capture:
         """The content of the worktree by walking it. Ignore rules come from the tree `before`."""
 
     def adopt(self, place: Place, tree: Commit) -> None:
-        """The ignored files that are in the worktree now belong to this capture: `ensure` leaves them."""
+        """The set-up is done: the ignored files that are in the worktree belong to this capture, and `ensure` leaves
+        them."""
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         """A new capture: `tree` with these paths put back as they are in `before`. Touches no worktree."""

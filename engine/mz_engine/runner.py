@@ -6,7 +6,7 @@ same code. It appends to the feature's own stream and nowhere else; what concern
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -29,13 +29,15 @@ from mz_projections.feature import follow
 from mz_projections.run import Message
 from mz_projections.state import Ended, Held, State, Unborn, Waiting, book_of, heard_of
 
-from mz_engine.decide.actions import Action
+from mz_engine.decide.actions import Action, ReadReply, Settle
 from mz_engine.decide.phase import decide
 from mz_engine.effects.dispatch import effect
 from mz_engine.effects.steps import ClaimPaths, Do, Effect, Emit, ReserveCall, Scene, SettleCall, Step
 from mz_engine.pins import Pins
 from mz_engine.ports import Interrupted, Ports, RemoteRefused, RepositoryUnusable
 
+OWED = (Settle, ReadReply)
+"""What is owed for something already done or paid comes before any news."""
 Observer = Callable[[Recorded[Event]], None]
 
 
@@ -56,6 +58,9 @@ class Coordinating(Protocol):
 
     def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
         """Decide, and append to both streams in one transaction. `version` is the feature stream's present one."""
+
+    def features(self) -> tuple[FeatureId, ...]:
+        """All of the run."""
 
     def stopping(self) -> bool: ...
 
@@ -123,16 +128,25 @@ class FeatureRun:
         return rested
 
     def _begin(self) -> bool:
-        for version, message in self.run_side.messages(self.feature, heard_of(self.state)):
-            heard = self._hear(version, message)
-            if heard is not None:
+        action: Action | None = None if self.run_side.stopping() else decide(self.state, self.pins)
+        if not isinstance(action, OWED):
+            for heard, version in self._news():
                 self._emit((heard,), causation=f"{run_stream(self.run)}@{version}")
                 return True
-        action: Action | None = None if self.run_side.stopping() else decide(self.state, self.pins)
         if action is None:
             return False
         self._steps, self._answer, self._error = effect(action, self._scene()), None, None
         return True
+
+    def has_news(self) -> bool:
+        """The run told it something that it has not heard yet: it must not rest."""
+        return next(self._news(), None) is not None
+
+    def _news(self) -> Iterator[tuple[Event, int]]:
+        for version, message in self.run_side.messages(self.feature, heard_of(self.state)):
+            heard = self._hear(version, message)
+            if heard is not None:
+                yield heard, version
 
     def _hear(self, version: int, message: Message) -> Event | None:
         """The fact that cites the message; None when it says nothing to the present state."""
@@ -150,7 +164,8 @@ class FeatureRun:
         return None
 
     def _scene(self) -> Scene:
-        return Scene(run=self.run, feature=self.feature, state=self.state, pins=self.pins)
+        branches = frozenset(f"{self.pins.config.branch_prefix}/{feature}" for feature in self.run_side.features())
+        return Scene(run=self.run, feature=self.feature, state=self.state, pins=self.pins, branches=branches)
 
     def _advance(self, steps: Effect) -> Step | None:
         try:

@@ -67,6 +67,9 @@ class Door:
         self.scheduler.mail.put(Asked(feature, version, step, answer))
         return answer.result()
 
+    def features(self) -> tuple[FeatureId, ...]:
+        return self.scheduler.coordinator.features()
+
     def stopping(self) -> bool:
         scheduler = self.scheduler
         return scheduler.died is not None or scheduler.stop_asked or scheduler.coordinator.stopping()
@@ -88,11 +91,18 @@ class Scheduler:
         self.mail.put(StopAsked())
 
     def run(self) -> None:
+        action: Await | RestRun | FinishRun = RestRun()
         while True:
-            action = self._decide()
+            try:
+                action = self._decide()
+            except Exception as error:
+                self.died = self.died or error
             if not self.threads and self._over(action):
                 break
-            self._receive(action)
+            try:
+                self._receive(action)
+            except Exception as error:
+                self.died = self.died or error
         if self.died is not None:
             raise self.died
         if not isinstance(action, Await):
@@ -101,6 +111,8 @@ class Scheduler:
     def _decide(self) -> Await | RestRun | FinishRun:
         if self.died is not None:
             return RestRun()
+        if self.stop_asked:
+            self.coordinator.stop()
         action = self.coordinator.decide()
         for feature in self.coordinator.runnable(frozenset(self.threads)):
             self._start(feature)
@@ -141,7 +153,7 @@ class Scheduler:
                 if self.died is None and not isinstance(error, Aborted):
                     self.died = error
             case StopAsked():
-                self.coordinator.stop()
+                pass  # It only wakes the loop, which looks at `stop_asked`.
 
     def _answer(self, asked: Asked) -> None:
         if self.died is not None:

@@ -1,7 +1,7 @@
 """The process that holds a run: takes the lock, reads backlog and settings once, starts or resumes, and drives.
 
 with Session.open(root, environment) as session:
-    session.start(flags, only) or session.resume(run)
+    session.begin(flags, only) or session.resume(run)
     session.drive()
 """
 
@@ -118,13 +118,14 @@ class Session:
                 f"run {started.run} is not finished, and has pipeline {started.pipeline} and base {started.base}",
                 hint=f"go on with it: `mz resume {started.run}`; or give it up: `mz cancel {started.run}`",
             )
-        self._append(started.run, waiting.version, plan.taken.added)
+        skipped = [one for one in plan.taken.skipped if one.feature not in waiting.skipped]
+        self._append(started.run, waiting.version, (*skipped, *plan.taken.added))
         self.resume(started.run)
 
     def resume(self, run: str | None) -> None:
         """Take a run up again, by its pins. Raises MzError: MZ5001 where there is none that is unfinished."""
         state = find_run(self.store, run) if run else unfinished(self.store)
-        if state is None or state.started is None:
+        if state is None or state.started is None or state.finished:
             raise MzError("MZ5001", "no run waits to be resumed", hint="`mz status` shows the newest run")
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._prepare(pins)

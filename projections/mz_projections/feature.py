@@ -148,7 +148,9 @@ def _ended(state: State, status: Rest, heard: int = 0, code: str | None = None) 
 def _opening(state: Opening, event: Event) -> State | None:
     match event:
         case WorkspaceReady():
-            return Setting(book=Book(started=state.started, head=event.head, tree=event.tree, heard=state.heard))
+            return Setting(
+                book=Book(started=state.started, base=event.head, head=event.head, tree=event.tree, heard=state.heard)
+            )
         case WorkspaceConflicted():
             return replace(state, last=event)
     return None
@@ -161,6 +163,7 @@ def _phase_started(book: Book, event: PhaseStarted) -> Working:
         phase=event.phase,
         units=event.units,
         finished=book.kept.get(event.phase, ()),
+        kept=book.kept.get(event.phase, ()),
     )
 
 
@@ -186,9 +189,14 @@ def _released(then: Active, event: HoldReleased) -> State:
     then = _hear(then, event.heard)
     if isinstance(then, Working):
         then = replace(then, contended=False)
-        if then.cell is not None:
+        if then.cell is not None and _waits_to_call(then.cell):
             return replace(then, cell=replace(then.cell, last=event))
     return then
+
+
+def _waits_to_call(cell: Cell) -> bool:
+    """A hold before a call: for money, or after a problem. Any other hold leaves the cell where it stood."""
+    return isinstance(cell.last, CallHeld) or (isinstance(cell.last, ReplyRead) and cell.last.problem is not None)
 
 
 def _answered(then: Active, asked: HumanRequested, event: HumanAnswered) -> State:
@@ -204,18 +212,26 @@ def _answered(then: Active, asked: HumanRequested, event: HumanAnswered) -> Stat
 
 
 def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> Cell:
-    notes = cell.notes if event.note is None else (*cell.notes, event.note)
+    """An approval goes on, a rejection is decided on; anything else is another try with the note and a new allowance:
+    of the builder where a person judged its work, and from the start of the cell where no agent was called yet."""
     cell = replace(cell, asked=asked, moved=False)
-    if event.verdict is Verdict.APPROVE and asked.ask is Ask.REPOSITORY:
+    approved = event.verdict is Verdict.APPROVE
+    if approved and asked.ask is Ask.REPOSITORY:
         return cell
-    if event.verdict is Verdict.APPROVE and asked.ask is Ask.APPROVAL:
-        return replace(cell, approved=(*cell.approved, asked.code), notes=notes)
     if event.verdict is Verdict.REJECT:
-        return replace(cell, last=event, notes=notes)
+        return replace(cell, last=event)
+    cell = replace(cell, notes=cell.notes if event.note is None else (*cell.notes, event.note))
+    if approved and asked.ask is Ask.APPROVAL:
+        return replace(cell, approved=(*cell.approved, asked.code))
     if asked.ask is Ask.ROLLBACKS:
-        return replace(cell, pardoned=True, notes=notes)
+        return replace(cell, pardoned=True)
+    if not cell.tries:
+        waived = (*cell.approved, asked.code) if approved else cell.approved
+        return replace(cell, last=None, prepared=(), checked={}, block=None, approved=waived)
     tries = {role: replace(one, refused=0, failures=0) for role, one in cell.tries.items()}
-    return replace(cell, last=event, tries=tries, notes=notes, block=None)
+    role = "builder" if asked.ask in (Ask.APPROVAL, Ask.UNROUTED) else cell.role
+    tree = cell.base if asked.ask is Ask.SECRET else cell.tree
+    return replace(cell, last=event, tries=tries, block=None, role=role, tree=tree)
 
 
 # inside a phase -------------------------------------------------------------------------------------------------------
@@ -264,8 +280,7 @@ def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
         case CommandRan(stage="gate" | "setup"):
             return cell
         case ChangesChecked():
-            changes = event if event.ref.role == "builder" else cell.changes
-            return replace(cell, changes=changes, tree=event.tree, last=event)
+            return replace(cell, tree=event.tree, last=event)
         case ArtifactParsed():
             return replace(cell, parsed={**cell.parsed, event.artifact: event})
         case ArtifactValidated():
@@ -294,7 +309,7 @@ def _called(cell: Cell, event: AgentRequested | Outcome | ReplyRead | CallHeld, 
         case AgentRequested(ref=ref):
             tries = replace(cell.tries.get(ref.role, Tries()), attempt=ref.attempt)
             cell = replace(cell, role=ref.role, tries={**cell.tries, ref.role: tries}, last=event)
-            return replace(cell, checked={}, approved=()) if ref.role == "builder" else cell
+            return replace(cell, approved=(), checked={} if ref.role == "builder" else cell.checked)
         case AgentReplied() | AgentFailed():
             spent = replace(cell.spent, duration_ms=cell.spent.duration_ms + event.duration_ms)
             cell = replace(cell, spent=spent, ended_at_us=observed_at_us, last=event)
@@ -327,7 +342,7 @@ def _refused(cell: Cell, report: Digest, role: str) -> Cell:
 
 def _unit_started(book: Book, event: UnitStarted) -> Cell:
     notes = _start_notes(book, event.phase, event.unit)
-    return Cell(unit=event.unit, iteration=event.iteration, tree=book.tree, notes=notes)
+    return Cell(unit=event.unit, iteration=event.iteration, base=book.tree, tree=book.tree, notes=notes)
 
 
 def _unit_completed(book: Book, cell: Cell) -> Book:
@@ -362,12 +377,11 @@ def _rolled_back(state: Working, cell: Cell, event: RolledBack) -> State:
     superseded = dict(book.superseded)
     for key in (*later, *(f"{event.to}/{unit}" for unit in event.units)):
         superseded[key] = superseded.get(key, 0) + 1
-    notes = dict(book.notes)
+    notes = {key: value for key, value in book.notes.items() if key.split("/")[0] not in later}
     added = cell.notes[len(_start_notes(book, state.phase, cell.unit)) :]
     reasons = (cell.block.note, *added) if cell.block and cell.block.note else added
     for key in [f"{event.to}/{unit}" for unit in event.units] or [event.to]:
         notes[key] = (*notes.get(key, ()), *reasons)
-    finished = state.finished if event.to == state.phase else state.units
     book = replace(
         book,
         done=tuple(phase for phase in book.done if phase not in dropped),
@@ -379,7 +393,7 @@ def _rolled_back(state: Working, cell: Cell, event: RolledBack) -> State:
         rollbacks=book.rollbacks + 1,
     )
     if event.units:
-        kept = tuple(unit for unit in finished if unit not in event.units)
+        kept = tuple(unit for unit in state.finished if unit not in event.units)
         return Between(book=replace(book, kept={**book.kept, event.to: kept}, tree=cell.tree))
     return Restoring(book=replace(book, tree=state.book.starts.get(event.to, state.book.tree)), to=event.to)
 

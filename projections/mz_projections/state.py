@@ -55,6 +55,8 @@ class Book(Shape, frozen=True):
     """What a feature carries from phase to phase."""
 
     started: FeatureStarted
+    base: Commit
+    """Commit that the feature began with; several starting commits are merged in it."""
     head: Commit
     """Head of the branch by our own commits."""
     tree: Commit
@@ -107,6 +109,8 @@ class Cell(Shape, frozen=True):
 
     unit: str
     iteration: int
+    base: Commit
+    """Capture that the cell began with; what it changes counts from here."""
     tree: Commit
     """Capture that the next call starts from: the tree before a first or failed call, the one handed over after a
     refused reply."""
@@ -129,8 +133,6 @@ class Cell(Shape, frozen=True):
     """The present reply, at the boundary."""
     reply: Digest | None = None
     """Its final text."""
-    changes: ChangesChecked | None = None
-    """Of the builder's present reply."""
     block: Blocked | None = None
     asked: HumanRequested | None = None
     """The question that a person answered last."""
@@ -181,6 +183,8 @@ class Working(Shape, frozen=True):
     phase: str
     units: tuple[str, ...]
     finished: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Those that an earlier start of the phase had finished."""
     claimed: bool = False
     contended: bool = False
     """The last claim was refused."""

@@ -78,7 +78,8 @@ class GitWorkspace:
     def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
         worktree = self._worktree(place)
         target = self._objects.listing(tree)
-        rebuilt = not worktree.path.is_dir() or not any(worktree.path.iterdir())
+        if not worktree.path.is_dir() or not any(worktree.path.iterdir()):
+            worktree.notebook.write(msgspec.structs.replace(worktree.notebook.read(), adopted=False))
         with self._lock:
             entry = worktree.attach(head)
         notes = worktree.notebook.read()
@@ -87,7 +88,7 @@ class GitWorkspace:
         copy_missing(self._repository.root, worktree.path, worktree.notebook.scratch, self._copied, target)
         notes = msgspec.structs.replace(notes, known=scan.known)
         worktree.notebook.write(worktree.set_index(entry, head, notes, written))
-        return rebuilt
+        return not notes.adopted
 
     def capture(self, place: Place, before: Commit) -> Capture:
         worktree = self._worktree(place)
@@ -112,8 +113,10 @@ class GitWorkspace:
     def adopt(self, place: Place, tree: Commit) -> None:
         worktree = self._worktree(place)
         tracked = self._objects.listing(tree)
-        scan = self._walk(worktree, tree, tracked, worktree.notebook.read())
+        notes = worktree.notebook.read()
+        scan = self._walk(worktree, tree, tracked, notes)
         worktree.notebook.write_manifest(tree, scan.ignored)
+        worktree.notebook.write(msgspec.structs.replace(notes, adopted=True))
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         worktree = self._worktree(place)

@@ -19,6 +19,8 @@ class Notes(msgspec.Struct, frozen=True):
     index_of: str = ""
     """Commit that the index holds."""
     index: Signature | None = None
+    adopted: bool = False
+    """What the set-up made is in it."""
 
 
 class Notebook:

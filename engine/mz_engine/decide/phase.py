@@ -99,7 +99,7 @@ def _between(book: Book, pins: Pins) -> Action:
             return act.StartPhase(
                 phase=phase.phase, iteration=iteration(book, phase.phase, ""), units=units_of(book, phase)
             )
-    return act.FinishFeature(base=book.started.starts_from[0])
+    return act.FinishFeature(base=book.base)
 
 
 def iteration(book: Book, phase: str, unit: str) -> int:
@@ -109,11 +109,13 @@ def iteration(book: Book, phase: str, unit: str) -> int:
 
 
 def units_of(book: Book, phase: Phase) -> tuple[str, ...]:
-    """The phase's units in the order of work; one empty name where it has none."""
+    """The phase's units in the order of work; one empty name where it has none, or where nothing lists them yet."""
     if phase.for_each is None:
         return ("",)
     listed = book.artifacts.get(phase.for_each.artifact)
-    units = listed.units if listed else ()
+    if listed is None:
+        return ("",)
+    units = listed.units
     return ordered(units) if phase.for_each.order == "depends_on" else tuple(unit.id for unit in units)
 
 
@@ -142,7 +144,7 @@ def _between_units(state: Working, phase: Phase) -> Action:
 def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
     match cell.last:
         case None:
-            return _inputs(state, phase) or _prepare(state, cell, phase, pins)
+            return _inputs(state, cell, phase) or _prepare(state, cell, phase, pins)
         case CommandRan():
             return _baseline(cell, phase) or _prepare(state, cell, phase, pins)
         case AgentRequested() | CommitRequested() | PushRequested() | PullRequestRequested() as intent:
@@ -177,9 +179,12 @@ def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
             assert_never(cell.last)
 
 
-def _inputs(state: Working, phase: Phase) -> Action | None:
-    missing = [wanted.artifact for wanted in phase.inputs if wanted.artifact not in state.book.artifacts]
-    return act.Block(cause="inputs", check=missing[0]) if missing else None
+def _inputs(state: Working, cell: Cell, phase: Phase) -> Action | None:
+    for wanted in phase.inputs:
+        name = wanted.artifact
+        if name not in state.book.artifacts and f"inputs.{name}" not in cell.approved:
+            return act.Block(cause="inputs", check=name)
+    return None
 
 
 def _last_unit(state: Working) -> bool:
@@ -194,7 +199,7 @@ def _configured(command: str, pins: Pins) -> bool:
 def _prepare(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
     ran = {one.name for one in cell.prepared}
     for preparation in phase.prepare:
-        first = preparation.per == "unit" or not state.finished
+        first = preparation.per == "unit" or state.finished == state.kept
         if first and preparation.run not in ran and _configured(preparation.run, pins):
             return act.Prepare(command=preparation.run)
     if phase.agent is None:
@@ -205,7 +210,7 @@ def _prepare(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
 def _baseline(cell: Cell, phase: Phase) -> Action | None:
     must_pass = {preparation.run for preparation in phase.prepare if preparation.must_pass}
     for ran in cell.prepared:
-        if ran.name in must_pass and ran.exit != 0:
+        if ran.name in must_pass and ran.exit != 0 and f"baseline.{ran.name}" not in cell.approved:
             return act.Block(cause="baseline", check=ran.name, text=ran.excerpt)
     return None
 
@@ -224,11 +229,10 @@ def _gates(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
                 continue
             if gate.run is not None and not _configured(gate.run, pins):
                 continue
-            passed = cell.checked.get(gate.name)
+            passed, cause = cell.checked.get(gate.name), gate.cause or phase.phase
             if passed is None:
                 return _check(gate, phase)
-            if not passed:
-                cause = gate.cause or phase.phase
+            if not passed and f"{cause}.{gate.name}" not in cell.approved:
                 return refused(cell, phase, act.Block(cause=cause, check=gate.name, reports=cell.reports))
         if phase.review is not None:
             return act.CallAgent(role=phase.review.role, attempt=1 + cell.tries.get(phase.review.role, Tries()).attempt)

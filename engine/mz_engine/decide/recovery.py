@@ -44,7 +44,9 @@ def after_problem(cell: Cell, phase: Phase, problem: Problem, limits: Limits) ->
 
 
 def refused(cell: Cell, phase: Phase, exhausted: Action) -> Action:
-    """Rework while attempts are left; else what the caller says."""
+    """Rework while attempts are left; else, or where there is no agent that could mend it, what the caller says."""
+    if phase.agent is None:
+        return exhausted
     return next_call(cell) if cell.tries.get(cell.role, Tries()).refused < phase.attempts else exhausted
 
 

@@ -31,6 +31,8 @@ from mz_engine.ports import CallResult, CallSpec, Capture, Moved, Place, Price, 
 REPLY_TOKENS = 2000
 """Assumed length of a reply, for the estimate."""
 LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
+NEVER_BEGAN = frozenset({"tool-missing", "unstartable"})
+"""Problems of calls that cost nothing, since nothing was started."""
 WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
 
 
@@ -73,7 +75,7 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
     )
     granted: bool = yield ReserveCall(request)
     if granted:
-        yield from _carry_out(request, place, prompt, tools, phase.timeout, before, config.branch_prefix)
+        yield from _carry_out(request, place, prompt, tools, phase.timeout, before, scene.branches)
 
 
 def session_of(key: str) -> str:
@@ -89,7 +91,7 @@ def _carry_out(
     tools: tuple[Tool, ...],
     timeout: Timeout,
     before: dict[str, str],
-    branch_prefix: str,
+    branches: frozenset[str],
 ) -> Effect:
     spec = CallSpec(
         key=request.ref.key,
@@ -106,7 +108,7 @@ def _carry_out(
     result = yield from do("agents.call", lambda ports: ports.agents.call(spec))
     after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
     capture = yield from _capture(place, request, before, after)
-    moved = yield from _moved(request, place, before, after, branch_prefix)
+    moved = yield from _moved(request, place, before, after, branches)
     stdout, stderr = (yield from put(result.stdout)), (yield from put(result.stderr))
     outcome: Outcome
     if capture is None or result.problem is not None:
@@ -133,23 +135,34 @@ def _carry_out(
 
 
 def _moved(
-    request: AgentRequested, place: Place, before: dict[str, str], after: dict[str, str], branch_prefix: str
+    request: AgentRequested, place: Place, before: dict[str, str], after: dict[str, str], branches: frozenset[str]
 ) -> Steps[list[RefMoved]]:
     """What moved during the call; the old values are kept."""
-    moved = moved_refs(before, after, branch_prefix)
+    moved = moved_refs(before, after, branches)
     if moved:
         yield from do("workspace.rescue", lambda ports: ports.workspace.rescue(place, moved))
     return [RefMoved(ref=request.ref, name=one.name, old=one.old, new=one.new) for one in moved]
 
 
-def moved_refs(before: dict[str, str], after: dict[str, str], branch_prefix: str) -> tuple[Moved, ...]:
-    """What no event of ours explains. Branches of features are the engine's own: they are put back, not reported."""
-    ours = f"/{branch_prefix}/"
+def moved_refs(before: dict[str, str], after: dict[str, str], branches: frozenset[str]) -> tuple[Moved, ...]:
+    """What no event of ours explains. The run's own branches are put back, not reported; so are their remote copies."""
     return tuple(
         Moved(name=name, old=before.get(name, ""), new=after.get(name, ""))
         for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name) and ours not in name
+        if before.get(name) != after.get(name) and branch_of(name) not in branches
     )
+
+
+def branch_of(ref: str) -> str:
+    """`feat/a` of `refs/heads/feat/a` and of `refs/remotes/origin/feat/a`; empty for anything else."""
+    match ref.split("/", 3):
+        case ["refs", "heads", first, rest]:
+            return f"{first}/{rest}"
+        case ["refs", "heads", name]:
+            return name
+        case ["refs", "remotes", _, name]:
+            return name
+    return ""
 
 
 def _use(phase: Phase, role: str) -> tuple[str, tuple[Tool, ...], str]:
@@ -167,7 +180,7 @@ def settle_call(intent: AgentRequested, scene: Scene) -> Effect:
     place, found = scene.place, (yield from do("agents.salvage", lambda ports: ports.agents.salvage(intent.ref.key)))
     before = decode((yield from get(intent.refs)), type=dict[str, str])
     after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
-    moved = yield from _moved(intent, place, before, after, scene.pins.config.branch_prefix)
+    moved = yield from _moved(intent, place, before, after, scene.branches)
     if found is None:
         yield from emit(*moved, AgentLost(ref=intent.ref, stdout=(yield from put(b""))))
         return
@@ -237,7 +250,8 @@ def read_reply(action: ReadReply, scene: Scene) -> Effect:
         unpriced=price.unpriced,
         prices=price.prices,
     )
-    yield SettleCall(outcome.ref.key, worst_of(reading, price), (read, priced))
+    began = not (isinstance(outcome, AgentFailed) and outcome.problem.code in NEVER_BEGAN)
+    yield SettleCall(outcome.ref.key, worst_of(reading, price) if began else 0, (read, priced))
 
 
 def worst_of(reading: Reading, price: Price) -> int | None:

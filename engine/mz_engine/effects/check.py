@@ -41,6 +41,8 @@ def set_up(action: SetUp, scene: Scene) -> Effect:
     ran = yield from run_set_up(scene, action.command)
     place, book = scene.place, scene.state.book
     capture = yield from do("workspace.capture", lambda ports: ports.workspace.capture(place, book.tree))
+    if ran.exit == 0:
+        yield from do("workspace.adopt", lambda ports: ports.workspace.adopt(place, capture.tree))
     yield from emit(ran, WorkspaceReady(head=book.head, tree=capture.tree))
 
 
@@ -80,14 +82,16 @@ def run_gate(action: RunGate, scene: Scene) -> Effect:
 def stand_on(scene: Scene, tree: Commit) -> Effect:
     """The worktree is as this tree; where it had to be built again, it is set up again too."""
     head, place = scene.work.book.head, scene.place
-    rebuilt = yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
-    for command in scene.pins.config.workspace.setup if rebuilt else ():
+    commands = scene.pins.config.workspace.setup
+    bare = yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
+    if not commands or not bare:
+        return
+    for command in commands:
         ran = yield from run_set_up(scene, command)
         yield from emit(ran)
         if ran.exit != 0:
             raise RepositoryUnusable("setup-failed", f"the set-up command `{command}` failed")
-    if rebuilt and scene.pins.config.workspace.setup:
-        yield from do("workspace.adopt", lambda ports: ports.workspace.adopt(place, tree))
+    yield from do("workspace.adopt", lambda ports: ports.workspace.adopt(place, tree))
 
 
 def _run_named(scene: Scene, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
@@ -128,7 +132,10 @@ def check_changes(scene: Scene) -> Effect:
     if revert:
         tree = yield from do("workspace.keep", lambda ports: ports.workspace.keep(place, reply.tree, cell.tree, revert))
     kept = tuple(change for change in changes if change.path not in revert)
-    secrets = yield from _secrets(kept, tree)
+    base = cell.base
+    secrets = yield from _secrets(
+        (yield from do("workspace.changes", lambda ports: ports.workspace.changes(base, tree))), tree
+    )
     yield from stand_on(scene, tree)
     offences = (*reply.offences, *outside, *secrets)
     yield from emit(ChangesChecked(ref=reply.ref, tree=tree, changes=kept, offences=offences))
@@ -230,9 +237,11 @@ def check_feature_rule(action: CheckRule, scene: Scene) -> Effect:
     texts = yield from _texts(scene)
     artifacts = {**scene.work.book.artifacts, **scene.cell.parsed}
     rules = {output.artifact: output.rules for phase in scene.pins.pipeline.phases for output in phase.outputs}
+    base, tree = scene.cell.base, scene.cell.tree
+    changes = yield from do("workspace.changes", lambda ports: ports.workspace.changes(base, tree))
     facts = RuleFacts(
         artifacts={name: parse(scene.pins.rules[rules[name]], texts[name]) for name in artifacts if name in rules},
-        changes=scene.cell.changes.changes if scene.cell.changes else (),
+        changes=changes,
         limits=scene.pins.config.limits,
         outputs=tuple(output.path for output in outputs_of(scene, "builder") if output.path),
     )

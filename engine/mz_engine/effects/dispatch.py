@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from mz_events.catalog.call import AgentRequested
+from mz_events.catalog.check import GateChecked
 from mz_events.catalog.delivery import CommitRequested, PullRequestRequested, PushRequested
 from mz_events.catalog.feature import (
     Blocked,
@@ -106,8 +107,10 @@ def _ask(action: act.AskHuman, scene: Scene) -> Effect:
 
 def _block(action: act.Block, scene: Scene) -> Effect:
     note = action.text or (yield from _words(action.reports))
+    cell, last = scene.cell, scene.cell.last
+    path = last.violations[0].path if isinstance(last, GateChecked) and last.violations else ""
     yield from emit(
-        Blocked(phase=scene.work.phase, unit=scene.cell.unit, cause=action.cause, check=action.check, note=note)
+        Blocked(phase=scene.work.phase, unit=cell.unit, cause=action.cause, check=action.check, path=path, note=note)
     )
 
 

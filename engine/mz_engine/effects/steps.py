@@ -71,6 +71,8 @@ class Scene(msgspec.Struct, frozen=True):
     feature: str
     state: State
     pins: Pins
+    branches: frozenset[str]
+    """Of all features of the run: the engine's own."""
 
     @property
     def work(self) -> Working:

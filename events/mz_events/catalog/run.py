@@ -31,7 +31,6 @@ class Hold(Enum):
     CLAIM = "claim"
     BUDGET = "budget"
     FATAL = "fatal"
-    DEPENDENCY = "dependency"
 
 
 class Verdict(Enum):

@@ -32,6 +32,9 @@ class Inline:
     def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
         return self.coordinator.ask(feature, version, step)
 
+    def features(self) -> tuple[FeatureId, ...]:
+        return self.coordinator.features()
+
     def stopping(self) -> bool:
         return self.coordinator.stopping()
 
@@ -41,18 +44,22 @@ def drive(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
     random, ports = Random(seed), SimulatedPorts(world)
     coordinator = Coordinator(run, pins, world.store, ports, lambda recorded: None)
     alive: dict[FeatureId, FeatureRun] = {}
+    ended: dict[FeatureId, FeatureRun] = {}
+    """Their threads are over, and the coordinator has not heard of it yet."""
     decided_at, action = -1, coordinator.decide()
     while True:
         if coordinator.state.version != decided_at:
             action, decided_at = coordinator.decide(), coordinator.state.version
-        for feature in coordinator.runnable(frozenset(alive)):
+        for feature in coordinator.runnable(frozenset((*alive, *ended))):
             alive[feature] = FeatureRun(
                 run, feature, pins, world.store, ports, Inline(coordinator), lambda recorded: None
             )
-        if alive:
-            feature = random.choice(sorted(alive))
-            if not alive[feature].step():
-                coordinator.rested(alive.pop(feature))
+        if alive or ended:
+            feature = random.choice([*sorted(alive), *sorted(ended)])
+            if feature in ended:
+                coordinator.rested(ended.pop(feature))
+            elif not alive[feature].step():
+                ended[feature] = alive.pop(feature)
         elif isinstance(action, Await) and not coordinator.stopping():
             world.now_us, decided_at = max(world.now_us, action.until_us or 0), -1
         else:

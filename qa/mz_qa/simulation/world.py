@@ -74,6 +74,8 @@ class World:
         self.refs: dict[str, Commit] = {"refs/heads/main": self.base}
         self.remote: dict[str, Commit] = {}
         self.worktrees: dict[str, Files] = {}
+        self.adopted: set[str] = set()
+        """Features whose worktrees are set up."""
         self.spools: dict[str, CallResult] = {}
         self.calls: list[str] = []
         """Keys of the agent calls that were made, in order."""
@@ -123,10 +125,12 @@ class SimulatedWorkspace:
 
     def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
         self.world.tick("ensure.before")
-        rebuilt = place.feature not in self.world.worktrees
+        if place.feature not in self.world.worktrees:
+            self.world.adopted.discard(place.feature)
         self.world.refs[f"refs/heads/{place.branch}"] = head
         self.world.worktrees[place.feature] = dict(self.world.objects[tree].files)
-        return rebuilt
+        self.world.tick("ensure.after")
+        return place.feature not in self.world.adopted
 
     def capture(self, place: Place, before: Commit) -> Capture:
         self.world.tick("capture.before")
@@ -134,6 +138,7 @@ class SimulatedWorkspace:
 
     def adopt(self, place: Place, tree: Commit) -> None:
         self.world.tick("adopt.before")
+        self.world.adopted.add(place.feature)
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         files, old = dict(self.world.objects[tree].files), self.world.objects[before].files
