@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from msgspec.structs import replace
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.registry import built_in
 from mz_engine.errors import format_diagnostic
 from mz_engine.estimate import Estimate, estimate
 from mz_engine.planning import Plan, make_plan, unfinished
+from mz_engine.preflight import known_agent
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import Digest
 
@@ -35,10 +37,11 @@ def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.is_file() else None
         plan = make_plan(home, os.environ, flags, only, store, digest_of)
+        known_agent(plan.pins.config.agent)
         waiting = unfinished(store) if store else None
         goes_on = waiting.started.run if waiting and waiting.started else None
-    for warning in plan.warnings:
-        note(format_diagnostic(warning))
+    for shown in dict.fromkeys(format_diagnostic(replace(warning, place=None)) for warning in plan.warnings):
+        note(shown)
     shape = plan_shape(plan, goes_on)
     show_document("plan", shape) if as_json else show_text(plan, shape)
 
@@ -117,6 +120,6 @@ def show_text(plan: Plan, shape: PlanShape) -> None:
     )  # fmt: skip
     heads = columns(">order", "feature", "branch", "after", "screen", ">tokens", ">estimated", "title")
     show(Table(columns=heads, rows=rows, empty="Nothing new is to be done."))
-    if terminal:
-        for out in shape.left_out:
-            answer(f"left out: {out.id}: {out.why}{f' {out.because}' if out.because else ''}")
+    say = answer if terminal else note
+    for out in shape.left_out:
+        say(f"left out: {out.id}: {out.why}{f' {out.because}' if out.because else ''}")

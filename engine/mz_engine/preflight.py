@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mz_engine.adapters.git import GitWorkspace
+from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, built_in
 from mz_engine.config import Config
 from mz_engine.errors import MzError
@@ -22,13 +23,18 @@ SHELL_WORDS = frozenset(
 )
 
 
-def check_agent(name: str, environment: Mapping[str, str]) -> None:
-    """Raises MzError: MZ1004 without the agent's program, MZ1005 without a login. Calls no model."""
+def known_agent(name: str) -> Adapter:
+    """Raises MzError (MZ1004) for a name that no adapter has."""
     known = built_in()
     if name not in known:
         unknown = UnknownAgent(name, tuple(sorted(known)))
         raise MzError("MZ1004", str(unknown), hint="choose one with `agent:` in mz.yaml")
-    check = known[name].check_auth(environment)
+    return known[name]
+
+
+def check_agent(name: str, environment: Mapping[str, str]) -> None:
+    """Raises MzError: MZ1004 without the agent's program, MZ1005 without a login. Calls no model."""
+    check = known_agent(name).check_auth(environment)
     if check.code:
         code = "MZ1004" if check.code == "tool-missing" else "MZ1005"
         raise MzError(code, check.message, hint=check.fix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -91,6 +92,13 @@ def stand_in(home: Path, cassette: Path, outside: Mapping[str, str]) -> dict[str
     return {**kept, "PATH": path, "HOME": str(own / "home"), "ANTHROPIC_API_KEY": "a-recording-needs-no-key"}
 
 
+def program() -> str:
+    """How this program is called: by name where it is on PATH, else by its place."""
+    here = Path(sys.argv[0]).absolute()
+    found = shutil.which("mz")
+    return "mz" if found and Path(found).resolve() == here.resolve() else str(here)
+
+
 def show_ending(view: RunView, home: Path, provenance: str) -> None:
     terminal = is_terminal(sys.stdout)
     if terminal:
@@ -98,10 +106,13 @@ def show_ending(view: RunView, home: Path, provenance: str) -> None:
     show(closing_table(view.features, whole=not terminal))
     note(f"\nThe agents' answers are recordings ({provenance}): the money is what they say, and none was spent.")
     branch = next((feature.branch for feature in view.features if feature.branch), "main")
+    if view.status != "finished":
+        note("\nThe demo did not come to its end; `mz demo` begins another. `mz resume` would call your own agent.")
+    mz = program()
     note(
         f"\nTry next:\n"
         f"  cd {home}\n"
-        f"  mz show {view.features[0].feature if view.features else ''}\n"
-        f"  mz log\n"
+        f"  {mz} show {view.features[0].feature if view.features else ''}\n"
+        f"  {mz} log\n"
         f"  git log --stat {branch}"
     )

@@ -211,9 +211,12 @@ class _Pins(msgspec.Struct, frozen=True):
     pipeline: _Pipeline = _Pipeline()
 
 
+_PINS = msgspec.json.Decoder(_Pins)
+
+
 def phases_of(pins: str) -> tuple[str, ...]:
     """Names of the pinned pipeline's phases; none where the text is not that of pins."""
     try:
-        return tuple(each.phase for each in msgspec.json.decode(pins, type=_Pins).pipeline.phases)
+        return tuple(each.phase for each in _PINS.decode(pins).pipeline.phases)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return ()

@@ -49,6 +49,9 @@ class Listed(msgspec.Struct, frozen=True):
     head: str = msgspec.field(name="headRefName")
 
 
+LISTED = msgspec.json.Decoder(list[Listed])
+
+
 class GhForge:
     """The forge behind one remote of one repository. Thread-safe."""
 
@@ -67,7 +70,7 @@ class GhForge:
         """The newest pull request from `branch`, open or not, with the line `Mz-Key: <key>` in its body."""
         asked = ("--head", branch, "--state", "all", "--limit", str(FOUND_MAX), "--json", "number,url,body,headRefName")
         try:
-            found = msgspec.json.decode(self._gh("list", *asked), type=list[Listed])
+            found = LISTED.decode(self._gh("list", *asked))
         except msgspec.DecodeError as error:
             raise RemoteRefused(f"`gh pr list` answered something that is not understood: {error}") from error
         ours = [each for each in found if each.head == branch and holds_key(each.body, key)]

@@ -23,6 +23,9 @@ class Notes(msgspec.Struct, frozen=True):
     """What the set-up made is in it."""
 
 
+NOTES = msgspec.msgpack.Decoder(Notes)
+
+
 class Notebook:
     """The notes of one place, in a directory of their own. Used by one thread at a time."""
 
@@ -38,7 +41,7 @@ class Notebook:
     def read(self) -> Notes:
         if self._noted is None:
             try:
-                self._noted = msgspec.msgpack.decode((self.directory / "notes").read_bytes(), type=Notes)
+                self._noted = NOTES.decode((self.directory / "notes").read_bytes())
             except (FileNotFoundError, msgspec.DecodeError):
                 self._noted = Notes()
         return self._noted

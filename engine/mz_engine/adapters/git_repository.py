@@ -64,9 +64,10 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
             return Commit(done.text)
         if done.words and "Needed a single revision" not in done.words:
             raise unusable(root, done)
+    if ask(root, environment, "rev-parse", "--quiet", "--verify", "HEAD").code:
+        raise RepositoryUnusable("no-commit", "the repository has no commit yet; worktrees start from one: commit once")
     raise RepositoryUnusable(
-        "no-base",
-        f"there is no branch or commit `{name}`; see `git branch --all`, then set `base:` in mz.yaml or use --base",
+        "no-base", f"there is no branch or commit `{name}`; see `git branch --all`, then set `base:` in mz.yaml"
     )
 
 

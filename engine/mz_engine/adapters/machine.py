@@ -18,6 +18,7 @@ from mz_engine.adapters.git import GitWorkspace
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentDoor
+from mz_engine.artifacts.load import count_patterns, output_patterns
 from mz_engine.config import Config
 
 SECRET_NAMES = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
@@ -53,10 +54,18 @@ class LogLearnings:
         return f"This failure was seen before; it was mended by changing {', '.join(known.paths)}."
 
 
+def warm_up() -> None:
+    """Reads the tables that feature threads share, before there are any: msgspec learns a type at its first conversion,
+    and two threads that do so at once can crash the interpreter (seen with 0.22)."""
+    output_patterns()
+    count_patterns()
+
+
 class Machine:
     """Implements `ports.Ports`. Setting `kill` ends every process that is under way."""
 
     def __init__(self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]) -> None:
+        warm_up()
         self.kill = threading.Event()
         self.clock, self.prices, self.blobs = SystemClock(), GenaiPrices(), blobs
         self.secrets = Secrets(secret_values(environment))

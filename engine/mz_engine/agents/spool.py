@@ -37,6 +37,9 @@ class Closing(msgspec.Struct, frozen=True, kw_only=True):
     problem: Problem | None
 
 
+META, CLOSING = msgspec.json.Decoder(Meta), msgspec.json.Decoder(Closing)
+
+
 class Spooled(msgspec.Struct, frozen=True, kw_only=True):
     """What a spool holds; `closing` is None when the writer died before the call was over."""
 
@@ -108,7 +111,7 @@ def create(path: pathlib.Path) -> int:
 def load(place: pathlib.Path) -> Spooled | None:
     """What the spool holds now; None when there is none, or when its writer died before the call began."""
     try:
-        meta = msgspec.json.decode((place / "meta.json").read_bytes(), type=Meta)
+        meta = META.decode((place / "meta.json").read_bytes())
         stdout, stderr = (place / "stdout").read_bytes(), (place / "stderr").read_bytes()
         ended_us = max((place / name).stat().st_mtime_ns for name in ("stdout", "stderr")) // 1000
     except (FileNotFoundError, msgspec.DecodeError):
@@ -120,6 +123,6 @@ def load(place: pathlib.Path) -> Spooled | None:
 
 def load_closing(path: pathlib.Path) -> Closing | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Closing)
+        return CLOSING.decode(path.read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
         return None
