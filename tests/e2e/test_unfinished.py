@@ -1,0 +1,52 @@
+"""What `mz run` does about a run that is not finished: another shape is refused, new items join."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.bench import Bench
+
+pytestmark = pytest.mark.slow
+
+BLOCKER = "say({'type': 'result', 'subtype': 'success', 'is_error': False, 'result': 'Blocker: need your input'})"
+
+
+def waiting_run(directory: Path) -> Bench:
+    bench = Bench(directory)
+    bench.act("group-thousands", "prd", BLOCKER)
+    bench.mz("run", "--feature", "group-thousands", code=21)
+    return bench
+
+
+def test_another_base_or_pipeline_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    bench = waiting_run(tmp_path)
+    (run,) = {event["run"] for event in bench.of_type("run.started")}
+    bench.git("checkout", "-q", "-b", "other")
+    refused = bench.mz("run", code=16)
+    assert "MZ5003" in refused.stderr
+    assert f"mz resume {run}" in refused.stderr
+    assert f"mz cancel {run}" in refused.stderr
+    bench.mz("cancel", run)
+    bench.mz("resume", run, code=None)
+    assert bench.statuses() == {"group-thousands": "cancelled"}
+    bench.act("group-thousands", "prd", BLOCKER)
+    bench.mz("run", "--feature", "group-thousands", code=21)
+    assert bench.of_type("run.started")[0]["base"] == "other"
+
+
+def test_new_items_join_and_delivered_ones_are_not_done_again(tmp_path: Path) -> None:
+    bench = waiting_run(tmp_path)
+    bench.mz("run", "--feature", "month-filter", code=21, seconds=200)
+    assert bench.statuses() == {"group-thousands": "waiting", "month-filter": "delivered"}
+    bench.mz("resume", "--feature", "group-thousands", "--ack", "use commas", seconds=200)
+    assert set(bench.statuses().values()) == {"delivered"}
+    bench.mz("run", "--feature", "month-filter", "--feature", "month-compare", seconds=200)
+    skipped = {event["feature"]: event["changed"] for event in bench.of_type("item.skipped")}
+    assert skipped == {"month-filter": False, "group-thousands": False}
+    assert bench.statuses()["month-compare"] == "delivered"
+    (started,) = [event for event in bench.of_type("feature.started") if event["feature"] == "month-compare"]
+    assert started["starts_from"] == [bench.git("rev-parse", "feat/month-filter").strip()], (
+        "stacked on an earlier run's"
+    )
