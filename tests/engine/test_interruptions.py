@@ -1,0 +1,381 @@
+"""What comes in between: holds in the middle of something, cancels, late messages. Nothing owed is forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.config import Command, WorkspaceSettings
+from mz_engine.coordinator import Coordinator
+from mz_engine.decide import actions as act
+from mz_engine.effects.call import moved_refs
+from mz_engine.pins import Pins
+from mz_engine.pipelines.definition import Gate, Phase
+from mz_engine.ports import CallResult, CallSpec, RepositoryUnusable
+from mz_engine.runner import Coordinating, FeatureRun
+from mz_engine.scheduler import Scheduler
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, Problem, ProblemClass
+from mz_events.catalog.check import CommandRan, GateChecked
+from mz_events.catalog.feature import (
+    Ask,
+    Blocked,
+    HumanAnswered,
+    HumanRequested,
+    PhaseStarted,
+    RolledBack,
+    UnitStarted,
+)
+from mz_events.catalog.inbox import CancelLeft
+from mz_events.catalog.run import FilesClaimed, Rest, Verdict
+from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
+from mz_events.store import Append
+from mz_projections.run import Track
+from mz_projections.state import Restoring
+from mz_qa.simulation.driver import Inline, drive
+from mz_qa.simulation.world import Answer, Crash, Files, SimulatedPorts
+
+from tests.engine.test_scheduler import ONE, statuses, world_of
+from tests.support import trial
+from tests.support.given import DIGEST, accepted, gate, given, planned, ref, when_decided
+
+B = FeatureId("b")
+NOTE = Digest("e" * 64)
+BROKEN = RepositoryUnusable("git-broken", "git cannot be used here")
+IN_BUILD: tuple[Event, ...] = (
+    *planned(),
+    PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3")),
+    FilesClaimed(feature=B, phase="build", paths=()),
+    UnitStarted(phase="build", unit="u1", iteration=1),
+)
+
+
+class Hands:
+    """One feature, driven by hand over a simulated world."""
+
+    def __init__(self, pins: Pins | None = None, **more: object) -> None:
+        self.world, made = world_of(None, ONE, **more)
+        self.pins = pins or made
+        self.ports = SimulatedPorts(self.world)
+        self.run = Coordinator(trial.RUN, self.pins, self.world.store, self.ports, lambda recorded: None)
+        self.run.decide()
+        self.feature = FeatureRun(
+            trial.RUN, B, self.pins, self.world.store, self.ports, Inline(self.run), lambda recorded: None
+        )
+
+    def events(self) -> list[Event]:
+        return [one.event for one in self.world.store.read(feature_stream(trial.RUN, B))]
+
+    def until(self, kind: type[Event]) -> None:
+        while not any(isinstance(event, kind) for event in self.events()):
+            assert self.feature.step()
+
+    def to_rest(self) -> None:
+        while self.feature.step():
+            pass
+
+    def cancel(self) -> None:
+        left = CancelLeft(feature=B, who=self.world.blobs.put(b"tester"))
+        self.world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], 1)
+        self.run.decide()
+
+    def halt_and_resume(self) -> None:
+        self.to_rest()
+        self.run.rested(self.feature)
+        self.run.decide()
+        assert self.run.state.halted is not None
+        self.run.resume("test")
+        self.run = drive(self.world, trial.RUN, self.pins, 1)
+
+    @property
+    def track(self) -> Track:
+        return self.run.state.tracks["b"]
+
+    def settled(self) -> bool:
+        """Every request has one outcome, and no money is set aside any more."""
+        asked = Counter(event.ref.key for event in self.events() if isinstance(event, AgentRequested))
+        answered = Counter(
+            event.ref.key for event in self.events() if isinstance(event, AgentReplied | AgentFailed | AgentLost)
+        )
+        return asked == answered and self.track.reserved == {}
+
+
+def broken_at(call: Callable[..., Any], time: int) -> Callable[..., Any]:
+    """The same, but raising at its n-th call."""
+    left = [time]
+
+    def once(*arguments: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise BROKEN
+        return call(*arguments)
+
+    return once
+
+
+# holds ----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("method", "time"), [("commit", 1), ("snapshot", 2), ("ensure", 4), ("keep", 1)])
+def test_a_repository_that_breaks_anywhere_costs_no_second_call(method: str, time: int) -> None:
+    hands = Hands()
+    setattr(hands.ports.workspace, method, broken_at(getattr(hands.ports.workspace, method), time))
+    hands.halt_and_resume()
+    assert statuses(hands.run.state) == {"b": Rest.DELIVERED}
+    assert len(hands.world.calls) == 8
+    assert hands.settled()
+
+
+def test_a_hold_before_the_preparation_does_not_skip_it() -> None:
+    hands = Hands()
+    hands.until(FilesClaimed)
+    hands.ports.workspace.ensure = broken_at(hands.ports.workspace.ensure, 1)  # type: ignore[method-assign]
+    hands.halt_and_resume()
+    prepared = [event.unit for event in hands.events() if isinstance(event, CommandRan) and event.stage == "prepare"]
+    assert prepared == ["u1", "u2", "u3"]
+
+
+# cancels --------------------------------------------------------------------------------------------------------------
+def test_a_cancel_waits_until_the_reply_is_paid() -> None:
+    hands = Hands()
+    hands.until(AgentReplied)
+    hands.cancel()
+    hands.to_rest()
+    hands.run.rested(hands.feature)
+    assert hands.track.rested is not None
+    assert hands.track.rested.status is Rest.CANCELLED
+    assert hands.settled()
+    assert hands.track.spent_nanousd > 0
+
+
+def test_a_cancel_that_meets_a_feature_on_its_way_to_rest_is_not_lost() -> None:
+    hands = Hands()
+    blocker = Answer(problem=Problem(kind=ProblemClass.HUMAN, code="agent-blocker"))
+    hands.world.script = lambda spec, files: blocker
+    hands.to_rest()
+    hands.cancel()
+    hands.run.rested(hands.feature)
+    assert statuses(drive(hands.world, trial.RUN, hands.pins, 1).state) == {"b": Rest.CANCELLED}
+
+
+@pytest.mark.parametrize("cut", range(3, 260, 31))
+def test_a_cancel_at_any_time_leaves_nothing_open(cut: int) -> None:
+    hands = Hands()
+    for _ in range(cut):
+        if not hands.feature.step():
+            break
+    hands.cancel()
+    hands.run.rested(hands.feature)
+    hands.run = drive(hands.world, trial.RUN, hands.pins, 1)
+    assert hands.track.rested is not None
+    assert hands.track.rested.status in (Rest.CANCELLED, Rest.DELIVERED)
+    assert hands.settled()
+
+
+# money ----------------------------------------------------------------------------------------------------------------
+def test_a_call_that_never_began_costs_nothing() -> None:
+    hands = Hands()
+    missing = Problem(kind=ProblemClass.FATAL, code="tool-missing")
+
+    def nothing(spec: CallSpec) -> CallResult:
+        return CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0, problem=missing)
+
+    hands.ports.agents.call = nothing  # type: ignore[method-assign]
+    hands.to_rest()
+    hands.run.rested(hands.feature)
+    assert hands.track.spent_nanousd == 0
+    assert hands.settled()
+
+
+# rework ---------------------------------------------------------------------------------------------------------------
+def test_a_secret_that_a_rework_leaves_lying_is_found_again() -> None:
+    seen: list[str] = []
+
+    def script(spec: CallSpec, files: Files) -> Answer:
+        if "/build/u1/" in spec.key and spec.key.endswith("builder"):
+            seen.append(spec.key)
+            files_written = {"b1.txt": "SECRET"} if len(seen) == 1 else {}
+            return Answer(files={**files_written, "notes/b.u1.md": "the first unit"})
+        return trial.script(spec, files)
+
+    world, pins = world_of(items=ONE)
+    world.script = script
+    assert statuses(drive(world, trial.RUN, pins, 1).state) == {"b": Rest.WAITING}
+    trial.answer(world, "b", Verdict.RETRY, "remove it")
+    drive(world, trial.RUN, pins, 1)
+    assert all(b"SECRET" not in data for tree in world.commits("feat/b") for data in tree.files.values())
+
+
+def with_ship(pins: Pins, **fields: Any) -> Pins:
+    """The trial pipeline with another last phase."""
+
+    def changed(phase: Phase) -> Phase:
+        return replace(phase, **fields) if phase.phase == "ship" else phase
+
+    return replace(pins, pipeline=replace(pins.pipeline, phases=tuple(map(changed, pins.pipeline.phases))))
+
+
+def test_rules_over_the_feature_see_what_all_replies_changed() -> None:
+    seen: list[str] = []
+
+    def script(spec: CallSpec, files: Files) -> Answer:
+        if "/ship/" not in spec.key:
+            return trial.script(spec, files)
+        seen.append(spec.key)
+        if len(seen) > 1:
+            return Answer(files={"f0.txt": "fine"})
+        many = {f"f{number}.txt": "x" if number else "broken" for number in range(9)}
+        return Answer(files={**many, "letters/b.md": "A letter about b"})
+
+    world, pins = world_of(items=ONE)
+    world.script = script
+    gates = (Gate(run="check", cause="x"), Gate(rule="files_max", cause="x"))
+    pins = with_ship(pins, mutations=("f*.txt",), gates=gates)
+    pins = replace(pins, config=replace(pins.config, limits=replace(pins.config.limits, feature_files_max=3)))
+    drive(world, trial.RUN, pins, 1)
+    checked = [one.event for one in world.store.log if isinstance(one.event, GateChecked)]
+    assert ("files_max", False) in [(event.gate, event.passed) for event in checked]
+
+
+def test_a_phase_without_an_agent_asks_a_person_where_its_gate_fails() -> None:
+    world, pins = world_of(items=ONE)
+    pins = with_ship(pins, agent=None, prompt=None, outputs=(), gates=(Gate(run="final", cause="weather"),))
+    commands = {**pins.config.commands, "final": Command(run="final")}
+    pins = replace(pins, config=replace(pins.config, commands=commands))
+    sky = ["grey", "grey", "blue"]
+
+    def weather(command: str, files: Files) -> tuple[int, str]:
+        return (int(sky.pop(0) != "blue"), "") if command == "final" and "letters/b.md" not in files else (0, "")
+
+    pins = replace(
+        pins,
+        pipeline=replace(
+            pins.pipeline,
+            phases=tuple(replace(p, gates=()) if p.phase == "build" else p for p in pins.pipeline.phases),
+        ),
+    )
+    world.commands = weather
+    for _ in range(2):
+        assert statuses(drive(world, trial.RUN, pins, 1).state) == {"b": Rest.WAITING}
+        trial.answer(world, "b", Verdict.RETRY)
+    assert statuses(drive(world, trial.RUN, pins, 1).state) == {"b": Rest.DELIVERED}
+    assert sky == []
+
+
+# people ---------------------------------------------------------------------------------------------------------------
+def test_another_try_after_a_review_is_the_builders() -> None:
+    story = (
+        *IN_BUILD,
+        *accepted(ref("build", unit="u1")),
+        gate("check", True),
+        *accepted(ref("build", unit="u1", role="reviewer"), verdict=()),
+        Blocked(phase="build", unit="u1", cause="weather", check="reviewer", note=DIGEST),
+        HumanRequested(phase="build", unit="u1", ask=Ask.UNROUTED),
+        HumanAnswered(heard=9, verdict=Verdict.RETRY, note=NOTE, who=DIGEST),
+    )
+    assert when_decided(given(*story), trial.pins()) == act.CallAgent(role="builder", attempt=2)
+
+
+def test_notes_go_where_they_belong_once() -> None:
+    blocked = Blocked(phase="build", unit="u1", cause="person", check="g", note=NOTE)
+    rejected = (
+        *IN_BUILD,
+        *accepted(ref("build", unit="u1")),
+        HumanRequested(phase="build", unit="u1", ask=Ask.APPROVAL, code="g"),
+        HumanAnswered(heard=9, verdict=Verdict.REJECT, note=NOTE, who=DIGEST),
+        blocked,
+        RolledBack(source="build", to="plan"),
+    )
+    state = given(*rejected)
+    assert isinstance(state, Restoring)
+    assert state.book.notes == {"plan": (NOTE,)}
+    units = ("u1", "u2", "u3")
+    twice = (
+        *IN_BUILD,
+        blocked,
+        RolledBack(source="build", to="build", units=units),
+        PhaseStarted(phase="build", iteration=1, units=units),
+        UnitStarted(phase="build", unit="u1", iteration=2),
+        blocked,
+        RolledBack(source="build", to="plan"),
+    )
+    state = given(*twice)
+    assert isinstance(state, Restoring)
+    assert not any(key.startswith("build") for key in state.book.notes), "notes for superseded units go with them"
+
+
+# the rest -------------------------------------------------------------------------------------------------------------
+def test_only_the_runs_own_branches_are_left_out_of_what_moved() -> None:
+    names = ("refs/heads/feat/users-own", "refs/heads/me/feat/b", "refs/heads/feat/b", "refs/remotes/origin/feat/b")
+    moved = moved_refs(dict.fromkeys(names, "1"), {}, frozenset({"feat/b"}))
+    assert [one.name for one in moved] == ["refs/heads/feat/users-own", "refs/heads/me/feat/b"]
+
+
+def test_what_a_feature_touched_does_not_count_what_it_started_from() -> None:
+    world, pins = world_of(items={"b": (), "c": (), "d": ("b", "c")})
+    rested = drive(world, trial.RUN, pins, 1).state.tracks["d"].rested
+    assert rested is not None
+    assert rested.touched
+    assert all("d" in path for path in rested.touched)
+
+
+def test_a_set_up_that_died_in_a_rebuilt_worktree_is_run_again() -> None:
+    hands = Hands(workspace=WorkspaceSettings(setup=("install",)))
+    hands.until(AgentReplied)
+    hands.world.worktrees.pop("b")
+    log: list[str] = []
+    real = hands.world.commands
+
+    def commands(command: str, files: Files) -> tuple[int, str]:
+        log.append(command)
+        if log == ["install"]:
+            raise Crash("install")
+        return real(command, files)
+
+    hands.world.commands = commands
+    with pytest.raises(Crash):
+        hands.to_rest()
+    drive(hands.world, trial.RUN, hands.pins, 1)
+    assert log[:2] == ["install", "install"]
+
+
+def test_an_error_of_the_coordinator_leaves_no_thread_behind() -> None:
+    world, pins = world_of(items={"b": (), "c": ()})
+    ports = SimulatedPorts(world)
+    run = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
+
+    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
+        return FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
+
+    looks = [5]
+
+    def full() -> None:
+        looks[0] -= 1
+        if looks[0] < 0:
+            raise OSError(28, "no space")
+
+    run.take_inbox = full  # type: ignore[method-assign]
+    scheduler = Scheduler(run, begin)
+    with pytest.raises(OSError, match="no space"):
+        scheduler.run()
+    assert scheduler.threads == {}
+
+
+def test_a_stop_is_recorded_as_one_even_when_everything_rests_first() -> None:
+    world, pins = world_of(items=ONE)
+    ports = SimulatedPorts(world)
+    run = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
+
+    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
+        return FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
+
+    scheduler = Scheduler(run, begin)
+
+    def script(spec: CallSpec, files: Files) -> Answer:
+        scheduler.stop_asked = True
+        return trial.script(spec, files)
+
+    world.script = script
+    scheduler.run()
+    assert run.state.stopped
