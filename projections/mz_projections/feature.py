@@ -225,9 +225,9 @@ def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> C
         return replace(cell, approved=(*cell.approved, asked.code))
     if asked.ask is Ask.ROLLBACKS:
         return replace(cell, pardoned=True)
-    if not cell.tries:
+    if not any(one.attempt for one in cell.tries.values()):
         waived = (*cell.approved, asked.code) if approved else cell.approved
-        return replace(cell, last=None, prepared=(), checked={}, block=None, approved=waived)
+        return replace(cell, last=None, tries={}, prepared=(), checked={}, block=None, approved=waived)
     tries = {role: replace(one, refused=0, failures=0) for role, one in cell.tries.items()}
     role = "builder" if asked.ask in (Ask.APPROVAL, Ask.UNROUTED) else cell.role
     tree = cell.base if asked.ask is Ask.SECRET else cell.tree
