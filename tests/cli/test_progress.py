@@ -26,6 +26,8 @@ from syrupy.assertion import SnapshotAssertion
 from tests.cli.story import RUN, Story
 from tests.support.samples import samples
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000
 
 

@@ -19,6 +19,8 @@ from mz_events.names import Commit
 from tests.support.desk import FILES, Desk
 from tests.support.gitrepo import POWERLESS
 
+pytestmark = pytest.mark.slow
+
 CLEAN = "## feat/f1"
 
 

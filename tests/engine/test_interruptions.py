@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.config import Command, WorkspaceSettings
+from mz_engine.config import Command, PullRequests, WorkspaceSettings
 from mz_engine.coordinator import Coordinator
 from mz_engine.decide import actions as act
 from mz_engine.effects.call import moved_refs
@@ -38,7 +38,7 @@ from mz_projections.state import Restoring
 from mz_qa.simulation.driver import Inline, drive
 from mz_qa.simulation.world import Answer, Crash, Files, SimulatedPorts
 
-from tests.engine.test_scheduler import ONE, statuses, world_of
+from tests.engine.test_scheduler import ONE, simple, statuses, world_of
 from tests.support import trial
 from tests.support.given import DIGEST, accepted, gate, given, planned, ref, when_decided
 
@@ -134,6 +134,16 @@ def test_a_hold_before_the_preparation_does_not_skip_it() -> None:
     hands.halt_and_resume()
     prepared = [event.unit for event in hands.events() if isinstance(event, CommandRan) and event.stage == "prepare"]
     assert prepared == ["u1", "u2", "u3"]
+
+
+def test_a_delivery_that_breaks_is_taken_up_again_in_a_phase_without_an_agent() -> None:
+    config = simple(pull_requests=PullRequests(strategy="draft"))
+    hands = Hands(with_ship(trial.pins(config), agent=None, prompt=None, outputs=()))
+    hands.ports.workspace.push = broken_at(hands.ports.workspace.push, 1)  # type: ignore[method-assign]
+    hands.halt_and_resume()
+    assert statuses(hands.run.state) == {"b": Rest.DELIVERED}
+    assert len(hands.world.pushes) == len(hands.world.pull_requests) == 1
+    assert hands.settled()
 
 
 # cancels --------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from tests.support.mounts import in_small_filesystem
 from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python, wait_until_marked
 from tests.support.tree import ROOT
 
+pytestmark = pytest.mark.slow
+
 MINUTE = Bounds(total_seconds=60)
 
 

@@ -8,8 +8,11 @@ from contextlib import suppress
 
 import pytest
 from mz_engine.pins import Pins
-from mz_events.catalog.call import AgentRequested
-from mz_events.names import FeatureId, feature_stream, run_stream
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
+from mz_events.catalog.inbox import CancelLeft
+from mz_events.catalog.run import Rest
+from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.store import Append
 from mz_projections.feature import fold
 from mz_projections.run import RunState, fold_run
 from mz_projections.state import Ended
@@ -17,6 +20,7 @@ from mz_qa.simulation.world import Crash, World
 
 from tests.support import trial
 
+OUTCOMES = AgentReplied | AgentFailed | AgentLost
 ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
 
 
@@ -59,6 +63,15 @@ def nothing_twice(world: World) -> None:
     assert len(intents) == len(set(intents))
 
 
+def nothing_open(world: World) -> None:
+    """Every call that was asked for came to one outcome, and no money is set aside for any."""
+    asked = [one.event.ref.key for one in world.store.log if isinstance(one.event, AgentRequested)]
+    settled = [one.event.ref.key for one in world.store.log if isinstance(one.event, OUTCOMES)]
+    assert Counter(asked) == Counter(settled)
+    tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks
+    assert {feature: track.reserved for feature, track in tracks.items()} == {feature: {} for feature in tracks}
+
+
 def clean(pinned: Pins, seed: int) -> World:
     world = trial.new_world()
     trial.begin(world, pinned, ITEMS)
@@ -77,12 +90,15 @@ def test_the_trial_pipeline_exercises_every_mechanism() -> None:
     ends = outcome(world)["ends"]
     assert {feature: end[0].value for feature, end in ends.items()} == dict.fromkeys(ITEMS, "delivered")  # type: ignore[attr-defined]
     nothing_twice(world)
+    nothing_open(world)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_any_interleaving_reaches_the_same_end(seed: int) -> None:
     pinned = trial.pins()
-    assert outcome(clean(pinned, seed)) == outcome(clean(pinned, seed=99))
+    world = clean(pinned, seed)
+    assert outcome(world) == outcome(clean(pinned, seed=99))
+    nothing_open(world)
 
 
 def crash_and_resume(pinned: Pins, cut: int, seed: int) -> World:
@@ -110,6 +126,7 @@ def survives(pinned: Pins, seed: int, cuts: range) -> None:
         world = crash_and_resume(pinned, cut, seed)
         assert outcome(world) == expected, f"cut {cut}"
         nothing_twice(world)
+        nothing_open(world)
 
 
 def test_a_crash_at_many_steps_loses_nothing_and_pays_nothing_twice() -> None:
@@ -139,3 +156,45 @@ def test_a_process_that_dies_again_and_again_gets_there() -> None:
                 continue
         assert outcome(world) == expected
         nothing_twice(world)
+        nothing_open(world)
+
+
+class Visited(World):
+    """Another process leaves a cancel of `c` in the inbox at one instant of the run."""
+
+    cancels_at: int | None = None
+
+    def tick(self, name: str) -> None:
+        super().tick(name)
+        if self.steps == self.cancels_at:
+            left = CancelLeft(feature=FeatureId("c"), who=self.blobs.put(b"tester"))
+            self.store.append([Append(inbox_stream(trial.RUN), None, (left,))], self.now_us)
+
+
+def cancelled_at(pinned: Pins, cut: int, seed: int, dies_after: int | None) -> World:
+    """A run with a cancel after `cut` steps; with `dies_after`, the process dies that many steps later."""
+    world = Visited({"README.md": "a project"}, trial.script, trial.commands)
+    trial.begin(world, pinned, ITEMS)
+    world.cancels_at = world.steps + cut
+    if dies_after is not None:
+        world.dies_at = world.cancels_at + dies_after
+    with suppress(Crash):
+        trial.deliver(world, pinned, seed)
+    world.dies_at = None
+    trial.deliver(world, pinned, seed)
+    return world
+
+
+@pytest.mark.parametrize("dies_after", [None, 9])
+def test_a_cancel_at_many_steps_ends_its_feature_and_no_other(dies_after: int | None) -> None:
+    pinned, seen = trial.pins(), set()
+    for cut in range(1, steps_of_a_clean_run(pinned, 7) + 1, 41):
+        world = cancelled_at(pinned, cut, 7, dies_after)
+        state = fold_run(world.store.read(run_stream(trial.RUN)))
+        ends = {feature: track.rested and track.rested.status for feature, track in state.tracks.items()}
+        seen.add(ends["c"])
+        assert state.finished, f"cut {cut}"
+        assert ends == {"a": Rest.DELIVERED, "b": Rest.DELIVERED, "c": ends["c"]}, f"cut {cut}"
+        nothing_twice(world)
+        nothing_open(world)
+    assert seen == {Rest.CANCELLED, Rest.DELIVERED}, "cancels come before and after its delivery"
