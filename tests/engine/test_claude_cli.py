@@ -13,13 +13,12 @@ from mz_engine.agents.registry import built_in
 from mz_engine.ports import CallResult, CallSpec
 
 from tests.support.claude_cases import CASES, drive
-from tests.support.claude_cli import environment, installed, plain_spawn, spec
+from tests.support.claude_cli import environment, plain_spawn, spec
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
 
 pytestmark = [
     pytest.mark.cli,
     pytest.mark.slow,
-    pytest.mark.skipif(not installed(), reason="the claude CLI is not installed: make clis"),
 ]
 
 ADAPTER = built_in()["claude-code"]

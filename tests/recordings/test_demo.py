@@ -29,7 +29,6 @@ from mz_recordings.sample import TEMPLATE, make_sample
 from mz_recordings.sources import sources_of
 from mz_recordings.standin import DRIFT, install
 
-from tests.support.claude_cli import installed
 from tests.support.rerecord import BUNDLED, record_demo
 from tests.support.tapes import git
 
@@ -181,7 +180,6 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
 @pytest.mark.slow
 @pytest.mark.cli
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(not installed(), reason="the claude CLI is not installed: make clis")
 def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
     """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made."""
     again = {one.recording.identity: one for one in record_demo(tmp_path).taken}
