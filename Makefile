@@ -17,7 +17,7 @@ test: .venv/developed clis lint types  ## Everything: lint, types, import contra
 	@echo "Running all tests"
 	@$(BIN)/pytest -q -n $(WORKERS)
 
-quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; under a minute
+quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about a minute
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not cli" --hypothesis-profile=quick
 
 lint: .venv/developed  ## Style, layout of code, and which room may import what
