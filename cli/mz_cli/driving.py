@@ -21,15 +21,21 @@ from mz_cli.context import HOME, Reading
 from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
+from mz_cli.render.painter import restore
 from mz_cli.render.progress import Progress, progress
+from mz_cli.render.spool import Spools
 from mz_cli.render.text import line
 from mz_cli.summary import Words, closing_table, exit_of, heading, run_status, waits
+from mz_cli.viewing import wished
 from mz_cli.words import words_of
+from mz_cli.worktrees import worktrees
 
 Begin = Callable[[Session, Callable[[str], None]], object]
 """Begins or resumes a run; the second argument says a word to the person who watches."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALS_MAX = 3
+PAUSE, GO_ON = signal.SIGUSR1, signal.SIGUSR2
+FOOTER = "Ctrl-C: come to rest after what is under way; twice: end agents at once"
 PATIENCE = "comes to rest after what is under way; Ctrl-C again ends agents and commands at once"
 
 
@@ -39,7 +45,7 @@ def drive(home: Path, begin: Begin, command: str, as_json: bool) -> int:
     Raises MzError where it cannot begin, and what a thread died of."""
     view, words = carry_out(home, os.environ, begin), words_of(FileBlobs(home / HOME / "blobs"))
     if as_json:
-        show_document(command, run_status(view, str(home), False, words))
+        show_document(command, run_status(view, str(home), False, words, worktrees(home)))
     else:
         show_ending(view, words)
     return int(exit_of(view))
@@ -51,8 +57,9 @@ def carry_out(home: Path, environment: Mapping[str, str], begin: Begin) -> RunVi
     def history(run: str) -> Iterator[Recorded[Event]]:
         return Reading(home, session.store).events(run)
 
-    words = words_of(FileBlobs(home / HOME / "blobs"))
-    with progress(words, history) as shown, Session(home, environment, shown.on_event) as session:
+    words, said = words_of(FileBlobs(home / HOME / "blobs")), Spools(home / HOME / "spool").last_words
+    shown = progress(words, history, said, footer=FOOTER, wish=wished())
+    with Session(home, environment, shown.on_event) as session, shown:
         begin(session, shown.say)
         with minding_signals(session, shown):
             state = session.drive()
@@ -76,7 +83,8 @@ def show_ending(view: RunView, words: Words) -> None:
 @contextmanager
 def minding_signals(session: Session, shown: Progress) -> Iterator[None]:
     """The first Ctrl-C asks the run to come to rest; the second, and the first SIGTERM or SIGHUP, ends agents and
-    commands at once; the third ends this process where it stands, which costs nothing but the open calls."""
+    commands at once; the third ends this process where it stands, which costs nothing but the open calls. SIGUSR1
+    pauses the run and SIGUSR2 has it go on; the process stays."""
     asked: list[int] = []
 
     def end(at_once: bool) -> None:
@@ -90,12 +98,18 @@ def minding_signals(session: Session, shown: Progress) -> Iterator[None]:
         # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
         asked.append(number)
         if len(asked) >= SIGNALS_MAX:
+            if shown.painting:
+                restore(sys.stderr)
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         at_once = len(asked) > 1 or number != signal.SIGINT
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
 
+    def rest(number: int, frame: FrameType | None) -> None:
+        Thread(target=session.pause if number == PAUSE else session.unpause, name="pause", daemon=True).start()
+
     before = {number: signal.signal(number, handle) for number in SIGNALS}
+    before |= {number: signal.signal(number, rest) for number in (PAUSE, GO_ON)}
     try:
         yield
     finally:

@@ -94,7 +94,8 @@ def translated(error: BaseException, words: Sequence[str]) -> MzError:
         case WrongVersion():
             return MzError("MZ5002", sentence(str(error)), hint="`mz status` shows the run")
         case RepositoryUnusable():
-            return MzError("MZ1004" if error.code in NO_GIT else "MZ1003", sentence(str(error)))
+            said, _, hint = str(error).partition("; ")
+            return MzError("MZ1004" if error.code in NO_GIT else "MZ1003", sentence(said), hint=hint)
         case OSError() if error.errno in FULL and error.filename is None:
             silence(sys.stdout)
             return MzError(

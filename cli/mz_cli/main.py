@@ -5,25 +5,44 @@ Whatever goes wrong ends here, in `main`: a message, a hint and an exit code, ne
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
-from mz_cli.help import HELP_WIDTH, did_you_mean, write_examples, write_following
+from mz_cli.help import HELP_WIDTH, refuse_unknown, write_examples, write_following
 
 COMMANDS: dict[str, str] = {
     "demo": "Watch a whole run, with recorded agents, for nothing.",
     "init": "Write mz.yaml and a starter backlog.",
+    "doctor": "Check that everything is there that a run needs.",
     "run": "Deliver the backlog, feature by feature.",
     "resume": "Go on with a run, with an answer where it waits for one.",
     "status": "Show a run, what it took, and what waits for you.",
     "show": "Show one feature: its phases, attempts and results.",
     "log": "Print what happened, one line an event.",
+    "audit": "Say what a run did, on what evidence.",
+    "cost": "Show what the agents cost: estimated, reported, computed.",
+    "verify": "Check that the record is what was recorded.",
+    "review": "See what is asked of people, and answer it.",
+    "retry": "Have a feature that came to rest done once more.",
+    "pause": "Have a run wait, without ending its process.",
     "cancel": "Give up features, or all that is left of a run.",
+    "clean": "Remove what ended runs left: worktrees, captures, spools.",
+    "gc": "Free space below .mz that nothing needs any more.",
+    "completion": "Print what makes a shell complete the words of mz.",
+    "pipelines": "List, show, check and begin pipelines.",
+    "help": "Explain a topic or a command.",
 }
 """Name and summary, in the order of `mz --help`. The module is `mz_cli.commands.<name>`, its command too."""
+
+RENAMED = {"help": "help_"}
+"""Commands whose names Python has taken."""
+COMPLETING = "_MZ_COMPLETE"
+"""The variable with which a shell asks for suggestions."""
 
 EXAMPLES = (
     ("mz demo", "see it work, with nothing installed and nothing to pay"),
@@ -41,16 +60,20 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(f"mz_cli.commands.{cmd_name}"), cmd_name)
+        found = getattr(import_module(f"mz_cli.commands.{cmd_name}"), RENAMED.get(cmd_name, cmd_name))
         assert isinstance(found, click.Command)
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"there is no command {args[0][:80]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
+        refuse_unknown(ctx, args, COMMANDS)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Without importing the commands."""
+        found = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
@@ -62,12 +85,43 @@ class LazyGroup(click.Group):
         write_following(formatter, "`mz demo` shows a whole run in a minute; `mz COMMAND --help` explains a command.")
 
 
+WHEN = ("auto", "always", "never")
+
+
+def choose_color(when: str | None) -> None:
+    """A flag wins over the variables, so it takes their place."""
+    if when is not None:
+        for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
+            os.environ.pop(name, None)
+    if when in ("always", "never"):
+        os.environ["FORCE_COLOR" if when == "always" else "NO_COLOR"] = "1"
+
+
+def color_first(words: Sequence[str]) -> list[str]:
+    """The same words with `--color WHEN` moved to the front, where it is declared."""
+    rest, found = list(words), list[str]()
+    end = rest.index("--") if "--" in rest else len(rest)
+    for at in reversed(range(end)):
+        if rest[at] == "--color" or rest[at].startswith("--color="):
+            size = 2 if rest[at] == "--color" else 1
+            found = rest[at : at + size]
+            del rest[at : at + size]
+    return [*found, *rest]
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH},
     invoke_without_command=True,
 )
 @click.version_option(package_name="mz-engine", prog_name="mz", message="%(prog)s %(version)s")
+@click.option(
+    "--color",
+    type=click.Choice(WHEN),
+    expose_value=False,
+    callback=lambda _, __, when: choose_color(when),
+    help="Whether escape sequences are written; may also stand after a command. [default: auto]",
+)
 @click.pass_context
 def mz(ctx: click.Context) -> None:
     """Take a backlog, drive coding agents through a pipeline in isolated worktrees, check all they hand over.
@@ -80,6 +134,10 @@ def mz(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs the command and ends the process with its exit code."""
+    if instruction := os.environ.get(COMPLETING):
+        from mz_cli.completing import complete
+
+        sys.exit(complete(mz, instruction))
     from mz_cli.failures import guarded
 
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -89,5 +147,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(words: Sequence[str]) -> object:
     """Runs the command line; returns what the command returns. Everything that click and the command raise goes
     through: click's own `main` would end the process itself when the reader of stdout has gone."""
-    with mz.make_context("mz", list(words)) as context:
+    with mz.make_context("mz", color_first(words)) as context:
         return mz.invoke(context)

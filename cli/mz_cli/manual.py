@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from mz_cli.help import HELP_WIDTH
+from mz_cli.help import HELP_WIDTH, Section
 from mz_cli.main import COMMANDS, mz
 
 HEAD = """# Commands
@@ -22,14 +23,23 @@ written at all. [errors.md](errors.md) lists error codes and exit codes.
 
 def manual() -> str:
     """The whole page, Markdown."""
-    pages = [("mz", mz), *((f"mz {name}", _command(name)) for name in COMMANDS)]
-    return HEAD + "".join(f"\n## {title}\n\n```text\n{_help(title, page)}\n```\n" for title, page in pages)
+    return HEAD + "".join(f"\n{heading(title)}\n\n```text\n{_help(title, page)}\n```\n" for title, page in pages())
 
 
-def _command(name: str) -> click.Command:
-    found = mz.get_command(click.Context(mz), name)
-    assert found is not None
-    return found
+def heading(title: str) -> str:
+    """Level 2 for a command, level 3 for a command of a family."""
+    return f"{'###' if len(title.split()) > 2 else '##'} {title}"
+
+
+def pages() -> Iterator[tuple[str, click.Command]]:
+    """`mz`, then every command and below it its own commands, with the words that call them."""
+    yield "mz", mz
+    for name in COMMANDS:
+        found = mz.get_command(click.Context(mz), name)
+        assert found is not None
+        yield f"mz {name}", found
+        if isinstance(found, Section):
+            yield from ((f"mz {name} {each}", page) for each, page in found.commands.items())
 
 
 def _help(title: str, page: click.Command) -> str:

@@ -12,10 +12,13 @@ from mz_projections.views import FeatureView, RunView
 
 from mz_cli.render.table import Table, columns
 from mz_cli.render.text import compact, count, instant, line, moment, money, shorten, usd
-from mz_cli.shapes import FeatureStatus, FeatureSummary, RunStatus, Tests, Tokens, WaitingShape
+from mz_cli.shapes.base import Tests, Tokens
+from mz_cli.shapes.run import ChecksShape, FeatureStatus, FeatureSummary, RunStatus, WaitingShape
 
 Words = Callable[[Digest | None], str]
 """The text of a blob; empty for None, and for a blob that was erased."""
+Trees = Callable[[str, str], str | None]
+"""Run and feature -> its worktree's place, where there is one."""
 FATAL = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING}
 """Codes of fatal problems with exit codes of their own; others mean that something is missing here."""
 REPOSITORY = frozenset({
@@ -32,26 +35,34 @@ def feature_summary(view: FeatureView) -> FeatureSummary:
     return FeatureSummary(**_summary(view))
 
 
-def feature_status(view: FeatureView, run: str, words: Words) -> FeatureStatus:
-    return FeatureStatus(**_summary(view), **_standing(view, run, words))
+def no_trees(run: str, feature: str) -> None:
+    """For who does not look for worktrees."""
 
 
-def run_status(view: RunView, repository: str, held: bool, words: Words) -> RunStatus:
+def feature_status(view: FeatureView, run: str, words: Words, trees: Trees = no_trees) -> FeatureStatus:
+    return FeatureStatus(**_summary(view), **_standing(view, run, words), worktree=trees(run, view.feature))
+
+
+def run_status(view: RunView, repository: str, held: bool, words: Words, trees: Trees = no_trees) -> RunStatus:
     """`held`: a process works on the run."""
     return RunStatus(
         repository=repository, run=view.run, status=view.status, held=held, pipeline=view.pipeline, base=view.base,
         base_commit=view.base_commit, mz=view.core, started_at=instant(view.started_us),
         last_event_at=instant(view.last_us), events=view.events, code=view.code or None,
-        features=tuple(feature_status(feature, view.run, words) for feature in view.features),
+        features=tuple(feature_status(feature, view.run, words, trees) for feature in view.features),
     )  # fmt: skip
 
 
 def heading(view: RunView, held: bool) -> str:
     """The run in one line."""
-    code = f" ({view.code})" if view.code else ""
-    status = "interrupted" if view.status == "running" and not held else view.status
     since = f", since {moment(view.started_us)}" if view.started_us is not None else ""
-    return f"run {view.run}: {status}{code}, {view.pipeline} on {view.base}{since}"
+    return f"run {view.run}: {run_standing(view, held)}, {view.pipeline} on {view.base}{since}"
+
+
+def run_standing(view: RunView, held: bool) -> str:
+    """The status of the run, and in brackets what explains it. `held`: a process works on it."""
+    code = f" ({view.code})" if view.code else ""
+    return ("interrupted" if view.status in ("running", "paused") and not held else view.status) + code
 
 
 def resume_command(run: str, view: FeatureView) -> str | None:
@@ -126,6 +137,7 @@ def _summary(view: FeatureView) -> dict[str, Any]:
 
 
 def _standing(view: FeatureView, run: str, words: Words) -> dict[str, Any]:
+    checks = view.checks
     return {
         "title": line(words(view.title)),
         "source": view.source or None,
@@ -136,6 +148,7 @@ def _standing(view: FeatureView, run: str, words: Words) -> dict[str, Any]:
         "rollbacks": view.rollbacks,
         "unpriced_calls": view.unpriced,
         "pull_request": view.pull_request or None,
+        "checks": ChecksShape(green=checks[0], red=checks[1], pending=checks[2]) if checks else None,
         "hold": view.hold.value if view.hold else None,
         "until": instant(view.until_us),
         "because": view.because or None,
@@ -160,7 +173,7 @@ def _waiting(view: FeatureView, run: str, words: Words) -> WaitingShape | None:
 TAKEN = (">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed")
 
 
-def status_table(view: RunView, words: Words, whole: bool) -> Table:
+def status_table(view: RunView, held: bool, words: Words, trees: Trees, whole: bool) -> Table:
     """`whole`: for a pipe, with all that a terminal shows in other places."""
     if not whole:
         rows = tuple((feature.feature, standing(feature), *taken(feature, whole)) for feature in view.features)
@@ -168,11 +181,25 @@ def status_table(view: RunView, words: Words, whole: bool) -> Table:
     rows = tuple(
         (
             feature.feature, standing(feature), feature.phase or "-", *taken(feature, whole),
-            words(feature.title), resume_command(view.run, feature) or "",
+            words(feature.title), resume_command(view.run, feature) or "", feature.pull_request,
+            trees(view.run, feature.feature) or "", view.run, run_standing(view, held),
         )
         for feature in view.features
     )  # fmt: skip
-    return Table(columns=columns("feature", "status", "phase", *TAKEN, "title", "next"), rows=rows, empty=NO_FEATURES)
+    heads = ("feature", "status", "phase", *TAKEN, "title", "next", "pull_request", "worktree", "run", "run_status")
+    return Table(columns=columns(*heads), rows=rows, empty=NO_FEATURES)
+
+
+def places(view: RunView, trees: Trees) -> tuple[str, ...]:
+    """Where the work of each feature is to be looked at: its pull request, or its worktree."""
+    found = []
+    for feature in view.features:
+        green, red, pending = feature.checks or (0, 0, 0)
+        checks = f" ({green} checks green, {red} red, {pending} pending)" if feature.checks else ""
+        where = f"{feature.pull_request}{checks}" if feature.pull_request else trees(view.run, feature.feature)
+        if where:
+            found.append(f"{feature.feature}: {where}")
+    return tuple(found)
 
 
 def closing_table(features: Sequence[FeatureView], whole: bool) -> Table:

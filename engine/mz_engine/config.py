@@ -32,6 +32,15 @@ class WorkspaceSettings(Setting, frozen=True, kw_only=True):
 class PullRequests(Setting, frozen=True, kw_only=True):
     strategy: Literal["none", "draft", "ready"] = "none"
     remote: str = "origin"
+    checks_wait_seconds: int = 3600
+    """How long checks may be pending before a person is asked."""
+    checks_poll_seconds: int = 30
+    checks_grace_seconds: int = 120
+    """A pull request that still has no check after this time needs none."""
+    flaky: tuple[str, ...] = ()
+    """Names of checks that are known to fail for nothing; `*` stands for anything."""
+    reruns_max: int = 2
+    """How often those are started again."""
 
 
 class Budget(Setting, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ Flags win over `MZ_*` variables, these over the file, the file over the defaults
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,37 +16,77 @@ import msgspec
 from mz_engine.config import Config
 from mz_engine.configform import FILE_NAME, ConfigForm
 from mz_engine.configure import SettingInfo, settings, to_config
-from mz_engine.errors import Diagnostic, MzError
+from mz_engine.errors import Diagnostic, MzError, Place
 from mz_engine.shape import Mismatch, mismatches
 from mz_engine.textfile import read_text
 from mz_engine.yamlfile import Document, convert_document, load
+
+OTHER_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
+"""What people also call such a file."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     origins: dict[str, str]
-    """By setting, as the file names it (`budget.run`): `default`, `mz.yaml:14:7`, `MZ_BUDGET_RUN` or `command line`."""
+    """By setting, as the file names it (`budget.run`), and by command (`commands.test`): `default`, `mz.yaml:14:7`, `MZ_BUDGET_RUN` or `command line`."""
     found: bool
     """There is an `mz.yaml`."""
     warnings: tuple[Diagnostic, ...] = ()
+    places: dict[str, Place] = {}
+    """Of the values of the settings that the file has."""
+    values: dict[str, object] = {}
+    """By setting, as the file would have it; a command is a setting of its own, `commands.NAME`."""
+
+    def blamed(self, setting: str, error: MzError) -> MzError:
+        """The same error, told of the place that the setting's value came from."""
+        place, origin = self.places.get(setting), self.origins[setting]
+        said = error.message if place or origin == "default" else f"{origin}: {error.message}"
+        return MzError(error.code, said, hint=error.hint, place=place)
 
 
 def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, object]) -> Loaded:
     """The settings of the repository at `root`. `flags` go by setting (`parallel_max`, `budget.run`); a value of None
     was not given. Raises MzError (MZ20nn) with all that is wrong."""
-    path = root / FILE_NAME
-    found = path.exists()
-    document = load(read_text(path, FILE_NAME) if found else "", FILE_NAME)
     known = settings()
+    warnings = tuple(_near_misses(environment, known))
+    try:
+        _refuse_other_names(root)
+        layers = _layers(root, environment, flags, known)
+        config = layers.finish()
+    except MzError as error:
+        raise MzError.of((*error.diagnostics, *warnings)) from error
+    return Loaded(
+        config=config,
+        origins=layers.origins,
+        found=os.path.lexists(root / FILE_NAME),
+        warnings=warnings,
+        places=layers.places(),
+        values=layers.values(),
+    )
+
+
+def _layers(
+    root: Path, environment: Mapping[str, str], flags: Mapping[str, object], known: tuple[SettingInfo, ...]
+) -> _Layers:
+    path = root / FILE_NAME
+    document = load(read_text(path, FILE_NAME) if os.path.lexists(path) else "", FILE_NAME)
     layers = _Layers(document, msgspec.to_builtins(convert_document(document, ConfigForm)), known)
     for setting in known:
         if setting.scalar and (text := environment.get(setting.variable, "")):
             layers.put(setting, _typed(text, setting), setting.variable)
         if (value := flags.get(setting.name)) is not None:
             layers.put(setting, list(value) if isinstance(value, tuple) else value, "command line")
-    config = layers.finish()
-    warnings = tuple(_near_misses(environment, known))
-    return Loaded(config=config, origins=layers.origins, found=found, warnings=warnings)
+    return layers
+
+
+def _refuse_other_names(root: Path) -> None:
+    """Settings that nobody reads are worse than none."""
+    for name in OTHER_NAMES:
+        if os.path.lexists(root / name):
+            both = os.path.lexists(root / FILE_NAME)
+            message = f"there are {FILE_NAME} and {name}" if both else f"settings in {name} are not read"
+            hint = f"keep what you need in {FILE_NAME} and remove {name}" if both else f"rename it to {FILE_NAME}"
+            raise MzError("MZ2014", message, hint=hint, place=Place(name))
 
 
 class _Layers:
@@ -54,12 +95,31 @@ class _Layers:
     def __init__(self, document: Document, plain: dict[str, Any], known: tuple[SettingInfo, ...]) -> None:
         self.document = document
         self.merged = plain
-        self.origins = {each.name: self.origin(each) for each in known}
+        self.known = known
+        self.origins = {each.name: self.origin(each.name) for each in known}
+        self.origins |= {f"commands.{name}": self.origin("commands", name) for name in plain.get("commands", ())}
         self.found: list[Diagnostic] = []
 
-    def origin(self, setting: SettingInfo) -> str:
-        route = tuple(setting.name.split("."))
+    def origin(self, setting: str, *inside: str) -> str:
+        route = (*setting.split("."), *inside)
         return str(self.document.keys[route]) if route in self.document.keys else "default"
+
+    def places(self) -> dict[str, Place]:
+        return {
+            name: self.document.place(*name.split("."))
+            for name, origin in self.origins.items()
+            if origin.startswith(FILE_NAME)
+        }
+
+    def values(self) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for setting in self.known:
+            value: Any = self.merged
+            for key in setting.name.split("."):
+                value = value.get(key)
+            inside = {f"{setting.name}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {}
+            found |= inside or {setting.name: value}
+        return found
 
     def put(self, setting: SettingInfo, value: object, origin: str) -> None:
         self.origins[setting.name] = origin

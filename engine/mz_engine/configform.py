@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from mz_engine.config import Command, Config, Limits, Models, PullRequests, WorkspaceSettings
 from mz_engine.pipelines.definition import Autonomy
+from mz_engine.quantity import format_duration
 
 FILE_NAME = "mz.yaml"
 SCHEMA_PATH = ".mz/schema/mz.yaml.json"
@@ -32,7 +33,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class CommandForm(Form, frozen=True, kw_only=True):
     run: Annotated[str, Meta(description="A command line for `sh -c`, run in the worktree.")]
     timeout: Annotated[Duration, Meta(description="How long it may take; then its whole process tree is killed.")] = (
-        Command(run="").timeout_seconds
+        format_duration(Command(run="").timeout_seconds)
     )
 
 
@@ -55,6 +56,22 @@ class PullRequestsForm(Form, frozen=True, kw_only=True):
         Meta(description="Whether pull requests are opened, and how; none writes the text to a file for a person."),
     ] = PULL_REQUESTS.strategy
     remote: Annotated[str, Meta(description="The git remote that branches are pushed to.")] = PULL_REQUESTS.remote
+    checks_wait: Annotated[Duration, Meta(description="How long checks may be pending before a person is asked.")] = (
+        format_duration(PULL_REQUESTS.checks_wait_seconds)
+    )
+    checks_poll: Annotated[Duration, Meta(description="How often the forge is asked about checks.")] = format_duration(
+        PULL_REQUESTS.checks_poll_seconds
+    )
+    checks_grace: Annotated[
+        Duration, Meta(description="A pull request that still has no check after this time needs none.")
+    ] = format_duration(PULL_REQUESTS.checks_grace_seconds)
+    flaky: Annotated[
+        tuple[str, ...],
+        Meta(description="Checks that are known to fail for nothing, such as `e2e*`; they are started again."),
+    ] = PULL_REQUESTS.flaky
+    reruns_max: Annotated[int, Meta(ge=0, description="How often flaky checks are started again.")] = (
+        PULL_REQUESTS.reruns_max
+    )
 
 
 class BudgetForm(Form, frozen=True, kw_only=True):
@@ -87,7 +104,7 @@ class LimitsForm(Form, frozen=True, kw_only=True):
         LIMITS.feature_files_max
     )
     wait_max: Annotated[Duration, Meta(description="A rate limit that asks for more is a question for a person.")] = (
-        LIMITS.wait_minutes_max * 60
+        format_duration(LIMITS.wait_minutes_max * 60)
     )
 
 

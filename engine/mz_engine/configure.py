@@ -19,6 +19,7 @@ from mz_engine.shape import Mismatch, Route, describe
 V = TypeVar("V")
 R = TypeVar("R")
 
+DRAFT = "http://json-schema.org/draft-07/schema#"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
 """What git refuses in the names of refs, and a leading `-` or `@`."""
@@ -40,10 +41,7 @@ def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
         models=Models(**msgspec.structs.asdict(form.models)),
         commands=dict(reader.commands(form)),
         workspace=reader.workspace(form),
-        pull_requests=PullRequests(
-            strategy=form.pull_requests.strategy,
-            remote=reader.parse(("pull_requests", "remote"), form.pull_requests.remote, _branch, ""),
-        ),
+        pull_requests=reader.pull_requests(form),
         budget=Budget(
             run_nanousd=reader.optional(("budget", "run"), form.budget.run, parse_usd, "MZ2010"),
             feature_nanousd=reader.optional(("budget", "feature"), form.budget.feature, parse_usd, "MZ2010"),
@@ -87,6 +85,18 @@ class _Reader:
             self.parse(route, name, parse_name, "")
             run = self.parse((*route, "run"), command.run, _filled, "")
             yield name, Command(run=run, timeout_seconds=self.duration((*route, "timeout"), command.timeout))
+
+    def pull_requests(self, form: ConfigForm) -> PullRequests:
+        written = form.pull_requests
+        return PullRequests(
+            strategy=written.strategy,
+            remote=self.parse(("pull_requests", "remote"), written.remote, _branch, ""),
+            checks_wait_seconds=self.duration(("pull_requests", "checks_wait"), written.checks_wait),
+            checks_poll_seconds=self.duration(("pull_requests", "checks_poll"), written.checks_poll),
+            checks_grace_seconds=self.duration(("pull_requests", "checks_grace"), written.checks_grace),
+            flaky=self.every(("pull_requests", "flaky"), written.flaky, _filled),
+            reruns_max=written.reruns_max,
+        )
 
     def workspace(self, form: ConfigForm) -> WorkspaceSettings:
         return WorkspaceSettings(
@@ -134,7 +144,7 @@ def _advice(code: str) -> str:
     return {
         "MZ2009": "write seconds (600), or a text such as 90s, 30m, 1h30m",
         "MZ2010": 'write US dollars as a quoted decimal, such as "5.00"',
-    }.get(code, "")
+    }.get(code, f"`mz explain {code}` says what may stand there")
 
 
 def config_schema() -> dict[str, Any]:
@@ -142,11 +152,16 @@ def config_schema() -> dict[str, Any]:
     return json_schema(ConfigForm, "mz.yaml")
 
 
+def schema_text() -> bytes:
+    """The same as a file."""
+    return msgspec.json.format(msgspec.json.encode(config_schema()), indent=2) + b"\n"
+
+
 def json_schema(kind: type[object], title: str) -> dict[str, Any]:
     """JSON Schema (draft 7) of a Struct, self-contained, as plain values."""
     (root,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
     own = definitions.pop(root["$ref"].rpartition("/")[2])
-    schema = {"$schema": "http://json-schema.org/draft-07/schema#", **own, "title": title, "definitions": definitions}
+    schema = {"$schema": DRAFT, **own, "title": title, "definitions": definitions}
     return dict(msgspec.to_builtins(schema))
 
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallHeld, CallSettled
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.inbox import AnswerLeft, CancelLeft
+from mz_events.catalog.inbox import AnswerLeft, CancelLeft, PauseLeft, ResumeLeft, RetryLeft
 from mz_events.catalog.run import (
     AnswerGiven,
     CancelGiven,
     ClaimCompared,
     FeatureAdmitted,
+    FeatureMerged,
     FeatureReleased,
     FeatureRested,
     FilesContended,
+    Hold,
     InboxTaken,
     ItemHeld,
     Rest,
+    RetryGiven,
     RunFinished,
     RunHalted,
+    RunPaused,
     RunRested,
     RunResumed,
     RunStopped,
@@ -30,14 +34,19 @@ from mz_events.catalog.run import (
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, Store
-from mz_projections.run import Message, RunState, evolve_run, fold_run
+from mz_projections.run import Message, RunState, Track, evolve_run, fold_run, held_for
 
 from mz_engine.decide import run as act
-from mz_engine.decide.run import RunAction, claim, decide_run, due, reserve, runnable
+from mz_engine.decide.run import RunAction, Watch, claim, decide_run, due, reserve, runnable, watched
 from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
 from mz_engine.pins import Pins
 from mz_engine.ports import Clock
 from mz_engine.runner import Appended, FeatureRun, Observer
+from mz_engine.version import VERSION
+from mz_engine.watch import Noticed
+
+AGAIN = (Rest.FAILED, Rest.CANCELLED, Rest.WAITING, Rest.HELD)
+"""What a person may have done once more."""
 
 
 class Coordinator:
@@ -83,12 +92,26 @@ class Coordinator:
         return tuple(one for one in recorded if one.stream == stream), granted
 
     def stopping(self) -> bool:
-        return self.state.halted is not None or self.state.stopped
+        """Features come to rest after the action that they are in."""
+        return self.over() or self.state.paused
 
     # what drivers ask -----------------------------------------------------------------------------------------------
-    def resume(self, core: str) -> None:
-        """A process took the run up again."""
-        self._append((RunResumed(core=core),))
+    def over(self) -> bool:
+        """The process is to end as soon as nothing is under way."""
+        return self.state.halted is not None or self.state.stopped
+
+    def resume(self) -> None:
+        """A process took the run up again, or a paused one goes on."""
+        self._append((RunResumed(core=VERSION),))
+
+    def pause(self) -> None:
+        """By a signal: features come to rest after the action that they are in, and the process waits."""
+        if not self.stopping():
+            self._append((RunPaused(who=None),))
+
+    def unpause(self) -> None:
+        if self.state.paused and not self.over():
+            self.resume()
 
     def stop(self) -> None:
         """The user asks for it; features come to rest after the action that they are in."""
@@ -116,6 +139,19 @@ class Coordinator:
     def runnable(self, alive: frozenset[str]) -> tuple[FeatureId, ...]:
         return runnable(self.state, alive, self.pins.config.parallel_max)
 
+    def watched(self) -> tuple[Watch, ...]:
+        return () if self.stopping() else watched(self.state, self.pins)
+
+    def noticed(self, event: Noticed) -> None:
+        """What a look found, unless somebody was faster."""
+        track = self.state.tracks.get(event.feature)
+        if isinstance(event, FeatureMerged):
+            news = event.feature not in self.state.merged
+        else:
+            news = track is not None and held_for(track, Hold.CHECKS)
+        if news:
+            self._append((event,))
+
     def features(self) -> tuple[FeatureId, ...]:
         return tuple(FeatureId(feature) for feature in self.state.tracks)
 
@@ -132,13 +168,17 @@ class Coordinator:
             self._append((InboxTaken(version=recorded.version, accepted=bool(taken), why=why), *taken))
 
     def _taken(self, event: Event) -> tuple[Event, ...]:
+        """What the message leads to; nothing where it comes too late, or never made sense."""
         tracks = self.state.tracks
         match event:
-            case AnswerLeft(feature=feature) if feature in tracks:
-                rested = tracks[feature].rested
-                if tracks[feature].active or rested is None or rested.status is not Rest.WAITING:
-                    return ()
+            case AnswerLeft(feature=feature) if feature in tracks and _rests(tracks[feature], Rest.WAITING):
                 return (AnswerGiven(feature=feature, verdict=event.verdict, note=event.note, who=event.who),)
+            case RetryLeft(feature=feature) if feature in tracks and _rests(tracks[feature], *AGAIN):
+                return (RetryGiven(feature=feature, phase=event.phase, note=event.note, who=event.who),)
+            case PauseLeft(who=who) if not self.stopping():
+                return (RunPaused(who=who),)
+            case ResumeLeft() if self.state.paused and not self.over():
+                return (RunResumed(core=VERSION),)
             case CancelLeft(feature=feature) if feature is None or feature in tracks:
                 chosen = list(tracks) if feature is None else [feature]
                 return tuple(
@@ -156,6 +196,10 @@ class Coordinator:
                 self.state = evolve_run(self.state, one)
             self.see(one)
         return recorded
+
+
+def _rests(track: Track, *statuses: Rest) -> bool:
+    return not track.active and track.rested is not None and track.rested.status in statuses
 
 
 def _cancelled(feature: FeatureId, event: CancelLeft, *, started: bool) -> tuple[Event, ...]:

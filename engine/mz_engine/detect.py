@@ -1,89 +1,68 @@
-"""Adapter: looks at a repository for what its first `mz.yaml` should say: how it is tested and set up, its branch."""
+"""Adapter: looks at a repository for what its first `mz.yaml` should say: its tools, its branch and remote, and which
+agents this machine has."""
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from mz_engine.errors import MzError
+from mz_engine.agents.contract import AuthCheck
+from mz_engine.agents.registry import built_in
+from mz_engine.config import PullRequests
+from mz_engine.stack import WANTED
+from mz_engine.stacks import find_stacks
 from mz_engine.starter import Detected
-from mz_engine.textfile import read_text
 
-WANTED = ("test", "lint", "build")
-NPM_PLACEHOLDER = "no test specified"
-"""What `npm init` writes as the test script."""
-
-IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from) pytest\b", re.MULTILINE)
-INSTALLERS = {
-    "package-lock.json": "npm ci",
-    "yarn.lock": "yarn install --frozen-lockfile",
-    "pnpm-lock.yaml": "pnpm install --frozen-lockfile",
-    "uv.lock": "uv sync",
-}
+GIT_SECONDS = 10
 
 
 def detect(root: Path) -> Detected:
-    """What the files of the repository at `root` say. Reads only; a file that cannot be read says nothing."""
+    """What the files and the git of the repository at `root` say. Reads only; what cannot be read says nothing."""
+    stacks = find_stacks(root)
     found: dict[str, str] = {}
-    for name, command in (*_npm(root), *_other(root), *_python(root), *_make(root)):
-        found.setdefault(name, command)
-    commands = {name: found[name] for name in WANTED if name in found}
-    setup = tuple(command for file, command in INSTALLERS.items() if (root / file).is_file())
-    return Detected(base=_branch(root), commands=commands, setup=setup)
+    for stack in stacks:
+        found = {**stack.commands, **found}
+    return Detected(
+        stacks=tuple(dict.fromkeys(stack.name for stack in stacks)),
+        base=_base(root),
+        has_commit=_git(root, "rev-parse", "--quiet", "--verify", "HEAD^{commit}") is not None,
+        remote=_remote(root),
+        commands={name: found[name] for name in WANTED if name in found},
+        setup=tuple(dict.fromkeys(command for stack in stacks for command in stack.setup)),
+        keep=tuple(dict.fromkeys(path for stack in stacks for path in stack.keep)),
+    )
 
 
-def _npm(root: Path) -> Iterator[tuple[str, str]]:
-    with suppress(ValueError):
-        package = json.loads(_text(root, "package.json") or "{}")
-        scripts = package.get("scripts") if isinstance(package, dict) else None
-        for name in WANTED:
-            script = scripts.get(name) if isinstance(scripts, dict) else None
-            if isinstance(script, str) and NPM_PLACEHOLDER not in script:
-                yield name, "npm test" if name == "test" else f"npm run {name}"
+def installed_agents(environment: Mapping[str, str]) -> dict[str, AuthCheck]:
+    """Every agent that mz knows and that is installed here, by name, with what is said of its login. Starts each once
+    for its version; calls no model."""
+    checks = {name: adapter.check_auth(environment) for name, adapter in built_in().items()}
+    return {name: check for name, check in checks.items() if check.code != "tool-missing"}
 
 
-def _other(root: Path) -> Iterator[tuple[str, str]]:
-    if (root / "Cargo.toml").is_file():
-        yield from (("test", "cargo test"), ("build", "cargo build"))
-    if (root / "go.mod").is_file():
-        yield from (("test", "go test ./..."), ("build", "go build ./..."))
+def _base(root: Path) -> str | None:
+    """What the remote calls its default, where it is a branch here too; else the branch that is checked out."""
+    head = _git(root, "symbolic-ref", "--quiet", "--short", f"refs/remotes/{_remote(root)}/HEAD")
+    default = head.partition("/")[2] if head else ""
+    if default and _git(root, "rev-parse", "--quiet", "--verify", f"refs/heads/{default}"):
+        return default
+    return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
 
 
-def _python(root: Path) -> Iterator[tuple[str, str]]:
-    named = "".join(_text(root, name) for name in ("pyproject.toml", "setup.cfg", "tox.ini", "requirements.txt"))
-    tests = sorted([*root.glob("test*/**/test*.py"), *root.glob("test*.py")])
-    texts = (_text(root, str(file.relative_to(root))) for file in tests)
-    pytest = "pytest" in named or any((root / name).is_file() for name in ("pytest.ini", "conftest.py"))
-    if pytest or any(IMPORTS_PYTEST.search(text) for text in texts):
-        yield "test", "python3 -m pytest -q"
-    elif tests:
-        folder = tests[0].relative_to(root).parts[0]
-        loose = (root / folder).is_dir() and not (root / folder / "__init__.py").is_file()
-        yield "test", f"python3 -m unittest discover -s {folder}" if loose else "python3 -m unittest"
+def _remote(root: Path) -> str | None:
+    names = (_git(root, "remote") or "").split()
+    usual = PullRequests().remote
+    return usual if usual in names else next(iter(names), None)
 
 
-def _make(root: Path) -> Iterator[tuple[str, str]]:
-    text = _text(root, "Makefile") or _text(root, "makefile") or _text(root, "GNUmakefile")
-    for name in WANTED:
-        if re.search(rf"^{name}\s*:(?!=)", text, re.MULTILINE):
-            yield name, f"make {name}"
-
-
-def _text(root: Path, name: str) -> str:
-    with suppress(MzError):
-        return read_text(root / name, name) if (root / name).is_file() else ""
-    return ""
-
-
-def _branch(root: Path) -> str | None:
-    command = ["git", "-C", str(root), "symbolic-ref", "--quiet", "--short", "HEAD"]
+def _git(root: Path, *words: str) -> str | None:
+    """What git says; None where it says no, or nothing."""
+    command = ["git", "-C", str(root), *words]
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=10, check=False, stdin=subprocess.DEVNULL
+            command, capture_output=True, text=True, timeout=GIT_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
-        return done.stdout.strip() or None
+        return done.stdout.strip() or None if done.returncode == 0 else None
     return None

@@ -152,6 +152,20 @@ _TABLE = (
         "Names become branches, files and trailers, so they are made of letters, digits, `_` and `-`. Paths "
         "are relative to the repository and stay inside it. Patterns are written as in .gitignore.",
     ),
+    ErrorCode(
+        "MZ2014",
+        Exit.INVALID,
+        "settings in a file of another name",
+        "Settings are read from `mz.yaml` and nothing else. A file `mz.yml` or `.mz.yaml` beside it, or in its "
+        "place, would be ignored in silence, so it is refused.",
+    ),
+    ErrorCode(
+        "MZ2015",
+        Exit.INVALID,
+        "the file is there already",
+        "mz was asked to make a file that is there. What a person wrote is never overwritten: choose another "
+        "name, or move the file away.",
+    ),
     # 3: pipelines
     ErrorCode(
         "MZ3001",
@@ -250,8 +264,8 @@ _TABLE = (
         Exit.INVALID,
         "phase is not complete",
         "A phase with an agent has a prompt, and the other way round; outputs and reviews need an agent; a "
-        "phase does something; the pipeline has phases and one of them delivers; a pull request needs a push "
-        "before it.",
+        "phase does something; the pipeline has phases and one of them delivers. Deliveries go in order, each step "
+        "once: `merge_base`, `push`, `open_pr`, `await_checks`.",
     ),
     ErrorCode(
         "MZ3016",
@@ -345,6 +359,36 @@ _TABLE = (
         "an unfinished run of another shape waits",
         "A run that is not finished used another pipeline or base branch. Finish it with `mz resume ID`, or "
         "give it up with `mz cancel ID`, before another one begins.",
+    ),
+    ErrorCode(
+        "MZ5004",
+        Exit.USAGE,
+        "the question is gone",
+        "The feature waits for no answer: somebody answered before, it was given up, or it never asked. "
+        "Nothing was left for the run. `mz review list` shows what is asked now, `mz review show FEATURE` who "
+        "answered what.",
+    ),
+    ErrorCode(
+        "MZ5005",
+        Exit.USAGE,
+        "no process works on the run",
+        "Only a run that a process works on can be paused. One without a process stands still already; `mz "
+        "resume` goes on with it.",
+    ),
+    ErrorCode(
+        "MZ5006",
+        Exit.USAGE,
+        "the feature cannot be done once more",
+        "Only what has come to rest can be done once more: failed, given up, waiting or held; and only from a "
+        "phase that it had begun. Nothing was left for the run.",
+    ),
+    ErrorCode(
+        "MZ5007",
+        Exit.USAGE,
+        "no such place in the log",
+        "A place is written STREAM@VERSION, as `mz log` prints it at every event: `run/RUN@4`, "
+        "`run/RUN/FEATURE@12`, or shorter `RUN@4`, `FEATURE@12`. Versions count from 1. The stream is not there, "
+        "is not that long, or is an inbox, which holds messages and has no state.",
     ),
 )
 

@@ -6,7 +6,7 @@ what the phase lets it do; a run's own figures are never mixed in here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -32,17 +32,28 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 def estimate(pipeline: Pipeline, words: str, model_of: Callable[[str], str], price: Price) -> Estimate:
     """One feature through every phase at its first attempt. `words`: title and body; `model_of`: tier -> model."""
-    tokens, total = 0, 0
+    return together(estimate_phase(phase, words, model_of, price) for phase in pipeline.phases)
+
+
+def estimate_phase(phase: Phase, words: str, model_of: Callable[[str], str], price: Price) -> Estimate:
+    """One phase of one feature: a call of each agent that it names."""
+    calls = []
+    for tier in tiers_of(phase):
+        spent = len(words) // CHARACTERS_PER_TOKEN + baseline(phase)
+        output = spent * OUTPUT_SHARE_PERCENT // 100
+        calls.append(Estimate(tokens=spent, nanousd=price(model_of(tier), spent - output, output)))
+    return together(calls)
+
+
+def together(estimates: Iterable[Estimate]) -> Estimate:
+    """The sum; unpriced where any of them is."""
+    tokens, nanousd = 0, 0
     unpriced = False
-    for phase in pipeline.phases:
-        for tier in tiers_of(phase):
-            spent = len(words) // CHARACTERS_PER_TOKEN + baseline(phase)
-            output = spent * OUTPUT_SHARE_PERCENT // 100
-            nanousd = price(model_of(tier), spent - output, output)
-            tokens += spent
-            total += nanousd or 0
-            unpriced = unpriced or nanousd is None
-    return Estimate(tokens=tokens, nanousd=None if unpriced else total)
+    for each in estimates:
+        tokens += each.tokens
+        nanousd += each.nanousd or 0
+        unpriced = unpriced or each.nanousd is None
+    return Estimate(tokens=tokens, nanousd=None if unpriced else nanousd)
 
 
 def tiers_of(phase: Phase) -> tuple[str, ...]:

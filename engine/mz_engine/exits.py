@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the exit status of a command says."""
+    """What the exit status of a command says; `MEANINGS` has the sentences."""
 
     OK = 0
-    """Everything that was asked for happened."""
     VERDICT = 1
-    """The verdict is no: a gate, a conformance check or a feature failed."""
     USAGE = 2
-    """The command line makes no sense; nothing was done."""
     DRIFT = 3
-    """A replay went another way than its recording."""
     RECORDING = 4
-    """A recording is missing, stale, unused or refused."""
     SECRET = 5
-    """A secret was found where it must not be."""
     NETWORK = 6
-    """Something tried to reach the network during a replay."""
     INVALID = 10
-    """Settings, backlog or pipeline are invalid; nothing was done."""
     PREREQUISITE = 11
-    """A tool, a login, disk space or the database is missing or unusable."""
     REPOSITORY = 15
-    """The repository or a worktree cannot be used."""
     BUSY = 16
-    """Another process holds the run, or an unfinished run of another shape waits."""
     STOPPED = 20
-    """The user stopped it."""
     WAITING = 21
-    """A person has to decide something."""
     LIMIT = 22
-    """A budget or another limit is used up."""
     BUG = 70
-    """A bug in `mz` itself."""
     NOT_COMPARABLE = 125
-    """No comparison is possible: newer format, corrupt, or the world of a recording cannot be had."""
 
+
+MEANINGS: Mapping[Exit, str] = {
+    Exit.OK: "Everything that was asked for happened.",
+    Exit.VERDICT: "The verdict is no: a gate, a conformance check or a feature failed.",
+    Exit.USAGE: "The command line makes no sense; nothing was done.",
+    Exit.DRIFT: "A replay went another way than its recording.",
+    Exit.RECORDING: "A recording is missing, stale, unused or refused.",
+    Exit.SECRET: "A secret was found where it must not be.",
+    Exit.NETWORK: "Something tried to reach the network during a replay.",
+    Exit.INVALID: "Settings, backlog or pipeline are invalid; nothing was done.",
+    Exit.PREREQUISITE: "A tool, a login, disk space or the database is missing or unusable.",
+    Exit.REPOSITORY: "The repository or a worktree cannot be used.",
+    Exit.BUSY: "Another process holds the run, or an unfinished run of another shape waits.",
+    Exit.STOPPED: "The user stopped it.",
+    Exit.WAITING: "A person has to decide something.",
+    Exit.LIMIT: "A budget or another limit is used up.",
+    Exit.BUG: "A bug in `mz` itself.",
+    Exit.NOT_COMPARABLE: "No comparison is possible: newer format, corrupt, or the world of a recording cannot be had.",
+}
+"""What each says, in one sentence."""
 
 WORST_FIRST = (
     Exit.BUG,

@@ -15,15 +15,17 @@ from mz_projections.delivered import DELIVERED, Delivery, newest
 from mz_projections.run import RunState, fold_run
 from mz_projections.runner import Views
 
-from mz_engine.adapters.git_repository import current_branch
+from mz_engine.adapters.git_repository import branch_commit, current_branch
 from mz_engine.artifacts.check import RULES
 from mz_engine.artifacts.load import load_rules
 from mz_engine.backlog.file import read_backlog
 from mz_engine.backlog.item import Item
-from mz_engine.configfile import load_config
+from mz_engine.config import Config
+from mz_engine.configfile import Loaded, load_config
 from mz_engine.errors import Diagnostic, MzError
 from mz_engine.intake import Put, Taken, take
 from mz_engine.pins import Pins
+from mz_engine.pipelines.definition import Pipeline
 from mz_engine.pipelines.lint import Known
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.prompts.load import load_templates
@@ -50,29 +52,54 @@ def make_plan(
     only: tuple[str, ...],
     store: Log | None,
     put: Put,
+    keeps_views: bool = True,
 ) -> Plan:
-    """`only`: ids of features, empty for all; `store` is None where nothing ever ran. Raises MzError."""
+    """`only`: ids of features, empty for all; `store` is None where nothing ever ran; without `keeps_views` what
+    earlier runs delivered is worked out in memory and no file is touched. Raises MzError, and RepositoryUnusable where
+    there is no commit to start from."""
     loaded = load_config(root, environment, flags)
     config, rules, templates = loaded.config, load_rules(), load_templates()
-    known = Known(
-        rule_sets=frozenset(rules),
-        rules=frozenset(RULES),
-        templates=frozenset(templates),
-        commands=frozenset(config.commands),
-    )
-    pipeline, warnings = load_pipeline(config.pipeline, root, known)
+    base = config.base or current_branch(root, environment)
+    branch_commit(root, base, environment)
+    pipeline, warnings = load_named(loaded, root)
     items = read_backlog(root, config.backlog)
     check_asked_for(only, items)
     waiting = unfinished(store) if store else None
     taken = take(
-        items, only, delivered(root, store) if store else {}, waiting.tracks if waiting else (), config.sanitize, put
+        items,
+        only,
+        delivered(root if keeps_views else None, store) if store else {},
+        waiting.tracks if waiting else (),
+        config.sanitize,
+        put,
     )
     return Plan(
         pins=Pins(pipeline=pipeline, rules=rules, templates=templates, config=config),
-        base=config.base or current_branch(root, environment),
+        base=base,
         items=items,
         taken=taken,
         warnings=(*loaded.warnings, *warnings),
+    )
+
+
+def load_named(loaded: Loaded, root: Path) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
+    """The pipeline that the settings name, as `load_pipeline` gives it; one that is not there is told of with the place
+    of its name."""
+    try:
+        return load_pipeline(loaded.config.pipeline, root, known_names(loaded.config))
+    except MzError as error:
+        if error.code != "MZ3001":
+            raise
+        raise loaded.blamed("pipeline", error) from error
+
+
+def known_names(config: Config) -> Known:
+    """What names in a pipeline may mean in this repository."""
+    return Known(
+        rule_sets=frozenset(load_rules()),
+        rules=frozenset(RULES),
+        templates=frozenset(load_templates()),
+        commands=frozenset(config.commands),
     )
 
 
@@ -101,8 +128,8 @@ def find_run(store: Store, run: str) -> RunState | None:
     return state if state.started else None
 
 
-def delivered(root: Path, store: Log) -> dict[str, Delivery]:
-    """The last delivery of each source over all runs."""
-    with Views(root / HOME / "views.sqlite", store, (DELIVERED,)) as views:
+def delivered(root: Path | None, store: Log) -> dict[str, Delivery]:
+    """The last delivery of each source over all runs. Without a root, nothing is kept for the next time."""
+    with Views(root / HOME / "views.sqlite" if root else None, store, (DELIVERED,)) as views:
         views.refresh()
         return newest(views.rows(DELIVERED))

@@ -6,7 +6,7 @@ Paths in arguments are relative to the repository; a worktree is named by its fe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 from mz_events.catalog.call import Offence, Problem, Usage
@@ -51,6 +51,18 @@ class MadeCommit(Fact, frozen=True, kw_only=True):
     files: int
     insertions: int
     deletions: int
+
+
+class Merged(Fact, frozen=True, kw_only=True):
+    """A branch with another commit merged into it."""
+
+    commit: Commit
+    tree: Commit
+    """A capture with its content."""
+    changed: bool
+    """False: the other commit was in it already."""
+    conflicts: tuple[Path, ...] = ()
+    """These files hold conflict markers."""
 
 
 class Moved(Fact, frozen=True, kw_only=True):
@@ -105,6 +117,17 @@ class Workspace(Protocol):
 
     def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
         """Commit a capture's content on the branch; moves branch, HEAD and index. Empty commits are allowed."""
+
+    def target_head(self, remote: str | None, branch: str) -> Commit | None:
+        """The newest commit of the branch that a pull request targets: the remote's where one is given and has it, else
+        the local one; None: no such branch. Moves none of the user's refs. Raises RemoteRefused."""
+
+    def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
+        """Merge `other` into the branch, which stands at `head`: a commit with both parents, conflict markers and all;
+        moves branch, HEAD, index and worktree. Never rebases."""
+
+    def contains(self, head: Commit, commit: Commit) -> bool:
+        """Whether `commit` is `head` or one of its ancestors."""
 
     def remote_head(self, remote: str, branch: str) -> Commit | None: ...
 
@@ -234,14 +257,44 @@ class Prices(Protocol):
 class PullRequest(Fact, frozen=True, kw_only=True):
     url: str
     number: int | None
+    key: str = ""
+    """Of its `Mz-Key` line."""
+
+
+class Check(Fact, frozen=True, kw_only=True):
+    """One required check of a pull request, at the commit that was asked for."""
+
+    name: str
+    """Workflow and job, as the forge shows them."""
+    state: Literal["pending", "green", "red"]
+    url: str = ""
+    run: str | None = None
+    """Id of the run that can be started again; None: the forge cannot."""
 
 
 class Forge(Protocol):
     """Pull requests. Raises RemoteRefused."""
 
-    def find(self, branch: str, key: str) -> PullRequest | None: ...
+    def find(self, branch: str, key: str) -> PullRequest | None:
+        """The newest one from `branch`, open or not, whose `Mz-Key` begins with `key`."""
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest: ...
+
+    def update(self, number: int, title: str, body: str) -> None:
+        """Put other words on it."""
+
+    def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
+        """The required checks, or all where none is required; None: the forge does not know `head` yet. Empty: there
+        are none."""
+
+    def failed_log(self, check: Check) -> str:
+        """What a red check printed at its end; empty where the forge does not keep it."""
+
+    def rerun(self, run: str) -> None:
+        """Start the failed parts of a run again; one that is under way is left alone."""
+
+    def merged(self, branch: str) -> Commit | None:
+        """The commit in which the newest pull request from `branch` was merged; None: it was not."""
 
     def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
         """Strategy `none`: write the body to a file for a person; returns its path relative to the repository."""

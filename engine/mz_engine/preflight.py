@@ -11,7 +11,7 @@ from mz_engine.adapters.git import GitWorkspace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, built_in
 from mz_engine.config import Config
-from mz_engine.errors import MzError
+from mz_engine.errors import Diagnostic, MzError
 
 PLAIN_WORD = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
@@ -41,17 +41,35 @@ def check_agent(name: str, environment: Mapping[str, str]) -> None:
 
 
 def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -> None:
-    """Raises MzError (MZ1004) for a command whose program is nowhere. What a shell must take apart is left to it."""
-    for name, command in config.commands.items():
-        program = program_of(command.run)
-        if program is None:
-            continue
-        if not shutil.which(program, path=environment.get("PATH")) and not (root / program).exists():
-            raise MzError(
-                "MZ1004",
-                f"the command `{name}` needs {program}, which is not on PATH",
-                hint=f"install it, or change commands.{name} in mz.yaml",
+    """Raises MzError (MZ1004) with every command whose program is nowhere."""
+    missing = missing_programs(root, config, environment)
+    if missing:
+        raise MzError.of(
+            Diagnostic(
+                code="MZ1004",
+                message=f"`{name}` needs {program}, which is not on PATH",
+                hint=f"install it, or change {name} in mz.yaml",
             )
+            for name, program in missing.items()
+        )
+
+
+def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:
+    """By setting, such as `commands.test`, the program that is neither on PATH nor in the repository. What a shell must
+    take apart is left to it; what a path leads to may be made by the set-up of each worktree."""
+    lines = {f"commands.{name}": command.run for name, command in config.commands.items()}
+    lines |= {f"workspace.setup[{at}]": line for at, line in enumerate(config.workspace.setup)}
+    programs = {name: program_of(line) for name, line in lines.items()}
+    made = bool(config.workspace.setup)
+    return {
+        name: program
+        for name, program in programs.items()
+        if program and not (made and "/" in program) and not _is_here(program, root, environment)
+    }
+
+
+def _is_here(program: str, root: Path, environment: Mapping[str, str]) -> bool:
+    return bool(shutil.which(program, path=environment.get("PATH"))) or (root / program).exists()
 
 
 def check_delivery(workspace: GitWorkspace, config: Config, environment: Mapping[str, str]) -> None:

@@ -31,6 +31,15 @@ def _seconds(text: str) -> int:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
+def format_duration(seconds: int) -> str:
+    """`1h30m`, `90s`: as `parse_duration` reads it, with the biggest units that are whole."""
+    text = ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
 def parse_usd(written: object) -> int:
     """Nano-dollars, exactly, from `5`, `"5.00"`, `0.25`: at least 0, at most nine decimals. Raises ValueError."""
     text = f"{Decimal(str(written)):f}" if isinstance(written, float) else str(written).strip()

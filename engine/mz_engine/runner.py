@@ -11,15 +11,24 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.feature import FeatureCancelled, FeatureHeld, FeatureStarted, HoldReleased, HumanAnswered
+from mz_events.catalog.feature import (
+    FeatureCancelled,
+    FeatureHeld,
+    FeatureRetried,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+)
 from mz_events.catalog.run import (
     AnswerGiven,
     CancelGiven,
+    ChecksChanged,
     FeatureAdmitted,
     FeatureReleased,
     FeatureRested,
     Hold,
     Rest,
+    RetryGiven,
     TimerFired,
 )
 from mz_events.envelope import Recorded
@@ -27,7 +36,17 @@ from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_events.store import Append, Store
 from mz_projections.feature import follow
 from mz_projections.run import Message
-from mz_projections.state import Ended, Held, State, Unborn, Waiting, book_of, heard_of
+from mz_projections.state import (
+    Ended,
+    Held,
+    Restoring,
+    State,
+    Unborn,
+    Waiting,
+    Working,
+    book_of,
+    heard_of,
+)
 
 from mz_engine.decide.actions import Action, ReadReply, Settle
 from mz_engine.decide.phase import decide
@@ -159,9 +178,29 @@ class FeatureRun:
                 return HoldReleased(heard=version, hold=hold)
             case TimerFired(), Held():
                 return HoldReleased(heard=version, hold=Hold.TIMER)
+            case ChecksChanged(), Held(hold=Hold.CHECKS):
+                return HoldReleased(heard=version, hold=Hold.CHECKS)
+            case RetryGiven(), Ended(status=Rest.FAILED | Rest.CANCELLED) | Held() | Waiting():
+                to = self._phase_of(message.phase)
+                return FeatureRetried(heard=version, to=to, note=message.note, who=message.who)
             case AnswerGiven(verdict=verdict, note=note, who=who), Waiting():
                 return HumanAnswered(heard=version, verdict=verdict, note=note, who=who)
         return None
+
+    def _phase_of(self, wanted: str | None) -> str:
+        """The phase to begin with again: the one that was asked for, if it was ever begun, else where it stands."""
+        book = book_of(self.state)
+        if book is None:
+            return ""
+        if wanted in book.starts:
+            return wanted
+        match self.state:
+            case Held(then=then) | Waiting(then=then) | Ended(before=then):
+                if isinstance(then, Working):
+                    return then.phase
+                if isinstance(then, Restoring):
+                    return then.to
+        return next(reversed(book.starts), "")
 
     def _scene(self) -> Scene:
         branches = frozenset(f"{self.pins.config.branch_prefix}/{feature}" for feature in self.run_side.features())

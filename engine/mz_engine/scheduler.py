@@ -18,9 +18,10 @@ from mz_events.names import FeatureId
 from mz_projections.run import Message
 
 from mz_engine.coordinator import Coordinator
-from mz_engine.decide.run import Await, FinishRun, RestRun
+from mz_engine.decide.run import Await, FinishRun, RestRun, Watch
 from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
 from mz_engine.runner import Appended, Coordinating, FeatureRun
+from mz_engine.watch import Noticed
 
 POLL_SECONDS = 0.5
 """How often the inbox is looked at while features work."""
@@ -38,12 +39,22 @@ class Rested(msgspec.Struct, frozen=True):
 
 
 class Died(msgspec.Struct, frozen=True):
-    feature: FeatureId
+    feature: FeatureId | None
+    """None: it was no feature's thread."""
     error: BaseException
 
 
 class StopAsked(msgspec.Struct, frozen=True):
     pass
+
+
+class PauseAsked(msgspec.Struct, frozen=True):
+    wanted: bool
+
+
+class Looked(msgspec.Struct, frozen=True):
+    watch: Watch
+    found: Noticed | None
 
 
 class Aborted(Exception):
@@ -78,9 +89,17 @@ class Door:
 class Scheduler:
     """Drives a run until it rests, is finished, stopped or halted. Raises what a thread died of."""
 
-    def __init__(self, coordinator: Coordinator, begin: Callable[[FeatureId, Coordinating], FeatureRun]) -> None:
-        self.coordinator, self.begin = coordinator, begin
-        self.mail: SimpleQueue[Asked | Rested | Died | StopAsked] = SimpleQueue()
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        begin: Callable[[FeatureId, Coordinating], FeatureRun],
+        look: Callable[[Watch], Noticed | None],
+    ) -> None:
+        self.coordinator, self.begin, self.look = coordinator, begin, look
+        self.mail: SimpleQueue[Asked | Rested | Died | StopAsked | PauseAsked | Looked] = SimpleQueue()
+        self.looking: set[Watch] = set()
+        self.look_again_us: dict[Watch, int] = {}
+        """When what was looked at is due again."""
         self.threads: dict[FeatureId, Thread] = {}
         self.died: BaseException | None = None
         self.stop_asked = False
@@ -89,6 +108,10 @@ class Scheduler:
         """From a signal handler or another thread: come to rest after the actions that are under way."""
         self.stop_asked = True
         self.mail.put(StopAsked())
+
+    def pause(self, wanted: bool) -> None:
+        """From a signal handler or another thread: come to rest, but stay; or go on."""
+        self.mail.put(PauseAsked(wanted))
 
     def run(self) -> None:
         action: Await | RestRun | FinishRun = RestRun()
@@ -116,10 +139,30 @@ class Scheduler:
         action = self.coordinator.decide()
         for feature in self.coordinator.runnable(frozenset(self.threads)):
             self._start(feature)
+        for watch in self.coordinator.watched():
+            self._watch(watch)
         return action
 
     def _over(self, action: Await | RestRun | FinishRun) -> bool:
-        return self.died is not None or self.coordinator.stopping() or not isinstance(action, Await)
+        if self.died is not None or self.coordinator.over():
+            return True
+        return not isinstance(action, Await) and not self.looking
+
+    def _watch(self, watch: Watch) -> None:
+        """What was never looked at is looked at now, so that a resumed run hears what happened meanwhile."""
+        now_us = self.coordinator.clock.now_us()
+        if watch not in self.looking and now_us >= self.look_again_us.get(watch, 0):
+            self.looking.add(watch)
+            Thread(target=self._look, args=(watch,), name=f"look-{watch.feature}", daemon=True).start()
+
+    def _look(self, watch: Watch) -> None:
+        found = None
+        try:
+            found = self.look(watch)
+        except Exception as error:
+            self.mail.put(Died(None, error))
+        finally:
+            self.mail.put(Looked(watch, found))
 
     def _start(self, feature: FeatureId) -> None:
         thread = Thread(target=self._drive, args=(feature,), name=f"feature-{feature}", daemon=True)
@@ -148,12 +191,26 @@ class Scheduler:
                 del self.threads[feature_run.feature]
                 if self.died is None:
                     self.coordinator.rested(feature_run)
+                    self._look_later(Watch("checks", feature_run.feature))
+            case Looked(watch=watch, found=found):
+                self.looking.discard(watch)
+                self._look_later(watch)
+                if found is not None and self.died is None:
+                    self.coordinator.noticed(found)
+            case PauseAsked(wanted=wanted):
+                if self.died is None:
+                    self.coordinator.pause() if wanted else self.coordinator.unpause()
             case Died(feature=feature, error=error):
-                del self.threads[feature]
+                if feature is not None:
+                    del self.threads[feature]
                 if self.died is None and not isinstance(error, Aborted):
                     self.died = error
             case StopAsked():
                 pass  # It only wakes the loop, which looks at `stop_asked`.
+
+    def _look_later(self, watch: Watch) -> None:
+        pause_us = self.coordinator.pins.config.pull_requests.checks_poll_seconds * 1_000_000
+        self.look_again_us[watch] = self.coordinator.clock.now_us() + pause_us
 
     def _answer(self, asked: Asked) -> None:
         if self.died is not None:

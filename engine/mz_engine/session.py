@@ -19,7 +19,7 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
-from mz_events.names import Digest, FeatureId, RunId, run_stream
+from mz_events.names import Digest, FeatureId, RunId, inbox_stream, run_stream
 from mz_events.redact import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.run import RunState
@@ -27,6 +27,7 @@ from mz_projections.run import RunState
 from mz_engine.adapters.git_repository import branch_commit
 from mz_engine.adapters.machine import Machine, SystemClock, secret_values
 from mz_engine.coordinator import Coordinator
+from mz_engine.decide.run import Watch
 from mz_engine.errors import MzError
 from mz_engine.pins import Pins, decode_pins, encode_pins
 from mz_engine.planning import HOME, Plan, find_run, make_plan, unfinished
@@ -34,6 +35,7 @@ from mz_engine.preflight import check_agent, check_commands, check_delivery
 from mz_engine.runner import Coordinating, FeatureRun, Observer
 from mz_engine.scheduler import Scheduler
 from mz_engine.version import VERSION
+from mz_engine.watch import Noticed, look
 
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
@@ -125,12 +127,17 @@ class Session:
     def resume(self, run: str | None) -> None:
         """Take a run up again, by its pins. Raises MzError: MZ5001 where there is none that is unfinished."""
         state = find_run(self.store, run) if run else unfinished(self.store)
-        if state is None or state.started is None or state.finished:
+        if state is None or state.started is None or (state.finished and not self._has_mail(state)):
             raise MzError("MZ5001", "no run waits to be resumed", hint="`mz status` shows the newest run")
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._prepare(pins)
         coordinator = self._take_up(state.started.run, pins)
-        coordinator.resume(VERSION)
+        coordinator.resume()
+
+    def _has_mail(self, state: RunState) -> bool:
+        """People left something that was not looked at yet: a finished run may have to go on."""
+        assert state.started is not None
+        return any(True for _ in self.store.read(inbox_stream(state.started.run), state.inbox_version))
 
     def _prepare(self, pins: Pins) -> None:
         """Everything that a run needs is there, before anything is written or paid. Raises MzError."""
@@ -162,7 +169,10 @@ class Session:
         def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
             return FeatureRun(coordinator.run, feature, coordinator.pins, self.store, machine, door, self.see)
 
-        self._scheduler = Scheduler(coordinator, begin)
+        def see(watch: Watch) -> Noticed | None:
+            return look(watch, coordinator.state, coordinator.pins, self.store, machine)
+
+        self._scheduler = Scheduler(coordinator, begin, see)
         try:
             self._scheduler.run()
         except (StoreUnusable, OSError) as error:
@@ -173,6 +183,16 @@ class Session:
         """Come to rest after the actions that are under way."""
         if self._scheduler is not None:
             self._scheduler.stop()
+
+    def pause(self) -> None:
+        """Come to rest after the actions that are under way, and wait."""
+        if self._scheduler is not None:
+            self._scheduler.pause(True)
+
+    def unpause(self) -> None:
+        """Go on after a pause."""
+        if self._scheduler is not None:
+            self._scheduler.pause(False)
 
     def kill(self) -> None:
         """End every agent and command now; what they were doing is settled at the next resume."""

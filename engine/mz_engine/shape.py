@@ -11,11 +11,13 @@ from difflib import get_close_matches
 
 import msgspec
 from msgspec import inspect
+from msgspec.structs import replace
 
 Route = tuple[str | int, ...]
 """Keys and list positions (from 0) from the root of a document to a value."""
 
 SHOWN_MAX = 60
+EXPLAINED = "`mz explain MZ2006` says what may stand there"
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +68,10 @@ def mismatches(value: object, kind: inspect.Type, route: Route = ()) -> Iterator
     """All differences between a value (dict, list, str, int, float, bool, None) and a type, in the value's order."""
     match kind:
         case inspect.Metadata():
-            yield from mismatches(value, kind.type, route)
+            about = str((kind.extra_json_schema or {}).get("description", ""))
+            for each in mismatches(value, kind.type, route):
+                plain = each.hint == EXPLAINED and each.route == route and about
+                yield replace(each, hint=f"its meaning: {about[:1].lower()}{about[1:-1]}") if plain else each
         case inspect.StructType() if isinstance(value, dict):
             yield from _in_struct(value, kind, route)
         case inspect.DictType() if isinstance(value, dict):
@@ -81,10 +86,10 @@ def mismatches(value: object, kind: inspect.Type, route: Route = ()) -> Iterator
             if value not in kind.values:
                 words = [str(each) for each in kind.values]
                 said = f"{_shown(value)} is not one of {', '.join(words)}"
-                yield _wrong(route, said, nearest(value, words))
+                yield _wrong(route, said, nearest(value, words) or "write one of them")
         case _:
             if not _fits(value, kind):
-                yield _wrong(route, f"expected {_wanted(kind)}, got {_shown(value)}")
+                yield _unfit(value, kind, route)
 
 
 def _in_struct(value: dict[str, object], kind: inspect.StructType, route: Route) -> Iterator[Mismatch]:
@@ -99,7 +104,7 @@ def _in_struct(value: dict[str, object], kind: inspect.StructType, route: Route)
     for name, field in fields.items():
         if field.required and name not in value:
             where = f"`{describe(route)}` has no key `{name}`" if route else f"the key `{name}` is missing"
-            yield Mismatch(route=route, code="MZ2007", message=where)
+            yield Mismatch(route=route, code="MZ2007", message=where, hint=f"add `{name}:`; it has no default")
 
 
 def _in_union(value: object, kind: inspect.UnionType, route: Route) -> Iterator[Mismatch]:
@@ -110,7 +115,24 @@ def _in_union(value: object, kind: inspect.UnionType, route: Route) -> Iterator[
     if near:
         yield from near[0]
     else:
-        yield _wrong(route, f"expected {_wanted(kind)}, got {_shown(value)}")
+        yield _unfit(value, kind, route)
+
+
+def _unfit(value: object, kind: inspect.Type, route: Route) -> Mismatch:
+    return _wrong(route, f"expected {_wanted(kind)}, got {_shown(value)}", _advice(value, _wanted(kind)))
+
+
+def _advice(value: object, wanted: str) -> str:
+    """How the same value would be written, where it can be told."""
+    if wanted.startswith("text") and isinstance(value, bool | int | float):
+        return f'put quotes around it: "{_shown(value)}"'
+    if wanted.startswith("a whole number") and isinstance(value, str) and value.strip().isascii() and value.isdigit():
+        return f"write it without quotes: {value.strip()[:20]}"
+    if wanted == "true or false" and isinstance(value, str):
+        return "write true or false, without quotes"
+    if wanted == "a list" and isinstance(value, str):
+        return f"write it as a list: [{value[:SHOWN_MAX]}]"
+    return EXPLAINED
 
 
 def _same_family(value: object, kind: inspect.Type) -> bool:

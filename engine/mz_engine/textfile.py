@@ -14,19 +14,21 @@ def read_text(path: Path, name: str, bytes_max: int = BYTES_MAX) -> str:
     (cannot be read), MZ2002 (not UTF-8, or a NUL) or MZ2008 (more than `bytes_max` bytes)."""
     try:
         if path.exists() and not path.is_file():
-            raise MzError("MZ2001", f"{name} is not a file", place=Place(name))
+            raise MzError("MZ2001", "it is not a file", hint="put a text file in its place", place=Place(name))
         with open(path, "rb") as file:
             data = file.read(bytes_max + 1)
     except OSError as error:
         why = (error.strerror or type(error).__name__).lower()
-        raise MzError("MZ2001", f"{name} cannot be read: {why}", place=Place(name)) from error
+        hint = "see that it is there and that you may read it"
+        raise MzError("MZ2001", f"it cannot be read: {why}", hint=hint, place=Place(name)) from error
     return decode_text(data, name, bytes_max)
 
 
 def decode_text(data: bytes, name: str, bytes_max: int = BYTES_MAX) -> str:
     """The same for bytes that are already there; raises MzError MZ2002 or MZ2008."""
     if len(data) > bytes_max:
-        raise MzError("MZ2008", f"{name} has more than {bytes_max:,} bytes", place=Place(name))
+        hint = "make it smaller, or see whether it is the file that you mean"
+        raise MzError("MZ2008", f"it has more than {bytes_max:,} bytes", hint=hint, place=Place(name))
     at = data.find(b"\0")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise MzError("MZ2002", f"{name} is UTF-16, not UTF-8", hint="save it as UTF-8", place=Place(name, 1, 1))

@@ -15,11 +15,13 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from mz_engine.errors import Diagnostic, MzError, Place
-from mz_engine.shape import Route, mismatches, without_empty
+from mz_engine.shape import EXPLAINED, Route, mismatches, without_empty
 
 DEPTH_MAX = 40
 NODES_MAX = 20_000
 INTEGER_MAX = 2**53
+SYNTAX = "`mz explain MZ2003` lists the usual causes"
+TAGS = "leave the tag out; texts, numbers, true, false, lists and mappings need none"
 
 T = TypeVar("T")
 
@@ -97,7 +99,7 @@ def load(text: str, name: str) -> Document:
         value = values.build(node, ()) if node else None
     except _TooBig as error:
         why = f"nested deeper than {DEPTH_MAX} or more than {NODES_MAX:,} values"
-        raise MzError("MZ2008", why, place=_place(name, error.mark)) from None
+        raise MzError("MZ2008", why, hint="make it simpler", place=_place(name, error.mark)) from None
     except yaml.YAMLError as error:
         raise MzError.of([_syntax(error, text, name)]) from error
     finally:
@@ -120,7 +122,7 @@ def convert_document(document: Document, wanted: type[T]) -> T:
         return msgspec.convert(without_empty(document.value, msgspec.inspect.type_info(wanted)), wanted)
     except msgspec.ValidationError as error:
         found = list(_located(document, wanted)) or [
-            Diagnostic(code="MZ2006", message=str(error), place=Place(document.name))
+            Diagnostic(code="MZ2006", message=str(error), hint=EXPLAINED, place=Place(document.name))
         ]
         raise MzError.of(found) from error
 
@@ -155,7 +157,7 @@ class _Values:
                 return [self.build(each, (*route, position)) for position, each in enumerate(node.value)]
             case ScalarNode():
                 return self.scalar(node)
-        return self.refuse(node, f"the tag `{node.tag}` is not used here")
+        return self.refuse(node, f"the tag `{node.tag}` is not used here", TAGS)
 
     def mapping(self, node: MappingNode, route: Route) -> dict[str, object]:
         built: dict[str, object] = {}
@@ -167,7 +169,7 @@ class _Values:
                 first = self.keys[(*route, key)].line
                 place = _place(self.name, key_node.start_mark)
                 said = f"the key `{key[:80]}` stands twice, first in line {first}"
-                self.found.append(Diagnostic(code="MZ2004", message=said, place=place))
+                self.found.append(Diagnostic(code="MZ2004", message=said, hint="keep one of the two", place=place))
             else:
                 self.keys[(*route, key)] = _place(self.name, key_node.start_mark)
                 built[key] = self.build(value_node, (*route, key))
@@ -186,7 +188,7 @@ class _Values:
                 return self.integer(node)
             case "float":
                 return float(text)
-        return self.refuse(node, f"the tag `{node.tag}` is not used here")
+        return self.refuse(node, f"the tag `{node.tag}` is not used here", TAGS)
 
     def integer(self, node: ScalarNode) -> object:
         text = node.value
@@ -195,7 +197,7 @@ class _Values:
             return -number if text.startswith("-") and number > 0 else number
         return self.refuse(node, "the number is too big", "put quotes around it if it is text")
 
-    def refuse(self, node: Node, said: str, hint: str = "") -> object:
+    def refuse(self, node: Node, said: str, hint: str) -> object:
         place = _place(self.name, node.start_mark)
         self.found.append(Diagnostic(code="MZ2006", message=said, hint=hint, place=place))
         return None
@@ -214,8 +216,8 @@ def _syntax(error: yaml.YAMLError, text: str, name: str) -> Diagnostic:
         before = text[: error.position].rsplit("\n", 1)
         place = Place(name, text.count("\n", 0, error.position) + 1, len(before[-1]) + 1)
         said = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
-        return Diagnostic(code="MZ2003", message=said, place=place)
-    return Diagnostic(code="MZ2003", message=f"not YAML: {error}", place=Place(name))
+        return Diagnostic(code="MZ2003", message=said, hint="take it out", place=place)
+    return Diagnostic(code="MZ2003", message=f"not YAML: {error}", hint=SYNTAX, place=Place(name))
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
@@ -223,11 +225,11 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 
 
 def _advice(error: yaml.MarkedYAMLError) -> str:
-    problem = error.problem or ""
+    problem = _problem(error)
     if "'\\t'" in problem:
         return "indent with spaces; YAML allows no tabs there"
     if "mapping values are not allowed" in problem:
         return "put quotes around a text that holds `: `"
     if "single document" in problem:
         return "keep one document; take out the second `---`"
-    return ""
+    return SYNTAX

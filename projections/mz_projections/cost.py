@@ -22,7 +22,7 @@ from mz_events.envelope import Recorded
 from mz_projections.readmodel import Key, ReadModel
 
 
-class CallCost(msgspec.Struct, frozen=True):
+class CallCost(msgspec.Struct, frozen=True, gc=False):
     """One call. Money in nano-dollars, tokens as in `Usage`."""
 
     key: str
@@ -56,8 +56,10 @@ class Totals(msgspec.Struct, frozen=True):
     """Sums of what is known over some calls; None where nothing is."""
 
     calls: int
+    open: int
+    """Calls whose end is not known yet."""
     unpriced: int
-    """Calls that the computed sum lacks: their model has no price, or they used tokens that nobody counted."""
+    """Calls that ended and that the computed sum lacks: no price, or tokens that nobody counted."""
     input: int | None
     output: int | None
     cache_read: int | None
@@ -66,6 +68,8 @@ class Totals(msgspec.Struct, frozen=True):
     reported_nanousd: int | None
     computed_nanousd: int | None
     settled_nanousd: int | None
+    difference_nanousd: int | None
+    """What was paid less what was estimated, over the calls of which both are known."""
 
 
 def totals(calls: Iterable[CallCost]) -> Totals:
@@ -78,7 +82,8 @@ def totals(calls: Iterable[CallCost]) -> Totals:
 
     return Totals(
         calls=len(listed),
-        unpriced=sum(call.computed_nanousd is None for call in listed),
+        open=sum(call.outcome == "open" for call in listed),
+        unpriced=sum(call.computed_nanousd is None and call.outcome != "open" for call in listed),
         input=total(lambda call: call.input),
         output=total(lambda call: call.output),
         cache_read=total(lambda call: call.cache_read),
@@ -87,7 +92,14 @@ def totals(calls: Iterable[CallCost]) -> Totals:
         reported_nanousd=total(lambda call: call.reported_nanousd),
         computed_nanousd=total(lambda call: call.computed_nanousd),
         settled_nanousd=total(lambda call: call.settled_nanousd),
+        difference_nanousd=total(difference),
     )
+
+
+def difference(call: CallCost) -> int | None:
+    """Paid less estimated: computed, or as the agent reported it where nobody computed; None where one is not known."""
+    paid = call.reported_nanousd if call.computed_nanousd is None else call.computed_nanousd
+    return None if paid is None or call.estimated_nanousd is None else paid - call.estimated_nanousd
 
 
 def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
@@ -102,17 +114,16 @@ def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
 def evolve(find: Callable[[Key], CallCost | None], recorded: Recorded[Event]) -> CallCost | None:
     """The call that the event begins or changes, as it is then; None for an event that concerns no call known."""
     event = recorded.event
-    if isinstance(event, AgentRequested):
-        return _requested(event, recorded)
     change = CHANGES.get(type(event))
-    if change is None:
-        return None
-    known = find((_key(event),))
-    return change(known, event) if known else None
+    if change is not None:
+        known = find((_key(event),))
+        return change(known, event) if known else None
+    return _requested(event, recorded) if isinstance(event, AgentRequested) else None
 
 
 def _key(event: Any) -> str:
-    return str(event.key if isinstance(event, CallPriced | CallSettled) else event.ref.key)
+    key: str = event.key if type(event) in KEYED else event.ref.key
+    return key
 
 
 def _requested(event: AgentRequested, recorded: Recorded[Event]) -> CallCost:
@@ -159,6 +170,9 @@ CHANGES: dict[type[Event], Callable[[CallCost, Any], CallCost]] = {
     CallPriced: lambda call, event: replace(call, computed_nanousd=event.computed_nanousd),
     CallSettled: lambda call, event: replace(call, settled_nanousd=event.nanousd),
 }
+
+KEYED: frozenset[type[Event]] = frozenset((CallPriced, CallSettled))
+"""Those that say the key alone; the others know all of the call."""
 
 COSTS = ReadModel(
     name="costs",

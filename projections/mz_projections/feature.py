@@ -31,6 +31,9 @@ from mz_events.catalog.check import (
     RefMoved,
 )
 from mz_events.catalog.delivery import (
+    BaseMerged,
+    ChecksRerun,
+    ChecksSeen,
     CommitRequested,
     Committed,
     DeliveryFailed,
@@ -46,6 +49,7 @@ from mz_events.catalog.feature import (
     FeatureDelivered,
     FeatureFailed,
     FeatureHeld,
+    FeatureRetried,
     FeatureStarted,
     HoldReleased,
     HumanAnswered,
@@ -103,6 +107,8 @@ def follow(state: State, recorded: Recorded[Event]) -> State | None:
     match state, event:
         case (Unborn(), FeatureStarted()):
             return Opening(started=event, heard=event.heard)
+        case (Ended(before=Opening() | Setting() | Between() | Working() | Restoring() as before), FeatureRetried()):
+            return _retried(before, event)
         case (Ended(), _) | (Unborn(), _):
             return None
         case (_, FeatureCancelled()):
@@ -113,6 +119,8 @@ def follow(state: State, recorded: Recorded[Event]) -> State | None:
             return _released(then, event)
         case (Waiting(asked=asked, then=then), HumanAnswered()):
             return _answered(then, asked, event)
+        case (Held(then=then) | Waiting(then=then), FeatureRetried()):
+            return _retried(then, event)
         case (Held() | Waiting(), _):
             return None
         case (_, FeatureHeld()):
@@ -141,7 +149,12 @@ def follow(state: State, recorded: Recorded[Event]) -> State | None:
 def _ended(state: State, status: Rest, heard: int = 0, code: str | None = None) -> Ended:
     book = book_of(state)
     return Ended(
-        status=status, heard=max(heard, heard_of(state)), head=book.head if book else None, code=code, book=book
+        status=status,
+        heard=max(heard, heard_of(state)),
+        head=book.head if book else None,
+        code=code,
+        book=book,
+        before=state.then if isinstance(state, Held | Waiting) else state if isinstance(state, Active) else None,
     )
 
 
@@ -191,6 +204,8 @@ def _released(then: Active, event: HoldReleased) -> State:
         then = replace(then, contended=False)
         if then.cell is not None and _waits_to_call(then.cell):
             return replace(then, cell=replace(then.cell, last=event))
+        if then.cell is not None and isinstance(then.cell.last, ChecksSeen | ChecksRerun):
+            return replace(then, cell=replace(then.cell, checks=None, last=event))
     return then
 
 
@@ -223,7 +238,12 @@ def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> C
     cell = replace(cell, notes=cell.notes if event.note is None else (*cell.notes, event.note))
     if approved and asked.ask is Ask.APPROVAL:
         return replace(cell, approved=(*cell.approved, asked.code))
-    if asked.ask is Ask.ROLLBACKS:
+    if asked.ask is Ask.CHECKS:
+        waived = (*cell.approved, asked.code) if approved else cell.approved
+        return replace(
+            cell, approved=waived, checks=None, pushed_at_us=0, reruns=0, block=None, pardoned=True, last=event
+        )
+    if asked.ask in (Ask.ROLLBACKS, Ask.CONFLICT):
         return replace(cell, pardoned=True)
     if not any(one.attempt for one in cell.tries.values()):
         waived = (*cell.approved, asked.code) if approved else cell.approved
@@ -254,13 +274,19 @@ def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
                 state, book=_unit_completed(state.book, cell), finished=(*state.finished, event.unit), cell=None
             )
         case Blocked():
-            book = replace(state.book, issues=_counted(state.book.issues, issue_of(event)))
+            book = replace(
+                state.book,
+                issues=_counted(state.book.issues, issue_of(event)),
+                blocks=_counted(state.book.blocks, event.cause),
+            )
             return replace(state, book=book, cell=replace(cell, block=event, last=event))
         case RolledBack():
             return _rolled_back(state, cell, event)
         case Committed():
             book = replace(state.book, head=event.commit)
             return replace(state, book=book, cell=replace(cell, commit=event.commit, last=event))
+        case BaseMerged():
+            return _merged(state, cell, event)
     following = _in_cell(cell, event, observed_at_us)
     return None if following is None else replace(state, cell=following)
 
@@ -300,7 +326,12 @@ def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
         case Pushed():
             return replace(cell, delivered=(*cell.delivered, "push"), last=event)
         case PullRequestOpened():
-            return replace(cell, delivered=(*cell.delivered, "open_pr"), last=event)
+            return replace(cell, delivered=(*cell.delivered, "open_pr"), pull=event.number, last=event)
+        case ChecksSeen():
+            since = cell.pushed_at_us or observed_at_us
+            return replace(cell, checks=event, checks_at_us=observed_at_us, pushed_at_us=since, last=event)
+        case ChecksRerun():
+            return replace(cell, checks=None, reruns=cell.reruns + 1, pushed_at_us=observed_at_us, last=event)
     return None
 
 
@@ -370,32 +401,68 @@ def _counted(counts: dict[str, int], key: str) -> dict[str, int]:
 
 
 def _rolled_back(state: Working, cell: Cell, event: RolledBack) -> State:
-    """Phases begun at or after `to` are superseded; their artifacts and completions with them."""
-    book, order = state.book, list(state.book.starts)
-    dropped = order[order.index(event.to) :] if event.to in order else []
-    later = [phase for phase in dropped if phase != event.to] if event.units else dropped
+    added = cell.notes[len(_start_notes(state.book, state.phase, cell.unit)) :]
+    reasons = (cell.block.note, *added) if cell.block and cell.block.note else added
+    book = _superseded(state.book, event.to, event.units, reasons)
+    book = replace(book, rollbacks=book.rollbacks + 1)
+    if event.units:
+        kept = tuple(unit for unit in state.finished if unit not in event.units)
+        return Between(book=replace(book, kept={**book.kept, event.to: kept}, tree=cell.tree))
+    if event.keeps_tree:
+        return Between(book=replace(book, tree=cell.tree))
+    return _restored(book, event.to, state.book)
+
+
+def _superseded(book: Book, to: str, units: tuple[str, ...], reasons: tuple[Digest, ...]) -> Book:
+    """Phases begun at or after `to` are superseded, or only these units of it; artifacts and completions with them."""
+    order = list(book.starts)
+    dropped = order[order.index(to) :] if to in order else []
+    later = [phase for phase in dropped if phase != to] if units else dropped
     superseded = dict(book.superseded)
-    for key in (*later, *(f"{event.to}/{unit}" for unit in event.units)):
+    for key in (*later, *(f"{to}/{unit}" for unit in units)):
         superseded[key] = superseded.get(key, 0) + 1
     notes = {key: value for key, value in book.notes.items() if key.split("/")[0] not in later}
-    added = cell.notes[len(_start_notes(book, state.phase, cell.unit)) :]
-    reasons = (cell.block.note, *added) if cell.block and cell.block.note else added
-    for key in [f"{event.to}/{unit}" for unit in event.units] or [event.to]:
+    for key in [f"{to}/{unit}" for unit in units] or [to]:
         notes[key] = (*notes.get(key, ()), *reasons)
-    book = replace(
+    return replace(
         book,
         done=tuple(phase for phase in book.done if phase not in dropped),
         artifacts={name: a for name, a in book.artifacts.items() if a.phase not in later},
         starts={phase: tree for phase, tree in book.starts.items() if phase not in later},
         superseded=superseded,
-        kept={phase: units for phase, units in book.kept.items() if phase not in dropped},
+        kept={phase: names for phase, names in book.kept.items() if phase not in dropped},
         notes=notes,
-        rollbacks=book.rollbacks + 1,
     )
-    if event.units:
-        kept = tuple(unit for unit in state.finished if unit not in event.units)
-        return Between(book=replace(book, kept={**book.kept, event.to: kept}, tree=cell.tree))
-    return Restoring(book=replace(book, tree=state.book.starts.get(event.to, state.book.tree)), to=event.to)
+
+
+def _restored(book: Book, to: str, before: Book) -> Restoring:
+    """The tree that phase `to` began with is to stand on the branch again."""
+    return Restoring(book=replace(book, tree=before.starts.get(to, before.tree), restores=book.restores + 1), to=to)
+
+
+def _retried(then: Active, event: FeatureRetried) -> State:
+    """Counts begin anew: a person has looked at it."""
+    then = _hear(then, event.heard)
+    if isinstance(then, Opening):
+        return replace(then, last=None)
+    if isinstance(then, Setting):
+        return replace(then, ran=tuple(one for one in then.ran if one.exit == 0), last=None)
+    book = replace(then.book, issues={}, blocks={}, rollbacks=0)
+    if isinstance(then, Restoring):
+        return Restoring(book=replace(book, restores=book.restores + 1), to=then.to)
+    if event.to not in book.starts:
+        return Between(book=book)
+    reasons = () if event.note is None else (event.note,)
+    return _restored(_superseded(book, event.to, (), reasons), event.to, book)
+
+
+def _merged(state: Working, cell: Cell, event: BaseMerged) -> State:
+    """What the target brought belongs to every earlier tree too: a rollback must not take it back."""
+    book = replace(state.book, head=event.head, conflicted=event.conflicts)
+    if event.changed:
+        book = replace(book, joined=event.base, starts=dict.fromkeys(book.starts, event.tree))
+        cell = replace(cell, checked={})
+    return replace(state, book=book, cell=replace(cell, tree=event.tree, merged=event, last=event))
 
 
 def _start_notes(book: Book, phase: str, unit: str) -> tuple[Digest, ...]:

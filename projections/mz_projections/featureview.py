@@ -18,12 +18,13 @@ from mz_events.catalog.call import (
     ReplyRead,
 )
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
-from mz_events.catalog.delivery import CommitRequested, Committed, PullRequestOpened
+from mz_events.catalog.delivery import ChecksSeen, CommitRequested, Committed, PullRequestOpened
 from mz_events.catalog.feature import (
     FeatureCancelled,
     FeatureDelivered,
     FeatureFailed,
     FeatureHeld,
+    FeatureRetried,
     FeatureStarted,
     HoldReleased,
     HumanAnswered,
@@ -64,6 +65,8 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return _moved(view, event, recorded.recorded_at_us)
         case PullRequestOpened():
             return replace(view, pull_request=event.url)
+        case ChecksSeen():
+            return replace(view, checks=(event.green, event.red, event.pending) if event.known else None)
     return _rested(view, event, recorded)
 
 
@@ -88,6 +91,9 @@ def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> Featu
             return view
         case HumanAnswered() | HoldReleased():
             return replace(view, status="working", waiting=None, hold=None, until_us=None, because="", code="")
+        case FeatureRetried(to=to):
+            again = _superseded(view, to, recorded.recorded_at_us) if to else view
+            return replace(again, status="working", waiting=None, hold=None, until_us=None, because="", code="")
         case FeatureDelivered():
             return replace(view, status=event.terminal, touched=event.touched, **ended)
         case FeatureFailed():
@@ -103,7 +109,7 @@ def _asked(event: AgentRequested, recorded: Recorded[Event]) -> CallView:
     return CallView(
         key=ref.key, place=recorded.place, phase=ref.phase, unit=ref.unit, iteration=ref.iteration,
         attempt=ref.attempt, role=ref.role, agent=event.agent, model=event.model, prompt=event.prompt,
-        asked_us=recorded.recorded_at_us, estimated_nanousd=event.estimated_nanousd,
+        asked_us=recorded.recorded_at_us, before=event.tree, estimated_nanousd=event.estimated_nanousd,
     )  # fmt: skip
 
 
@@ -124,11 +130,12 @@ def _learned(before: CallView, event: Event) -> dict[str, Any]:
             return {
                 "outcome": "replied", "exit": event.exit, "duration_ms": event.duration_ms,
                 "salvaged": event.salvaged, "stdout": event.stdout, "offences": _offences((), event.offences),
+                "after": event.tree,
             }  # fmt: skip
         case AgentFailed(problem=problem):
             return {
                 "outcome": "failed", "problem": problem.code, "detail": problem.detail,
-                "duration_ms": event.duration_ms, "stdout": event.stdout,
+                "duration_ms": event.duration_ms, "stdout": event.stdout, "after": event.tree,
             }  # fmt: skip
         case AgentLost():
             return {"outcome": "lost", "problem": "lost", "stdout": event.stdout}
@@ -137,6 +144,7 @@ def _learned(before: CallView, event: Event) -> dict[str, Any]:
             return read if problem is None else {**read, "problem": problem.code, "detail": problem.detail}
         case ChangesChecked():
             return {
+                "after": event.tree,
                 "changed": tuple(change.path for change in event.changes),
                 "offences": _offences(before.offences, event.offences),
             }
@@ -158,17 +166,9 @@ def _checked(view: FeatureView, event: Event) -> FeatureView:
         case GateChecked(passed=False):
             return _gate_refused(view, event)
         case ArtifactParsed():
-            artifact = ArtifactView(
-                artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest
-            )
-            others = tuple(a for a in view.artifacts if (a.artifact, a.unit) != (event.artifact, event.unit))
-            return replace(view, artifacts=(*others, artifact))
+            return _handed_over(view, event)
         case CommandRan():
-            command = CommandView(
-                stage=event.stage, phase=event.phase, unit=event.unit, name=event.name, exit=event.exit,
-                passed=event.passed, failed=event.failed, output=event.output, duration_ms=event.duration_ms,
-            )  # fmt: skip
-            return replace(view, commands=(*view.commands, command))
+            return replace(view, commands=(*view.commands, _ran(view, event)))
         case CommitRequested():
             return replace(view, committing=(event.phase, event.unit, event.purpose))
         case Committed() if view.committing is not None:
@@ -181,11 +181,36 @@ def _checked(view: FeatureView, event: Event) -> FeatureView:
     return view
 
 
+def _handed_over(view: FeatureView, event: ArtifactParsed) -> FeatureView:
+    """The newest of its name and unit; it came with the last reply of that cell, whosever that was."""
+    artifact = ArtifactView(
+        artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest
+    )
+    others = tuple(a for a in view.artifacts if (a.artifact, a.unit) != (event.artifact, event.unit))
+    view = replace(view, artifacts=(*others, artifact))
+    call = next((c for c in reversed(view.calls) if (c.phase, c.unit) == (event.phase, event.unit)), None)
+    return view if call is None else _with_key(view, call.key, artifacts=(*call.artifacts, artifact))
+
+
+def _built(view: FeatureView, phase: str, unit: str) -> CallView | None:
+    """The last call of the phase's own agent in that unit."""
+    return next((c for c in reversed(view.calls) if (c.phase, c.unit, c.role) == (phase, unit, BUILDER)), None)
+
+
+def _ran(view: FeatureView, event: CommandRan) -> CommandView:
+    current = next((phase for phase in reversed(view.phases) if phase.phase == event.phase), None)
+    iteration = current.iteration if current else 0
+    built = _built(view, event.phase, event.unit)
+    return CommandView(
+        stage=event.stage, phase=event.phase, unit=event.unit, name=event.name, exit=event.exit, passed=event.passed,
+        failed=event.failed, output=event.output, excerpt=event.excerpt, duration_ms=event.duration_ms,
+        iteration=iteration, attempt=built.attempt if built and built.iteration == iteration else 0,
+    )  # fmt: skip
+
+
 def _gate_refused(view: FeatureView, event: GateChecked) -> FeatureView:
     """A gate judges the last reply of the phase's own agent in that unit."""
-    judged = next(
-        (c for c in reversed(view.calls) if (c.phase, c.unit, c.role) == (event.phase, event.unit, BUILDER)), None
-    )
+    judged = _built(view, event.phase, event.unit)
     if judged is None:
         return view
     refusal = Refusal(gate=event.gate, violations=event.violations, report=event.report)
@@ -221,16 +246,21 @@ def _with_phase(view: FeatureView, name: str, state: str, changes: Any) -> Featu
 
 
 def _rolled_back(view: FeatureView, event: RolledBack, now_us: int) -> FeatureView:
-    """All that stood since the phase of the cause began is superseded, and the artifacts of later phases go."""
-    since = next((i for i, p in enumerate(view.phases) if p.phase == event.to and p.state != "superseded"), None)
+    return replace(_superseded(view, event.to, now_us, event.units), rollbacks=view.rollbacks + 1)
+
+
+def _superseded(view: FeatureView, to: str, now_us: int, units: tuple[str, ...] = ()) -> FeatureView:
+    """All that stood since the phase `to` began is superseded, and the artifacts of later phases go; with units, the
+    phase's own artifacts stay."""
+    since = next((i for i, p in enumerate(view.phases) if p.phase == to and p.state != "superseded"), None)
     if since is None:
-        return replace(view, rollbacks=view.rollbacks + 1)
+        return view
     phases = tuple(
         replace(phase, state="superseded", ended_us=phase.ended_us or now_us)
         if index >= since and phase.state != "superseded"
         else phase
         for index, phase in enumerate(view.phases)
     )
-    gone = {phase.phase for phase in view.phases[since:]} - ({event.to} if event.units else set())
+    gone = {phase.phase for phase in view.phases[since:]} - ({to} if units else set())
     artifacts = tuple(artifact for artifact in view.artifacts if artifact.phase not in gone)
-    return replace(view, phases=phases, artifacts=artifacts, rollbacks=view.rollbacks + 1)
+    return replace(view, phases=phases, artifacts=artifacts)

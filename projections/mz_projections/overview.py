@@ -7,8 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerGiven,
+    ChecksChanged,
     FeatureAdmitted,
     FeatureReleased,
     FeatureRested,
@@ -16,8 +18,10 @@ from mz_events.catalog.run import (
     ItemAdded,
     ItemHeld,
     ItemSkipped,
+    RetryGiven,
     RunFinished,
     RunHalted,
+    RunPaused,
     RunRested,
     RunResumed,
     RunStarted,
@@ -25,7 +29,7 @@ from mz_events.catalog.run import (
     TimerFired,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import run_stream
+from mz_events.names import Digest, run_stream
 
 from mz_projections.featureview import evolve_feature
 from mz_projections.views import FeatureStatus, FeatureView, RunView
@@ -38,15 +42,23 @@ class Overview:
         self._run = RunView(run=run)
         self._stream = run_stream(run)
         self._features: dict[str, FeatureView] = {}
+        self._spent, self._reserved = 0, dict[str, int]()
 
     @property
     def run(self) -> RunView:
-        return replace(self._run, features=tuple(self._features.values()))
+        committed = self._spent + sum(self._reserved.values())
+        return replace(self._run, features=tuple(self._features.values()), committed_nanousd=committed)
+
+    @property
+    def pins(self) -> Digest | None:
+        """What the run was started with: a blob; cheaper than asking `run` for it."""
+        return self._run.pins
 
     def apply(self, recorded: Recorded[Event]) -> None:
         """Takes the next event of the run's stream or of a feature's; those of other runs change nothing."""
         if recorded.stream == self._stream:
-            self._run = replace(_evolve_run(self._run, recorded), features=())
+            self._run = _evolve_run(self._run, recorded)
+            self._count(recorded.event)
             self._apply_to_feature(recorded)
         elif recorded.stream.startswith(f"{self._stream}/"):
             feature = recorded.stream.removeprefix(f"{self._stream}/")
@@ -54,6 +66,15 @@ class Overview:
         else:
             return
         self._run = replace(self._run, events=self._run.events + 1, last_us=recorded.recorded_at_us)
+
+    def _count(self, event: Event) -> None:
+        """As the budgets of the run do: see `mz_projections.run`."""
+        match event:
+            case CallReserved(key=key, nanousd=nanousd):
+                self._reserved[key] = nanousd or 0
+            case CallSettled(key=key, nanousd=nanousd):
+                self._reserved.pop(key, None)
+                self._spent += nanousd
 
     def _apply_to_feature(self, recorded: Recorded[Event]) -> None:
         feature = getattr(recorded.event, "feature", None)
@@ -78,9 +99,12 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(
                 view, status="running", pipeline=event.pipeline, base=event.base, base_commit=event.base_commit,
                 pins=event.pins, core=event.core, started_us=recorded.recorded_at_us,
+                taken_up_us=recorded.recorded_at_us,
             )  # fmt: skip
         case RunResumed():
-            return replace(view, status="running", code="")
+            return replace(view, status="running", code="", taken_up_us=recorded.recorded_at_us)
+        case RunPaused():
+            return replace(view, status="paused")
         case RunHalted(code=code):
             return replace(view, status="halted", code=code)
         case RunStopped():
@@ -108,7 +132,9 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return replace(view, status="held", because=because)
         case FilesContended(holder=holder):
             return replace(view, because=holder)
-        case FeatureAdmitted() | FeatureReleased() | AnswerGiven() | TimerFired():
+        case RetryGiven():
+            return replace(view, status="working", ended_us=None)
+        case FeatureAdmitted() | FeatureReleased() | AnswerGiven() | TimerFired() | ChecksChanged():
             return replace(view, status=_going(view.status), ended_us=None)
         case FeatureRested() as event:
             return _rested(view, event, recorded.recorded_at_us)

@@ -12,8 +12,10 @@ from mz_events.catalog.call import CallHeld, CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerGiven,
     CancelGiven,
+    ChecksChanged,
     ClaimCompared,
     FeatureAdmitted,
+    FeatureMerged,
     FeatureReleased,
     FeatureRested,
     FilesClaimed,
@@ -24,8 +26,10 @@ from mz_events.catalog.run import (
     ItemHeld,
     ItemSkipped,
     Rest,
+    RetryGiven,
     RunFinished,
     RunHalted,
+    RunPaused,
     RunRested,
     RunResumed,
     RunStarted,
@@ -33,9 +37,9 @@ from mz_events.catalog.run import (
     TimerFired,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import FeatureId, Path
+from mz_events.names import Commit, FeatureId, Path
 
-Message = FeatureAdmitted | FeatureReleased | TimerFired | AnswerGiven | CancelGiven
+Message = FeatureAdmitted | FeatureReleased | TimerFired | ChecksChanged | AnswerGiven | CancelGiven | RetryGiven
 """What the run tells a feature."""
 ENDED = frozenset({Rest.DELIVERED, Rest.MERGED, Rest.TAGGED, Rest.FAILED, Rest.CANCELLED})
 DELIVERED = frozenset({Rest.DELIVERED, Rest.MERGED, Rest.TAGGED})
@@ -86,6 +90,10 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     skipped: dict[str, ItemSkipped] = {}
     halted: RunHalted | None = None
     stopped: bool = False
+    paused: bool = False
+    """What is under way comes to rest, and the process waits to be told to go on."""
+    merged: dict[str, Commit] = {}
+    """By feature whose pull request was merged: the base branch's head with the merge in it, the newest last."""
     resting: bool = False
     finished: bool = False
     inbox_version: int = 0
@@ -117,6 +125,10 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
             return replace(state, halted=event)
         case RunStopped():
             return replace(state, stopped=True)
+        case RunPaused():
+            return replace(state, paused=True)
+        case FeatureMerged(feature=feature, head=head):
+            return replace(state, merged={**state.merged, feature: head}, resting=False)
         case RunRested():
             return replace(state, resting=True)
         case RunFinished():
@@ -126,6 +138,8 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
     track = state.tracks.get(getattr(event, "feature", ""))
     if track is None:
         return state
+    if isinstance(event, RetryGiven):
+        state = replace(state, finished=False)
     return replace(state, resting=False, tracks={**state.tracks, track.item.feature: _track(track, recorded)})
 
 
@@ -136,13 +150,23 @@ def _resumed(state: RunState) -> RunState:
         stopped = track.rested is not None and track.rested.status is Rest.STOPPED
         fatal = held_for(track, Hold.FATAL)
         tracks[feature] = replace(track, active=track.active or stopped, pardoned=fatal)
-    return replace(state, tracks=tracks, halted=None, stopped=False, resting=False)
+    return replace(state, tracks=tracks, halted=None, stopped=False, paused=False, resting=False)
 
 
 def _track(track: Track, recorded: Recorded[Event]) -> Track:
     event = recorded.event
     match event:
-        case FeatureAdmitted() | FeatureReleased() | TimerFired() | AnswerGiven() | CancelGiven():
+        case RetryGiven() if not track.admitted:
+            return replace(track, rested=None, held_by=None)
+        case (
+            FeatureAdmitted()
+            | FeatureReleased()
+            | TimerFired()
+            | ChecksChanged()
+            | AnswerGiven()
+            | CancelGiven()
+            | RetryGiven()
+        ):
             messages = (*track.messages, (recorded.version, event))
             return replace(
                 track,

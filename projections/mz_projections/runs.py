@@ -15,8 +15,10 @@ from mz_events.catalog.run import (
     FeatureRested,
     ItemAdded,
     ItemSkipped,
+    RetryGiven,
     RunFinished,
     RunHalted,
+    RunPaused,
     RunRested,
     RunResumed,
     RunStarted,
@@ -34,7 +36,7 @@ class RunRow(msgspec.Struct, frozen=True):
     pipeline: str
     base: str
     started_at_us: int
-    status: Literal["started", "halted", "stopped", "rested", "finished"] = "started"
+    status: Literal["started", "paused", "halted", "stopped", "rested", "finished"] = "started"
     features: dict[str, str] = {}
     """How each stands, in the order of the backlog: `queued`, `skipped`, `working`, or the value of a `Rest`."""
 
@@ -59,6 +61,8 @@ def _changed(row: RunRow, event: Event) -> RunRow:
     match event:
         case RunResumed():
             return replace(row, status="started")
+        case RunPaused():
+            return replace(row, status="paused")
         case RunHalted():
             return replace(row, status="halted")
         case RunStopped():
@@ -75,6 +79,8 @@ def _changed(row: RunRow, event: Event) -> RunRow:
             return _standing(row, feature, status.value)
         case FeatureAdmitted(feature=feature) | FeatureReleased(feature=feature) | AnswerGiven(feature=feature):
             return _standing(row, feature, "working")
+        case RetryGiven(feature=feature):
+            return _standing(replace(row, status="started"), feature, "working")
     return row
 
 
@@ -99,6 +105,8 @@ RUNS = ReadModel(
         FeatureReleased,
         FeatureRested,
         AnswerGiven,
+        RetryGiven,
+        RunPaused,
     ),
     evolve=evolve,
 )

@@ -6,6 +6,9 @@ import msgspec
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallHeld, ReplyRead
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.catalog.delivery import (
+    BaseMerged,
+    ChecksRerun,
+    ChecksSeen,
     CommitRequested,
     Committed,
     DeliveryFailed,
@@ -77,7 +80,15 @@ class Book(Shape, frozen=True):
     """By phase or `phase/unit`: why the work came back."""
     issues: dict[str, int] = {}
     """How often each issue blocked: `phase|check|unit|path`."""
+    blocks: dict[str, int] = {}
+    """How often each cause blocked."""
     rollbacks: int = 0
+    restores: int = 0
+    """Trees restored, by rollbacks and by people; each is a commit with a key of its own."""
+    joined: Commit | None = None
+    """What was merged in last, of the pull request's target."""
+    conflicted: tuple[Path, ...] = ()
+    """Files into which the last merge of the target wrote conflict markers."""
 
 
 CellFact = (
@@ -101,6 +112,9 @@ CellFact = (
     | PullRequestRequested
     | PullRequestOpened
     | DeliveryFailed
+    | BaseMerged
+    | ChecksSeen
+    | ChecksRerun
 )
 
 
@@ -145,6 +159,16 @@ class Cell(Shape, frozen=True):
     spent: Spent = Spent()
     delivered: tuple[str, ...] = ()
     """Delivery steps made."""
+    merged: BaseMerged | None = None
+    pull: int | None = None
+    """Number of the pull request."""
+    checks: ChecksSeen | None = None
+    """The last look at its checks; None when the next one is due."""
+    checks_at_us: int = 0
+    """When that was, by the raw clock."""
+    pushed_at_us: int = 0
+    """When the checks began: the push, or the last time they were started again."""
+    reruns: int = 0
     commit: Commit | None = None
     last: CellFact | None = None
     """The newest fact that moves the cell on: an intent there means that its outcome is owed."""
@@ -216,12 +240,15 @@ class Waiting(Shape, frozen=True):
 
 
 class Ended(Shape, frozen=True):
+    """`before` is where a failed or cancelled feature stood: a person may have it done once more from there."""
+
     status: Rest
     heard: int
     head: Commit | None
     code: str | None = None
     touched: tuple[Path, ...] = ()
     book: Book | None = None
+    before: Active | None = None
 
 
 Active = Opening | Setting | Between | Working | Restoring

@@ -114,6 +114,12 @@ def _rolled_back(event: feature.RolledBack) -> str:
     return f"{event.source} back to {event.to}" + (f", units {_few(event.units)}" if event.units else "")
 
 
+def _merged(event: delivery.BaseMerged) -> str:
+    if not event.changed:
+        return f"nothing new since {event.base[:SHORT]}"
+    return f"{event.base[:SHORT]} merged" + (f", conflicts in {_few(event.conflicts)}" if event.conflicts else "")
+
+
 def _started(event: feature.PhaseStarted) -> str:
     units = [unit for unit in event.units if unit]
     return f"{event.phase} iteration {event.iteration}" + (f", units {_few(units)}" if units else "")
@@ -164,6 +170,10 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     run.AnswerGiven: lambda e: f"{e.feature} is answered: {e.verdict.value}",
     run.CancelGiven: lambda e: f"{e.feature} is given up",
     run.InboxTaken: lambda e: f"message {e.version} " + ("accepted" if e.accepted else f"refused: {e.why}"),
+    run.RetryGiven: lambda e: f"{e.feature} is to be done once more" + (f", from {e.phase} on" if e.phase else ""),
+    run.ChecksChanged: lambda e: f"{e.feature}: its checks have an answer",
+    run.FeatureMerged: lambda e: f"{e.feature} was merged; the base is at {e.head[:SHORT]}",
+    run.RunPaused: lambda e: "paused by a person" if e.who else "paused by a signal",
     run.RunHalted: lambda e: f"halted by {e.feature}: {e.code}",
     run.RunStopped: lambda _: "stopped by the user",
     run.RunRested: lambda _: "nothing can go on by itself",
@@ -184,6 +194,7 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     feature.HumanAnswered: lambda e: f"a person says {e.verdict.value}",
     feature.FeatureDelivered: lambda e: f"{e.terminal} at {e.head[:SHORT]}, {len(e.touched)} paths",
     feature.FeatureFailed: lambda e: e.code,
+    feature.FeatureRetried: lambda e: "once more" + (f", from {e.to} on" if e.to else ""),
     feature.FeatureCancelled: lambda _: "given up by a person",
     call.CallReserved: lambda e: f"{_usd(e.nanousd)} set aside for {e.key}",
     call.CallHeld: lambda e: f"no room in the budget for {e.key}: {_usd(e.nanousd)}",
@@ -206,7 +217,13 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     delivery.Pushed: lambda e: e.commit[:SHORT],
     delivery.PullRequestRequested: lambda e: f"{e.branch} into {e.target} ({e.strategy})",
     delivery.PullRequestOpened: lambda e: e.url or "left to a person",
+    delivery.BaseMerged: _merged,
+    delivery.ChecksSeen: lambda e: f"{e.green} green, {e.red} red, {e.pending} pending at {e.commit[:SHORT]}",
+    delivery.ChecksRerun: lambda e: f"{e.runs} started again",
     delivery.DeliveryFailed: lambda e: e.code,
     inbox.AnswerLeft: lambda e: f"for {e.feature}: {e.verdict.value}",
     inbox.CancelLeft: lambda e: f"for {e.feature or 'the whole run'}: give it up",
+    inbox.RetryLeft: lambda e: f"for {e.feature}: once more" + (f", from {e.phase} on" if e.phase else ""),
+    inbox.PauseLeft: lambda _: "come to rest",
+    inbox.ResumeLeft: lambda _: "go on",
 }

@@ -19,7 +19,7 @@ FeatureStatus = Literal[
     "queued", "skipped", "working",
     "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "stopped",
 ]  # fmt: skip
-RunStatus = Literal["running", "halted", "stopped", "rested", "finished"]
+RunStatus = Literal["running", "paused", "halted", "stopped", "rested", "finished"]
 CallOutcome = Literal["open", "replied", "failed", "lost"]
 BUILDER = "builder"
 
@@ -44,6 +44,15 @@ class Refusal(View, frozen=True, kw_only=True):
     """Blob: JSON array of messages."""
 
 
+class ArtifactView(View, frozen=True, kw_only=True):
+    artifact: str
+    phase: str
+    unit: str
+    path: Path | None
+    """None: it is the reply itself."""
+    digest: Digest
+
+
 class CallView(View, frozen=True, kw_only=True):
     """One agent call and what became of its reply."""
 
@@ -59,6 +68,10 @@ class CallView(View, frozen=True, kw_only=True):
     model: str
     prompt: Digest
     asked_us: int
+    before: Commit | None = None
+    """Capture that the call began with."""
+    after: Commit | None = None
+    """Capture of what it left, with what was outside its contract taken back."""
     outcome: CallOutcome = "open"
     exit: int | None = None
     duration_ms: int | None = None
@@ -77,6 +90,8 @@ class CallView(View, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...] = ()
     validated: bool = False
     """The rules were asked; with no refusals, the reply holds."""
+    artifacts: tuple[ArtifactView, ...] = ()
+    """What this reply handed over, superseded or not."""
     estimated_nanousd: int | None = None
     reported_nanousd: int | None = None
     computed_nanousd: int | None = None
@@ -102,14 +117,6 @@ class PhaseView(View, frozen=True, kw_only=True):
     ended_us: int | None = None
 
 
-class ArtifactView(View, frozen=True, kw_only=True):
-    artifact: str
-    phase: str
-    unit: str
-    path: Path | None
-    digest: Digest
-
-
 class CommandView(View, frozen=True, kw_only=True):
     """A command of the user's that ran: setup, preparation or gate."""
 
@@ -121,7 +128,14 @@ class CommandView(View, frozen=True, kw_only=True):
     passed: int | None
     failed: int | None
     output: Digest
+    """Blob: all of it."""
+    excerpt: Digest
+    """Blob: normalised and shortened."""
     duration_ms: int
+    iteration: int = 0
+    """Of the phase; 0: the set-up, which belongs to none."""
+    attempt: int = 0
+    """The builder's last call in that cell before it ran; 0: there was none yet."""
 
 
 class CommitView(View, frozen=True, kw_only=True):
@@ -176,6 +190,8 @@ class FeatureView(View, frozen=True, kw_only=True):
     """Phase, unit and purpose of a commit that is asked for and not made."""
     rollbacks: int = 0
     pull_request: str = ""
+    checks: tuple[int, int, int] | None = None
+    """Of the pull request when it was last looked at: green, red, pending."""
     waiting: Waiting | None = None
     touched: tuple[Path, ...] = ()
 
@@ -247,9 +263,20 @@ class RunView(View, frozen=True, kw_only=True):
     """When anything of the run was last recorded."""
     code: str = ""
     """Of the fatal problem that halted it."""
+    taken_up_us: int | None = None
+    """When the last process began to work on it."""
+    committed_nanousd: int = 0
+    """What budgets count: calls that ended, each by the worst that is known, and what is set aside for open ones."""
     events: int = 0
     features: tuple[FeatureView, ...] = ()
     """In the order of the backlog."""
 
     def find(self, feature: str) -> FeatureView | None:
         return next((view for view in self.features if view.feature == feature), None)
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing more is to come by itself; after a stop or a halt, features that work still come to rest."""
+        if self.status in ("stopped", "halted"):
+            return not any(feature.status == "working" for feature in self.features)
+        return self.status in ("rested", "finished")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.load import load_rules
+from mz_engine.artifacts.parse import parse
 from mz_engine.artifacts.rule import Parsed, RuleFacts
 from mz_engine.artifacts.validate import check_rule
 from mz_engine.config import Limits
@@ -33,7 +36,7 @@ PLANNED = {
 
 
 def test_the_known_names() -> None:
-    assert set(RULES) == {"size", "files_listed", "files_max", "tests_only"}
+    assert set(RULES) == {"size", "files_listed", "files_max", "breaking", "tests_only"}
 
 
 def test_size_is_kept_at_the_limits() -> None:
@@ -55,6 +58,23 @@ def test_files_listed() -> None:
 def test_files_max_counts_no_outputs() -> None:
     assert broken("files_max", facts("a.py", "tasks/f/code.md", feature_files_max=1)) == []
     assert broken("files_max", facts("a.py", "b.py", feature_files_max=1)) == [("files_max", "")]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("BREAKING CHANGE: `load` takes a path", True),
+        ("- **BREAKING CHANGE:** `load` takes a path", True),
+        ("> BREAKING-CHANGE: `load` takes a path", True),
+        ("There is no BREAKING CHANGE here", False),
+        ("BREAKING CHANGES are avoided", False),
+        ("Breaking changes: none", False),
+    ],
+)
+def test_breaking_is_what_an_artifact_announces_as_such(line: str, found: bool) -> None:
+    parsed = parse(load_rules()["techspec"], f"# T\n\n## Approach\nSimple.\n{line}\n")
+    given = facts(artifacts={"techspec": parsed})
+    assert broken("breaking", given) == ([("breaking", "techspec")] if found else [])
 
 
 def test_tests_only() -> None:

@@ -149,7 +149,8 @@ def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:
     assert told == (
         "error[MZ2011] MZ_AUTONOMY: 'full-auto' is not one of checkpoint, full_auto, supervised\n"
         "hint: did you mean `full_auto`?\n\n"
-        "error[MZ2011] MZ_PARALLEL_MAX: expected a whole number of at least 1 and at most 64, got 'many'"
+        "error[MZ2011] MZ_PARALLEL_MAX: expected a whole number of at least 1 and at most 64, got 'many'\n"
+        "hint: its meaning: how many features are worked on at the same time"
     )
     with pytest.raises(MzError, match="command line: expected a whole number"):
         load_config(tmp_path, {}, {"parallel_max": 0})

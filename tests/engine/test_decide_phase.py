@@ -12,7 +12,6 @@ from mz_engine.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, CallHeld, Problem, ProblemClass, ReplyRead
 from mz_events.catalog.check import ArtifactParsed, CommandRan, RefMoved, Unit
-from mz_events.catalog.delivery import DeliveryFailed, PullRequestOpened, PullRequestRequested, Pushed, PushRequested
 from mz_events.catalog.feature import (
     Ask,
     Blocked,
@@ -45,12 +44,14 @@ from tests.support.given import (
     committed,
     gate,
     given,
+    merging,
     planned,
     recorded,
     ref,
     refused_reply,
     replied,
     requested,
+    shipping,
     when_decided,
 )
 
@@ -390,49 +391,10 @@ def test_commits_that_do_not_merge_are_a_question_and_an_answer_tries_again() ->
     assert then(*asked, answered) == act.Open(started=STARTED)
 
 
-# delivery -------------------------------------------------------------------------------------------------------------
-IN_SHIP = (
-    *planned(),
-    PhaseStarted(phase="ship", iteration=1),
-    UnitStarted(phase="ship", unit="", iteration=1),
-    *accepted(ref("ship")),
-    *committed("ship"),
-)
-
-
-def test_after_the_commit_comes_the_delivery() -> None:
-    pushed = (
-        *IN_SHIP,
-        PushRequested(key="k", remote="origin", branch="feat/a", commit=BASE, old=None),
-        Pushed(key="k", commit=BASE),
-    )
-    opened = (
-        *pushed,
-        PullRequestRequested(key="k", branch="feat/a", target="main", title=DIGEST, body=DIGEST, strategy="draft"),
-        PullRequestOpened(key="k", url="u", number=1),
-    )
-    assert then(*IN_SHIP) == act.Push()
-    assert isinstance(then(*pushed[:-1]), act.Settle)
-    assert then(*pushed) == act.OpenPullRequest()
-    assert isinstance(then(*opened[:-1]), act.Settle)
-    assert then(*opened) == act.CompleteUnit(unit="")
-
-
-def test_with_strategy_none_nothing_leaves_the_machine() -> None:
-    assert then(*IN_SHIP, pins=trial.pins(Config())) == act.OpenPullRequest()
-
-
-def test_a_refused_delivery_is_tried_again_after_an_answer_without_paying_the_agent() -> None:
-    failed = (*IN_SHIP, DeliveryFailed(key="k", code="push-refused", detail=DIGEST))
-    assert then(*failed) == act.AskHuman(ask=Ask.UNROUTED, code="push-refused", text=DIGEST)
-    asked = (*failed, HumanRequested(phase="ship", unit="", ask=Ask.UNROUTED))
-    answered = HumanAnswered(heard=9, verdict=Verdict.APPROVE, who=DIGEST)
-    assert then(*asked, answered) == act.Push()
-
-
 # totality -------------------------------------------------------------------------------------------------------------
 STORIES = [
-    IN_SHIP,
+    shipping(),
+    merging(),
     reviewed("CRITICAL", "none"),
     (*IN_BUILD, blocked("spec"), RolledBack(source="build", to="plan"), *restore_commit(), TreeRestored(tree=BASE)),
     (*IN_PLAN, *refused_reply(ref("plan")), FeatureCancelled(heard=8)),

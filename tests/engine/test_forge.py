@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import shutil
 
 import pytest
-from mz_engine.adapters.forge import ForgeUnavailable, GhForge, forge_name, holds_key
+from mz_engine.adapters.forge import ForgeUnavailable, GhForge, forge_name, keys_of
 from mz_engine.ports import Place, PullRequest, RemoteRefused
+from mz_events.names import Commit
 
 from tests.support.forge import FakeGh
 from tests.support.gitrepo import GitRepo
 
+MERGE = Commit("c" * 40)
 KEY = "r1/f1/pr//1/1/pull-request"
 BODY = f"What and why.\n\nMz-Key: {KEY}\n"
 PLACE = Place(run="r1", feature="f1", branch="feat/f1")
@@ -36,9 +40,11 @@ def test_an_opened_pull_request_is_found_again(repo: GitRepo, gh: FakeGh) -> Non
     port = forge(repo, gh)
     assert port.find("feat/f1", KEY) is None
     opened = port.open("feat/f1", "main", "Add `it` --draft", BODY, draft=True)
-    assert opened == PullRequest(url="https://github.com/ada/engine/pull/1", number=1)
-    assert port.find("feat/f1", KEY) == opened
+    assert opened == PullRequest(url="https://github.com/ada/engine/pull/1", number=1, key=KEY)
+    for beginning in (KEY, "r1/f1/", ""):
+        assert port.find("feat/f1", beginning) == opened
     assert port.find("feat/f1", KEY + "1") is None
+    assert port.find("feat/f1", "1/f1/") is None
     assert port.find("feat/f2", KEY) is None
     [pull] = gh.pulls
     assert (pull["title"], pull["body"], pull["baseRefName"], pull["isDraft"]) == (
@@ -61,6 +67,94 @@ def test_the_newest_of_several_is_found_whatever_became_of_it(repo: GitRepo, gh:
     again = port.open("feat/f1", "main", "second", BODY, draft=False)
     gh.close_all()
     assert port.find("feat/f1", KEY) == again
+
+
+def test_other_words_are_put_on_it(repo: GitRepo, gh: FakeGh) -> None:
+    port = forge(repo, gh)
+    opened = port.open("feat/f1", "main", "first", BODY, draft=False)
+    other = KEY.replace("/1/1/", "/2/1/")
+    body = BODY.replace(KEY, other) + '\u2713 "quoted"\n' + "x" * 300_000
+    port.update(1, "second `title` \u2713", body)
+    [pull] = gh.pulls
+    assert (pull["title"], pull["body"]) == ("second `title` \u2713", body)
+    assert port.find("feat/f1", "r1/f1/") == PullRequest(url=opened.url, number=1, key=other)
+    assert all(len(word) < 1000 for call in gh.calls for word in call)
+
+
+def test_words_for_what_is_not_there_are_refused(repo: GitRepo, gh: FakeGh) -> None:
+    with pytest.raises(RemoteRefused, match="HTTP 404"):
+        forge(repo, gh).update(7, "title", BODY)
+
+
+def test_words_reach_another_host_and_one_that_gh_finds_out(repo: GitRepo, gh: FakeGh) -> None:
+    for url, wanted in (
+        ("git@git.example.org:team/engine.git", ("--hostname", "git.example.org", "repos/team/engine/pulls/1")),
+        ("../engine.git", ("repos/{owner}/{repo}/pulls/1",)),
+    ):
+        repo.git("remote", "set-url", "origin", url)
+        port = forge(repo, gh)
+        if not gh.pulls:
+            port.open("feat/f1", "main", "first", BODY, draft=False)
+        port.update(1, url, BODY)
+        assert gh.pulls[0]["title"] == url
+        assert {*wanted} <= {*gh.calls[-1]}
+
+
+@pytest.mark.parametrize("fault", ["lost-request", "lost-reply"])
+def test_words_that_were_lost_on_the_way_are_put_again(repo: GitRepo, gh: FakeGh, fault: str) -> None:
+    port = forge(repo, gh, fault=f"{fault}=api")
+    port.open("feat/f1", "main", "first", BODY, draft=False)
+    with pytest.raises(RemoteRefused, match="exit code"):
+        port.update(1, "second", BODY)
+    assert gh.pulls[0]["title"] == ("second" if fault == "lost-reply" else "first")
+    port.update(1, "second", BODY)
+    assert gh.pulls[0]["title"] == "second"
+
+
+def test_a_merge_is_known_by_its_commit(repo: GitRepo, gh: FakeGh) -> None:
+    port = forge(repo, gh)
+    assert port.merged("feat/f1") is None
+    port.open("feat/f1", "main", "t", BODY, draft=False)
+    port.open("feat/f2", "main", "t", BODY, draft=False)
+    assert port.merged("feat/f1") is None
+    gh.merge("feat/f1", MERGE)
+    assert port.merged("feat/f1") == MERGE
+    assert port.merged("feat/f2") is None
+    port.open("feat/f1", "main", "once more", BODY, draft=False)
+    assert port.merged("feat/f1") is None, "the newest one is open"
+
+
+def test_a_closed_one_is_not_merged(repo: GitRepo, gh: FakeGh) -> None:
+    port = forge(repo, gh)
+    port.open("feat/f1", "main", "t", BODY, draft=False)
+    gh.close_all()
+    assert port.merged("feat/f1") is None
+
+
+def test_a_merge_without_a_commit_is_no_answer(repo: GitRepo, gh: FakeGh) -> None:
+    port = forge(repo, gh)
+    port.open("feat/f1", "main", "t", BODY, draft=False)
+    gh.change(state="MERGED")
+    with pytest.raises(RemoteRefused, match="in which commit"):
+        port.merged("feat/f1")
+
+
+def test_a_branch_of_the_same_name_in_a_fork_is_not_ours(repo: GitRepo, gh: FakeGh) -> None:
+    port = forge(repo, gh)
+    port.open("feat/f1", "main", "t", BODY, draft=False)
+    gh.merge("feat/f1", MERGE)
+    gh.change(isCrossRepository=True)
+    assert port.merged("feat/f1") is None
+    assert port.find("feat/f1", KEY) is None
+
+
+def test_a_request_that_died_before_it_did_anything_is_made_again(repo: GitRepo, gh: FakeGh) -> None:
+    port = forge(repo, gh, fault="lost-request")
+    with pytest.raises(RemoteRefused):
+        port.open("feat/f1", "main", "t", BODY, draft=False)
+    assert port.find("feat/f1", KEY) is None
+    port.open("feat/f1", "main", "t", BODY, draft=False)
+    assert len(gh.pulls) == 1
 
 
 def test_a_reply_lost_on_the_way_leaves_one_pull_request(repo: GitRepo, gh: FakeGh) -> None:
@@ -108,7 +202,7 @@ def test_not_logged_in_and_not_installed_say_what_to_do(repo: GitRepo, gh: FakeG
     assert refused.value.code == "gh-login"
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    (bin_ / "git").symlink_to("/usr/bin/git")
+    (bin_ / "git").symlink_to(shutil.which("git") or "git")
     with pytest.raises(ForgeUnavailable, match=r"cli\.github\.com") as absent:
         GhForge(repo.root, "origin", {"PATH": str(bin_)}).find("feat/f1", KEY)
     assert absent.value.code == "gh-missing"
@@ -119,6 +213,31 @@ def test_a_forge_that_never_answers_is_given_up(repo: GitRepo, gh: FakeGh) -> No
     with pytest.raises(ForgeUnavailable) as late:
         port.find("feat/f1", KEY)
     assert late.value.code == "gh-timeout"
+
+
+def test_what_gh_had_started_ends_with_it(repo: GitRepo, tmp_path: pathlib.Path) -> None:
+    bin_, seen = tmp_path / "bin", tmp_path / "pid"
+    bin_.mkdir()
+    (bin_ / "gh").write_text(f"#!/bin/sh\nsleep 600 & echo $! > {seen}.new; mv {seen}.new {seen}; wait\n")
+    (bin_ / "gh").chmod(0o755)
+    path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
+    with pytest.raises(ForgeUnavailable):
+        GhForge(repo.root, "origin", {**os.environ, "PATH": path}, timeout_seconds=0.5).find("feat/f1", KEY)
+    stat = pathlib.Path(f"/proc/{seen.read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_what_would_make_gh_talk_to_a_person_is_kept_from_it(repo: GitRepo, tmp_path: pathlib.Path) -> None:
+    bin_, seen = tmp_path / "bin", tmp_path / "seen"
+    bin_.mkdir()
+    (bin_ / "gh").write_text(f"#!/bin/sh\nenv > {seen}\necho '[]'\n")
+    (bin_ / "gh").chmod(0o755)
+    told = {"GH_FORCE_TTY": "1", "GH_DEBUG": "api", "CLICOLOR_FORCE": "1", "GH_TOKEN": "t"}
+    path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
+    assert GhForge(repo.root, "origin", {**os.environ, **told, "PATH": path}).find("feat/f1", KEY) is None
+    names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
+    assert {"GH_TOKEN", "GH_PROMPT_DISABLED", "NO_COLOR"} <= names
+    assert not names & {"GH_FORCE_TTY", "GH_DEBUG", "CLICOLOR_FORCE"}
 
 
 def test_handing_over_writes_a_file_for_a_person(repo: GitRepo, gh: FakeGh) -> None:
@@ -149,6 +268,8 @@ def test_remotes_by_their_urls(url: str, name: str | None) -> None:
 
 
 def test_a_key_is_a_whole_line() -> None:
-    assert holds_key("text\r\n\r\nMz-Key: a/b\r\n", "a/b")
-    assert not holds_key("Mz-Key: a/bc", "a/b")
-    assert not holds_key("see Mz-Key: a/b", "a/b")
+    assert keys_of("text\r\n\r\nMz-Key: a/b\r\n") == ["a/b"]
+    assert keys_of("Mz-Key: a/b  ") == ["a/b"]
+    assert keys_of("see Mz-Key: a/b") == []
+    assert keys_of("Mz-Key: a/b and more") == []
+    assert keys_of("Mz-Key: quoted\n\nMz-Key: own\n") == ["own", "quoted"]

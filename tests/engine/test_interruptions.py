@@ -87,7 +87,7 @@ class Hands:
         self.run.rested(self.feature)
         self.run.decide()
         assert self.run.state.halted is not None
-        self.run.resume("test")
+        self.run.resume()
         self.run = drive(self.world, trial.RUN, self.pins, 1)
 
     @property
@@ -366,7 +366,7 @@ def test_an_error_of_the_coordinator_leaves_no_thread_behind() -> None:
             raise OSError(28, "no space")
 
     run.take_inbox = full  # type: ignore[method-assign]
-    scheduler = Scheduler(run, begin)
+    scheduler = Scheduler(run, begin, lambda watch: None)
     with pytest.raises(OSError, match="no space"):
         scheduler.run()
     assert scheduler.threads == {}
@@ -380,7 +380,7 @@ def test_a_stop_is_recorded_as_one_even_when_everything_rests_first() -> None:
     def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
         return FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
 
-    scheduler = Scheduler(run, begin)
+    scheduler = Scheduler(run, begin, lambda watch: None)
 
     def script(spec: CallSpec, files: Files) -> Answer:
         scheduler.stop_asked = True

@@ -12,6 +12,7 @@ from mz_engine.pins import Pins
 from mz_engine.ports import CallSpec, RepositoryUnusable
 from mz_engine.runner import Coordinating, FeatureRun, IllegalTransition, check
 from mz_engine.scheduler import Scheduler
+from mz_engine.watch import look
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.catalog.feature import PhaseCompleted
@@ -50,12 +51,12 @@ def run_threads(world: World, pins: Pins) -> RunState:
     ports = Hasty(world)
     coordinator = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
     if coordinator.state.resting or coordinator.state.halted or coordinator.state.stopped:
-        coordinator.resume("test")
+        coordinator.resume()
 
     def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
         return FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
 
-    Scheduler(coordinator, begin).run()
+    Scheduler(coordinator, begin, lambda watch: look(watch, coordinator.state, pins, world.store, ports)).run()
     return coordinator.state
 
 
@@ -207,7 +208,7 @@ def test_an_unusable_repository_halts_the_run_with_its_code() -> None:
         ports.workspace.ensure = broken  # type: ignore[method-assign, assignment]
         return run
 
-    Scheduler(coordinator, begin).run()
+    Scheduler(coordinator, begin, lambda watch: look(watch, coordinator.state, pins, world.store, ports)).run()
     assert coordinator.state.halted is not None
     assert coordinator.state.halted.code == "git-broken"
     assert isinstance(fold(world.store.read(feature_stream(trial.RUN, FeatureId("b")))), Held)

@@ -179,7 +179,7 @@ def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
     assert refused(b"a: 1\nb: \xff") == "MZ2002 f.yaml:2:4: byte 0xff is not UTF-8 text"
     assert refused("ü: \0".encode()) == "MZ2002 f.yaml:1:4: byte 0x00 is not UTF-8 text"
     assert refused("a: 1".encode("utf-16")) == "MZ2002 f.yaml:1:1: f.yaml is UTF-16, not UTF-8"
-    assert refused(b"x" * 101) == "MZ2008 f.yaml: f.yaml has more than 100 bytes"
+    assert refused(b"x" * 101) == "MZ2008 f.yaml: it has more than 100 bytes"
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Adapter: puts the stand-in for `gh` on the PATH of what a test runs, and looks at what it was asked."""
+"""Adapter: puts the stand-in for `gh` on the PATH of what a test runs, tells it what to say, and looks at what it was
+asked."""
 
 from __future__ import annotations
 
@@ -6,27 +7,50 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-FAKE_GH = pathlib.Path(__file__).with_name("fake_gh")
+from tests.support.fake_gh import RERUN, kept
+from tests.support.tree import ROOT
+
+STATES = {"pending": "IN_PROGRESS", "green": "SUCCESS", "red": "FAILURE"}
+Look = str | Sequence[dict[str, Any]]
+"""`pending`, `green` or `red` for the one check `CI / test`; or all checks, as `check` makes them."""
+
+
+def check(
+    name: str = "test",
+    state: str = "SUCCESS",
+    *,
+    workflow: str = "CI",
+    run: int | None = 100,
+    job: int | None = None,
+    required: bool = True,
+    link: str = "",
+) -> dict[str, Any]:
+    """One check as GitHub has it. `run` and `job` of GitHub Actions, or a `link` to whoever else runs it."""
+    if run is not None and not link:
+        link = f"https://github.com/ada/engine/actions/runs/{run}/job/{job or run * 10}"
+    return {"name": name, "state": state, "workflow": workflow, "link": link, "required": required}
 
 
 class FakeGh:
-    """A directory with `gh` in it, and the pull requests that it keeps."""
+    """A directory with `gh` in it, and all that it knows."""
 
     def __init__(self, directory: pathlib.Path) -> None:
-        self._state = directory / "pulls.json"
+        self._state = directory / "state.json"
         self._commands = directory / "commands"
         self._commands.mkdir(parents=True)
         gh = self._commands / "gh"
-        gh.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{FAKE_GH}" "$@"\n')
+        gh.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -S -P -m tests.support.fake_gh "$@"\n')
         gh.chmod(0o755)
 
     def environment(self, fault: str = "") -> dict[str, str]:
-        """For the process that is to find this `gh`."""
+        """For the process that is to find this `gh`; faults: see the stand-in."""
         own = {"FAKE_GH_STATE": str(self._state), "FAKE_GH_FAULT": fault}
         return {**os.environ, **own, "PATH": f"{self._commands}{os.pathsep}{os.environ['PATH']}"}
 
+    # what it was asked ------------------------------------------------------------------------------------------------
     @property
     def pulls(self) -> list[dict[str, Any]]:
         return self._read("pulls")
@@ -35,11 +59,56 @@ class FakeGh:
     def calls(self) -> list[list[str]]:
         return self._read("calls")
 
-    def close_all(self) -> None:
-        """As a person on the site would."""
-        pulls = [{**pull, "state": "CLOSED"} for pull in self.pulls]
-        self._state.write_text(json.dumps({"pulls": pulls, "calls": self.calls}))
+    @property
+    def reruns(self) -> list[str]:
+        """Ids of the runs that were started again."""
+        return self._read("reruns")
 
     def _read(self, what: str) -> list[Any]:
         found: list[Any] = json.loads(self._state.read_text())[what] if self._state.exists() else []
         return found
+
+    # what it is to say ------------------------------------------------------------------------------------------------
+    def plan(self, *heads: Sequence[Look]) -> None:
+        """The checks of the first commit that is looked at, of the second, ...; the last plan is that of all others. Of
+        one commit, each look shows the next entry, and the last one stays. `rerun` waits until a run was started
+        again."""
+        with kept(self._state) as state:
+            state["plans"] = [[_look(look) for look in looks] for looks in heads]
+            state["looks"] = {}
+
+    def log(self, job: int, text: str) -> None:
+        """What a job (or a run) has printed."""
+        with kept(self._state) as state:
+            state["logs"][str(job)] = text
+
+    def push(self, branch: str, commit: str) -> None:
+        """The forge has noticed a commit."""
+        with kept(self._state) as state:
+            state["heads"][branch] = commit
+
+    def follow(self, bare: pathlib.Path) -> None:
+        """The forge knows the branches of this bare repository."""
+        with kept(self._state) as state:
+            state["bare"] = str(bare)
+
+    def close_all(self) -> None:
+        """As a person on the site would."""
+        self.change(state="CLOSED")
+
+    def merge(self, branch: str, commit: str) -> None:
+        """As a person on the site would."""
+        self.change(branch, state="MERGED", mergeCommit={"oid": commit})
+
+    def change(self, branch: str = "", **values: object) -> None:
+        """What a pull request is, or all of them."""
+        with kept(self._state) as state:
+            for pull in state["pulls"]:
+                if branch in ("", pull["headRefName"]):
+                    pull.update(values)
+
+
+def _look(look: Look) -> Any:
+    if look == RERUN:
+        return look
+    return [check(state=STATES[look])] if isinstance(look, str) else list(look)

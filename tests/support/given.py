@@ -9,15 +9,30 @@ from mz_engine.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallRef, Problem, ReplyRead
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked, Unit, Violation
-from mz_events.catalog.delivery import CommitRequested, Committed
+from mz_events.catalog.delivery import (
+    BaseMerged,
+    ChecksRerun,
+    ChecksSeen,
+    CommitRequested,
+    Committed,
+    PullRequestOpened,
+    PullRequestRequested,
+    Pushed,
+    PushRequested,
+)
 from mz_events.catalog.feature import (
+    Blocked,
+    FeatureHeld,
     FeatureStarted,
+    HoldReleased,
     PhaseCompleted,
     PhaseStarted,
+    RolledBack,
     UnitCompleted,
     UnitStarted,
     WorkspaceReady,
 )
+from mz_events.catalog.run import Hold
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, StreamId
 from mz_projections.feature import fold, follow
@@ -26,6 +41,7 @@ from mz_projections.state import State
 
 DIGEST = Digest("d" * 64)
 BASE = Commit("b" * 40)
+OTHER = Commit("c" * 40)
 SECOND_US = 1_000_000
 
 
@@ -165,4 +181,58 @@ def planned() -> tuple[Event, ...]:
         *committed("plan"),
         UnitCompleted(phase="plan", unit=""),
         PhaseCompleted(phase="plan"),
+    )
+
+
+def shipping() -> tuple[Event, ...]:
+    """The trial pipeline's last phase up to its commit; what was built is left out."""
+    return (
+        *planned(),
+        PhaseStarted(phase="ship", iteration=1),
+        UnitStarted(phase="ship", unit="", iteration=1),
+        *accepted(ref("ship")),
+        *committed("ship"),
+    )
+
+
+def base_merged(changed: bool = False, *conflicts: str) -> BaseMerged:
+    paths = tuple(Path(path) for path in conflicts)
+    return BaseMerged(key="k", base=OTHER, head=OTHER, tree=OTHER, changed=changed, conflicts=paths)
+
+
+def checks_seen(green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, known: bool = True) -> ChecksSeen:
+    report = DIGEST if red else None
+    return ChecksSeen(
+        key="k", commit=BASE, known=known, green=green, red=red, pending=pending, flaky=flaky, report=report
+    )
+
+
+def merging() -> tuple[Event, ...]:
+    """Everything that can happen between the last commit and a rollback for red checks."""
+    return (
+        *shipping(),
+        base_merged(True),
+        gate("check", True, phase="ship", unit=""),
+        gate("final", True, phase="ship", unit=""),
+        *opened(),
+        checks_seen(pending=1),
+        FeatureHeld(hold=Hold.CHECKS, until_us=1),
+        HoldReleased(heard=7, hold=Hold.CHECKS),
+        checks_seen(red=1, flaky=True),
+        ChecksRerun(key="k", runs=1),
+        FeatureHeld(hold=Hold.CHECKS, until_us=1),
+        HoldReleased(heard=8, hold=Hold.CHECKS),
+        checks_seen(red=1),
+        Blocked(phase="ship", unit="", cause="checks", check="await_checks", note=DIGEST),
+        RolledBack(source="ship", to="build", keeps_tree=True),
+    )
+
+
+def opened() -> tuple[Event, ...]:
+    """Pushed, and the pull request is there."""
+    return (
+        PushRequested(key="k", remote="origin", branch="feat/a", commit=BASE, old=None),
+        Pushed(key="k", commit=BASE),
+        PullRequestRequested(key="k", branch="feat/a", target="main", title=DIGEST, body=DIGEST, strategy="draft"),
+        PullRequestOpened(key="k", url="u", number=1),
     )

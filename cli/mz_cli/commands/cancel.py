@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import click
+from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import CancelLeft
 from mz_events.names import FeatureId
 from mz_projections.views import RunView
 
-from mz_cli.context import Reading, is_held, reading
+from mz_cli.cases import unfinished
+from mz_cli.context import Reading, reading
 from mz_cli.help import command
-from mz_cli.inbox import keep, leave, who
+from mz_cli.inbox import Left, keep, leave, who
 from mz_cli.render.console import answer
 from mz_cli.render.document import show_document
-from mz_cli.shapes import CancelResult
+from mz_cli.sent import became
+from mz_cli.shapes.run import CancelResult
+from mz_cli.wording import given
 
 OVER = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
 
@@ -38,16 +42,26 @@ def cancel(context: click.Context, run: str | None, features: tuple[str, ...], w
     """
     if run is None and not features:
         raise click.UsageError("name a run or a feature to give up", context)
+    reason = given(why, "the reason")
     with reading() as log:
-        chosen = log.find_run(run)
+        chosen = log.find_run(run) if run is not None else the_run_of(log, features)
         for feature in features:
             log.check_feature(chosen, feature)
-        check_open(log.view(chosen), features, context)
-        places = leave(log, chosen, messages(log, features, why))
-        result = CancelResult(
-            run=chosen, features=features, places=places, held=is_held(log.home), resume=f"mz resume {chosen}"
-        )
-    show_document("cancel", result) if as_json else tell(result)
+
+        def write() -> tuple[Event, ...]:
+            check_open(log.view(chosen), features, context)
+            return messages(log, features, reason)
+
+        left = leave(log, chosen, write)
+    result = CancelResult(
+        run=chosen, features=features, places=left.places, held=left.held, taken=left.taken, resume=left.resume
+    )
+    show_document("cancel", result) if as_json else tell(left, features)
+
+
+def the_run_of(log: Reading, features: tuple[str, ...]) -> str:
+    """The newest unfinished run that has the first of them, else the newest run. Raises MzError (MZ5001)."""
+    return next((each for each in unfinished(log) if features[0] in log.features(each)), None) or log.find_run(None)
 
 
 def messages(log: Reading, features: tuple[str, ...], why: str | None) -> tuple[CancelLeft, ...]:
@@ -65,9 +79,6 @@ def check_open(view: RunView, features: tuple[str, ...], context: click.Context)
         raise click.UsageError(f"nothing is left of run {view.run}", context)
 
 
-def tell(result: CancelResult) -> None:
-    what = ", ".join(result.features) or f"all that is left of run {result.run}"
-    if result.held:
-        answer(f"asked to give up {what}; the process that works on run {result.run} takes it now")
-    else:
-        answer(f"asked to give up {what}; no process works on it, so the message waits for\n  {result.resume}")
+def tell(left: Left, features: tuple[str, ...]) -> None:
+    what = ", ".join(features) or f"all that is left of run {left.run}"
+    answer(f"asked to give up {what}; {became(left)}")

@@ -25,8 +25,9 @@ from mz_cli.help import command
 from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
-from mz_cli.shapes import DemoResult
+from mz_cli.shapes.run import DemoResult
 from mz_cli.summary import closing_table, exit_of, feature_summary, heading
+from mz_cli.viewing import view_options
 
 CASSETTE = "monozukuri-claude-code"
 AGENTS = ("claude",)
@@ -43,6 +44,7 @@ AGENTS = ("claude",)
     following="`mz init` in your own repository.",
 )
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Where the repository is made.")
+@view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.demo/1.")
 def demo(keep: Path | None, as_json: bool) -> int:
     """Watch a whole run, with recorded agents, for nothing.

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import click
 import msgspec
+from mz_engine.agents.contract import AuthCheck
 from mz_engine.configform import FILE_NAME, SCHEMA_PATH
-from mz_engine.configure import config_schema
-from mz_engine.detect import detect
+from mz_engine.configure import schema_text
+from mz_engine.detect import detect, installed_agents
 from mz_engine.errors import MzError
-from mz_engine.starter import Detected, starter_backlog, starter_config
+from mz_engine.starter import Choices, Detected, starter_backlog, starter_config
 
+from mz_cli.asking import ask_choices, may_ask
 from mz_cli.context import HOME, find_home
 from mz_cli.help import command
 from mz_cli.render.console import answer, note
+from mz_cli.render.document import show_document
+from mz_cli.shapes.project import FirstFile, InitShape
 
 BACKLOG = "features.md"
 IGNORE = ".gitignore"
@@ -39,33 +45,96 @@ MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
 
 @command(
     "init",
-    examples=(("mz init --dry-run", "what would be written"), ("mz init", "write it")),
-    following="describe a feature in features.md, then `mz run --dry-run` shows the plan.",
+    examples=(
+        ("mz init --dry-run", "what would be written, to the letter"),
+        ("mz init", "answer a few questions, and write it"),
+        ("mz init --yes", "write it as it was recognised, without a question"),
+    ),
+    following="`mz doctor` says what is missing; `mz run --dry-run` shows the plan.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
-def init(dry_run: bool) -> None:
+@click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
+@click.option("--yes", "-y", "--no-input", "silent", is_flag=True, help="Ask nothing; take what was recognised.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.init/1; asks nothing.")
+def init(dry_run: bool, silent: bool, as_json: bool) -> None:
     """Write mz.yaml and a starter backlog.
 
-    Looks how the repository is tested and which branch is checked out, writes mz.yaml with that, a features.md with
-    one example, and keeps .mz/ out of git. Files that are there stay as they are.
+    Looks how the repository is tested, linted, built and set up, which branch is its base and which agents are
+    installed; on a terminal it asks whether that is right. Writes mz.yaml with it and a features.md with one example,
+    and keeps .mz/ out of git. Files that are there stay as they are.
     """
     root = find_home(Path.cwd())
-    detected = detect(root)
-    for step in tuple(steps(root, detected)):
-        if step.does == "keep":
-            answer(f"kept {step.path}: {step.about}")
-        elif dry_run:
-            answer(f"would {step.does} {step.path}: {step.about}")
-        else:
+    detected, agents = detect(root), installed_agents(os.environ)
+    choices = propose(detected, tuple(agents))
+    if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
+        choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
+    planned = tuple(steps(root, detected, choices))
+    for step in planned:
+        if not dry_run and step.does != "keep":
             write(root, step)
-            answer(f"{DONE[step.does]} {step.path}: {step.about}")
-    if "test" not in detected.commands:
-        note(f"hint: how this repository is tested was not recognised; say it under `commands:` in {FILE_NAME}")
+    missing = hints(detected, choices, agents)
+    if as_json:
+        show_document("init", init_shape(root, detected, choices, tuple(agents), planned, dry_run, missing))
+        return
+    for step in planned:
+        tell(step, dry_run)
+    for each in missing:
+        note(f"hint: {each}")
 
 
-def steps(root: Path, detected: Detected) -> Iterator[Step]:
+def propose(detected: Detected, agents: Sequence[str]) -> Choices:
+    """What is taken where nobody says otherwise: the usual agent where it is installed, else the first that is."""
+    usual = Choices(test=detected.commands.get("test", ""))
+    return usual if usual.agent in agents or not agents else msgspec.structs.replace(usual, agent=agents[0])
+
+
+def hints(detected: Detected, choices: Choices, agents: Mapping[str, AuthCheck]) -> tuple[str, ...]:
+    """What is still to be done by hand."""
+    found = []
+    if not choices.test:
+        found.append(f"how this repository is tested is not known; say it under `commands:` in {FILE_NAME}")
+    if choices.agent not in agents:
+        found.append(f"no agent is installed; `mz doctor` says how to get {choices.agent}")
+    elif agents[choices.agent].code:
+        found.append(f"{agents[choices.agent].message}: {agents[choices.agent].fix}")
+    if not detected.has_commit:
+        found.append("commit once before `mz run`: worktrees start from a commit")
+    return tuple(found)
+
+
+def tell(step: Step, dry_run: bool) -> None:
+    """One line; in a dry run the text below it too, but for the schema, which `mz schema config` prints."""
+    if step.does == "keep" or not dry_run:
+        answer(f"{DONE[step.does]} {step.path}: {step.about}")
+        return
+    answer(f"would {step.does} {step.path}: {step.about}")
+    if step.path != SCHEMA_PATH:
+        answer(textwrap.indent(step.data.decode(), "    "))
+
+
+def init_shape(
+    root: Path, detected: Detected, choices: Choices, agents: tuple[str, ...], planned: Sequence[Step], dry_run: bool,
+    missing: tuple[str, ...],
+) -> InitShape:  # fmt: skip
+    return InitShape(
+        repository=str(root),
+        dry_run=dry_run,
+        stacks=detected.stacks,
+        base=detected.base,
+        commands=detected.commands,
+        setup=detected.setup,
+        agent=choices.agent,
+        agents=agents,
+        files=tuple(
+            FirstFile(path=each.path, does=each.does, about=each.about, content=each.data.decode() or None)
+            for each in planned
+        ),
+        hints=missing,
+    )
+
+
+def steps(root: Path, detected: Detected, choices: Choices) -> Iterator[Step]:
     """What is missing, file by file. Raises MzError (MZ1003)."""
-    yield _new(root, FILE_NAME, starter_config(detected), _recognised(detected))
+    yield _new(root, FILE_NAME, starter_config(detected, choices), _recognised(detected, choices))
     yield _new(root, BACKLOG, starter_backlog(), "one example feature")
     yield _ignore(root)
     yield _schema(root)
@@ -77,13 +146,17 @@ def _new(root: Path, name: str, text: str, about: str) -> Step:
     return Step("make", name, about, text.encode())
 
 
-def _recognised(detected: Detected) -> str:
-    found = [f"{name} is `{line}`" for name, line in detected.commands.items()]
+def _recognised(detected: Detected, choices: Choices) -> str:
+    named = {**detected.commands, "test": choices.test} if choices.test else detected.commands
+    found = [f"{name} is `{line}`" for name, line in named.items()]
+    found += [f"set-up is `{line}`" for line in detected.setup]
     found += [f"base is {detected.base}"] if detected.base else []
-    return ", ".join(found) or "nothing was recognised, all is as by default"
+    return ", ".join([*found, f"agent is {choices.agent}"])
 
 
 def _ignore(root: Path) -> Step:
+    """`.mz/` ignores itself for git; this line is for tools that read no other ignore file, and would take the
+    worktrees in there for more of the project."""
     path = root / IGNORE
     try:
         before = path.read_bytes() if path.exists() else b""
@@ -98,7 +171,7 @@ def _ignore(root: Path) -> Step:
 
 def _schema(root: Path) -> Step:
     """For editors. It is ours alone, so that it is renewed whenever it is old."""
-    data = msgspec.json.format(msgspec.json.encode(config_schema()), indent=2) + b"\n"
+    data = schema_text()
     path = root / SCHEMA_PATH
     if path.is_file() and path.read_bytes() == data:
         return Step("keep", SCHEMA_PATH, "it is up to date")

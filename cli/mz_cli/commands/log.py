@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import click
 from mz_events.catalog.base import Event
@@ -13,11 +14,15 @@ from mz_events.names import feature_stream, run_stream
 from mz_projections.overview import Overview
 from mz_projections.views import RunView
 
+from mz_cli.asof import rows, state_at
 from mz_cli.context import Reading, reading
 from mz_cli.help import command
+from mz_cli.places import find_place
 from mz_cli.render.console import is_terminal, put
-from mz_cli.render.document import json_line
+from mz_cli.render.document import json_line, show_document
+from mz_cli.render.draw import show
 from mz_cli.render.entry import entry_json, entry_line, header
+from mz_cli.render.table import Table, columns
 
 POLL_SECONDS = 0.1
 
@@ -27,6 +32,7 @@ POLL_SECONDS = 0.1
     examples=(
         ("mz log", "what happened in the newest run"),
         ("mz log --feature login --follow", "watch one feature until the run rests"),
+        ("mz log --at login@12", "the state of a feature after the twelfth event of its stream"),
         ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .place'", "JSON Lines, for programs"),
     ),
     following="`mz show FEATURE` tells the same as a story.",
@@ -34,14 +40,29 @@ POLL_SECONDS = 0.1
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature's events; repeatable.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run rests, or until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: a line with the version, then one an event.")
-def log(run: str | None, features: tuple[str, ...], follow: bool, as_json: bool) -> None:
+@click.option("--at", metavar="STREAM@VERSION", help="Print the state as it was after that event, and no events.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON Lines: a line with the version, then one an event; with --at, one object: mz.state/1.",
+)
+@click.pass_context
+def log(
+    context: click.Context, run: str | None, features: tuple[str, ...], follow: bool, at: str | None, as_json: bool
+) -> None:
     """Print what happened, one line an event.
 
     Each line begins with the time and the event's place in the log, stream@version. RUN is a run's id or the
-    beginning of one; without it, the newest run is meant.
+    beginning of one; without it, the newest run is meant. With --at, STREAM may be a run (or the beginning of its
+    id), a feature, or RUN/FEATURE.
     """
+    if at is not None and (features or follow):
+        raise click.UsageError("--at shows one state: it goes neither with --feature nor with --follow", context)
     with reading() as source:
+        if at is not None:
+            show_state(source, at, run, as_json)
+            return
         chosen = source.find_run(run)
         for feature in features:
             source.check_feature(chosen, feature)
@@ -49,6 +70,18 @@ def log(run: str | None, features: tuple[str, ...], follow: bool, as_json: bool)
         if as_json:
             put(sys.stdout, json_line(header()) + "\n")
         write(selected(events, chosen, features), as_json, whole=not is_terminal(sys.stdout))
+
+
+def show_state(source: Reading, at: str, run: str | None, as_json: bool) -> None:
+    """What the stream's events up to that place lead to. Raises MzError (MZ5001, MZ5007)."""
+    stream, version = find_place(source, at, run)
+    events = tuple(islice(source.store.read(stream), version))
+    newest = dict(source.store.streams(stream))[stream]
+    state = state_at(events, newest, str(source.home), source.words)
+    if as_json:
+        show_document("state", state)
+    else:
+        show(Table(columns=columns("what", "then"), rows=rows(state), empty=""))
 
 
 def write(events: Iterable[Recorded[Event]], as_json: bool, whole: bool) -> None:

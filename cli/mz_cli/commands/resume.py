@@ -6,16 +6,24 @@ from pathlib import Path
 
 import click
 from mz_engine.errors import MzError
-from mz_events.catalog.inbox import AnswerLeft
+from mz_events.catalog.base import Event
+from mz_events.catalog.inbox import AnswerLeft, ResumeLeft
 from mz_events.catalog.run import Verdict
-from mz_events.names import FeatureId
-from mz_projections.views import RunView
+from mz_events.names import FeatureId, run_stream
+from mz_projections.run import fold_run
+from mz_projections.views import FeatureView, RunView
 
-from mz_cli.context import Reading, find_home, is_held, reading
+from mz_cli.cases import desk, the_question, unfinished
+from mz_cli.context import HOME, Reading, find_home, reading
 from mz_cli.driving import drive
 from mz_cli.help import command, did_you_mean
-from mz_cli.inbox import keep, leave, who
+from mz_cli.inbox import Left, holder, keep, leave, who
 from mz_cli.render.console import note
+from mz_cli.render.document import show_document
+from mz_cli.sent import became
+from mz_cli.summary import run_status
+from mz_cli.viewing import view_options
+from mz_cli.wording import given
 
 ANSWERS = tuple(verdict.value for verdict in Verdict)
 
@@ -23,16 +31,17 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @command(
     "resume",
     examples=(
-        ("mz resume", "go on with the newest run that is not finished"),
+        ("mz resume", "go on with the newest run that is not finished, or with one that is paused"),
         ("mz resume --feature login --answer approve", "answer the question that login waits with, and go on"),
         ("mz resume --feature login --answer retry --ack 'use SQLite'", "once more, with a word for the agent"),
     ),
-    following="`mz status` shows what still waits.",
+    following="`mz review list` shows what still waits for you.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="The feature that is answered; repeatable.")
 @click.option("--answer", type=click.Choice(ANSWERS), help="Go on as it stands, once more, or not like this.")
 @click.option("--ack", metavar="WHY", help="Why; goes into the next prompt. Alone it approves.")
+@view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.resume/1.")
 @click.pass_context
 def resume(
@@ -42,21 +51,42 @@ def resume(
     """Go on with a run, with an answer where it waits for one.
 
     Picks up exactly where the log ends, after a stop, a crash or a question; nothing that was paid for is paid again.
-    An answer is for the features named, or for the one that waits where there is only one. If a process works on
-    the run already, the answer is left for it. RUN is a run's id or the beginning of one.
+    An answer is for the features named, or for the one that waits where there is only one. If a process works on the
+    run already, the answer is left for it; if that process is paused, it goes on. RUN is a run's id or the beginning
+    of one.
     """
-    home = find_home(Path.cwd())
-    chosen = run
-    if run is not None or features or answer or ack:
+    home, chosen, answers = find_home(Path.cwd()), run, bool(features or answer or ack)
+    if run is not None or answers or (home / HOME / "mz.db").is_file():
         with reading(home) as log:
-            chosen = log.find_run(run)
-            if features or answer or ack:
-                answered = waiting(log.view(chosen), features, context)
-                leave_answers(log, chosen, answered, Verdict(answer or "approve"), ack)
-                if is_held(log.home):
-                    note(f"the process that works on run {chosen} takes the answer for {', '.join(answered)} now")
-                    return 0
+            chosen = the_run(log, run)
+            told = []
+            if answers:
+                asked = waiting(log.view(chosen), features, context)
+                left = leave_answers(log, chosen, asked, Verdict(answer or "approve"), given(ack, "the reason"))
+                told += [f"answered: {', '.join(asked)}; {became(left)}"] if left.held else []
+            if holder(log) == chosen and fold_run(log.store.read(run_stream(chosen))).paused:
+                left = leave(log, chosen, lambda: (ResumeLeft(who=who(log)),))
+                told += [f"run {chosen} goes on; {became(left)}"] if left.held else []
+            if told:
+                return tell(log, chosen, told, as_json)
     return drive(home, lambda session, _: session.resume(chosen), "resume", as_json)
+
+
+def the_run(log: Reading, run: str | None) -> str:
+    """The run that is meant: the one named, else the one at work, else the newest unfinished one, else the newest.
+    Raises MzError (MZ5001)."""
+    if run is not None:
+        return log.find_run(run)
+    return holder(log) or next(iter(unfinished(log)), None) or log.find_run(None)
+
+
+def tell(log: Reading, run: str, told: list[str], as_json: bool) -> int:
+    """The process that works on the run carries on; here is only how it stands."""
+    for words in told:
+        note(words)
+    if as_json:
+        show_document("resume", run_status(log.view(run), str(log.home), True, log.words))
+    return 0
 
 
 def waiting(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
@@ -68,17 +98,25 @@ def waiting(view: RunView, features: tuple[str, ...], context: click.Context) ->
             raise click.UsageError(f"{len(asking)} features of run {view.run} wait for an answer{names}", context)
         return (asking[0],)
     for feature in features:
-        found = view.find(feature)
-        if found is None:
+        if view.find(feature) is None:
             known = [each.feature for each in view.features]
             problem = f"run {view.run} has no feature {feature!r}{did_you_mean(feature, known)}"
             raise MzError("MZ4010", problem, hint=f"waiting for an answer: {', '.join(asking) or 'none'}")
-        if feature not in asking:
-            raise click.UsageError(f"{feature} waits for no answer: it is {found.status}", context)
-    return features
+    return tuple(dict.fromkeys(features))
 
 
-def leave_answers(log: Reading, run: str, features: tuple[str, ...], verdict: Verdict, ack: str | None) -> None:
-    text, person = keep(log, ack), who(log)
-    answers = [AnswerLeft(feature=FeatureId(each), verdict=verdict, note=text, who=person) for each in features]
-    leave(log, run, answers)
+def leave_answers(log: Reading, run: str, features: tuple[str, ...], verdict: Verdict, ack: str | None) -> Left:
+    """The same answer to each of them, or none at all. Raises MzError (MZ5004)."""
+
+    def write() -> tuple[Event, ...]:
+        found = desk(log, run)
+        questions = [
+            the_question(log, found, found.run.find(feature) or FeatureView(feature=feature)) for feature in features
+        ]
+        text, person = keep(log, ack), who(log)
+        return tuple(
+            AnswerLeft(feature=FeatureId(each.feature), verdict=verdict, note=text, who=person, question=each.version)
+            for each in questions
+        )
+
+    return leave(log, run, write)

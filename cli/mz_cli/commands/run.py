@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 from mz_engine.errors import format_diagnostic
+from mz_engine.exits import Exit
 from mz_engine.session import Session
 
 from mz_cli.context import find_home
 from mz_cli.driving import drive
 from mz_cli.help import command
 from mz_cli.plan import show_plan
+from mz_cli.viewing import view_options
 
 LEFT_OUT = "MZ3009"
 """A step of the pipeline whose command is not configured: shown in the plan, not at every run."""
@@ -21,7 +23,7 @@ LEFT_OUT = "MZ3009"
 @command(
     "run",
     examples=(
-        ("mz run --dry-run", "what would be done, in which order; writes nothing"),
+        ("mz run --dry-run", "what would be done, in which order, for how much; writes nothing"),
         ("mz run", "deliver the backlog"),
         ("mz run --feature login --feature audit --autonomy full_auto", "two features, and never ask"),
     ),
@@ -35,22 +37,26 @@ LEFT_OUT = "MZ3009"
     type=click.Choice(["supervised", "checkpoint", "full_auto"]),
     help="How often a person is asked: after planning too, at gates, or never.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop; write nothing.")
+@click.option("--exit-code", is_flag=True, help="With --dry-run: exit 1 when there is something to do.")
+@view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.run/1, or mz.plan/1 in a dry run.")
 def run(
     features: tuple[str, ...], agent: str | None, max_parallel: int | None, autonomy: str | None, dry_run: bool,
-    as_json: bool,
+    exit_code: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Deliver the backlog, feature by feature.
 
     Reads mz.yaml and the backlog, and takes each feature through the pipeline in a worktree of its own. An unfinished
     run goes on, with what is new in the backlog. Ctrl-C comes to rest; a second one ends the agents at once.
     """
+    if exit_code and not dry_run:
+        raise click.UsageError("--exit-code goes with --dry-run", click.get_current_context())
     home = find_home(Path.cwd())
     flags = {"agent": agent, "parallel_max": max_parallel, "autonomy": autonomy}
     if dry_run:
-        show_plan(home, flags, features, as_json)
-        return 0
+        something = show_plan(home, flags, features, as_json)
+        return int(Exit.VERDICT if exit_code and something else Exit.OK)
 
     def begin(session: Session, say: Callable[[str], None]) -> None:
         for warning in session.begin(flags, features).warnings:

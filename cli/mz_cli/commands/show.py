@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
+from mz_projections.views import ArtifactView, FeatureView, RunView
 
-from mz_cli.context import reading
-from mz_cli.detail import Wanted, feature_detail, page
+from mz_cli.context import Reading, reading
+from mz_cli.detail import Wanted, attempts_made, feature_detail
 from mz_cli.help import command, did_you_mean
-from mz_cli.render.console import answer, is_terminal
+from mz_cli.page import Limits, page
+from mz_cli.render.console import is_terminal, put_lines, put_whole
 from mz_cli.render.document import show_document
+from mz_cli.shapes.run import ArtifactText
+from mz_cli.worktrees import worktrees
 
-MESSAGE_MAX = 300
-"""Characters of a message on a terminal."""
+LIMITS = Limits(message_characters=300, excerpt_lines=12)
+"""On a terminal; a pipe gets everything."""
 
 
 @command(
     "show",
     examples=(
         ("mz show login", "what was tried, phase by phase, and what came of it"),
-        ("mz show login --phase code --attempt 2 --prompt", "one attempt, with the prompt that went in"),
+        ("mz show login --phase code --attempt 2 --prompt --diff", "one attempt: what went in, what it changed"),
+        ("mz show login --artifact techspec > techspec.md", "one artifact, whole"),
         ("mz show login --json | jq '.calls[].refusals'", "why replies were refused"),
     ),
     following="`mz log --feature FEATURE` lists its events; `mz status` shows the whole run.",
@@ -30,20 +36,84 @@ MESSAGE_MAX = 300
 @click.option("--phase", metavar="PHASE", help="Only this phase.")
 @click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Only this attempt of each phase.")
 @click.option("--prompt", is_flag=True, help="Print the prompts too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.show/1.")
-def show(feature: str, run: str | None, phase: str | None, attempt: int | None, prompt: bool, as_json: bool) -> None:
+@click.option("--output", is_flag=True, help="Print all that commands and gates printed, not only how failures end.")
+@click.option("--diff", is_flag=True, help="Print what each phase changed; with --attempt, what that one changed.")
+@click.option("--artifact", metavar="NAME", help="Print this artifact whole, and nothing else; NAME/UNIT of one unit.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.artifact/1 of an artifact.")
+def show(
+    feature: str, run: str | None, phase: str | None, attempt: int | None, prompt: bool, output: bool, diff: bool,
+    artifact: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Show one feature: its phases, attempts and results.
 
-    For each attempt: the agent, what it took, what was refused and why; then test results, artifacts, commits.
+    For each attempt: the agent, what it took, what was refused, by which rule and where; how commands and gates ended;
+    then artifacts, commits and changed files. A changed file is one that differed when the attempt had ended.
     """
     with reading() as log:
         view, found = log.find_feature(run, feature)
-        phases = [each.phase for each in found.phases]
-        if phase is not None and phase not in phases:
-            problem = f"{feature} has no phase {phase!r}{did_you_mean(phase, phases)}"
-            raise click.UsageError(problem, click.get_current_context())
-        detail = feature_detail(view, found, Wanted(phase=phase, attempt=attempt, prompts=prompt), log.words)
+        check_phase(found, phase)
+        patch = differ(log) if diff else None
+        wanted = Wanted(phase=phase, attempt=attempt, prompts=prompt, outputs=output, patch=patch)
+        check_attempt(found, wanted)
+        if artifact is not None:
+            show_artifact(log, view, found, chosen(found, wanted, artifact), as_json)
+            return
+        detail = feature_detail(view, found, wanted, log.words, worktrees(log.home))
     if as_json:
         show_document("show", detail)
     else:
-        answer("\n".join(page(detail, MESSAGE_MAX if is_terminal(sys.stdout) else None)))
+        put_lines(sys.stdout, page(detail, LIMITS if is_terminal(sys.stdout) else Limits()))
+
+
+def differ(log: Reading) -> partial[str]:
+    """Patches come from git, which is asked only where one is wanted."""
+    from mz_cli.changes import patch
+
+    return partial(patch, log.home, without=frozenset())
+
+
+def check_phase(found: FeatureView, phase: str | None) -> None:
+    """Raises UsageError for a phase that the feature has not begun."""
+    phases = list(dict.fromkeys(each.phase for each in found.phases))
+    if phase is not None and phase not in phases:
+        known = f"; it has: {', '.join(phases)}" if phases else "; it has begun none"
+        raise refused(f"{found.feature} has no phase {phase!r}{did_you_mean(phase, phases) or known}")
+
+
+def check_attempt(found: FeatureView, wanted: Wanted) -> None:
+    """Raises UsageError for an attempt that was never made; says how many there were."""
+    if wanted.attempt is None or wanted.calls(found):
+        return
+    made = attempts_made(found, wanted.phase)
+    counted = ", ".join(f"{number} in {phase}" for phase, number in made.items())
+    raise refused(f"{found.feature} has no attempt {wanted.attempt}: it made {counted or 'none'}")
+
+
+def chosen(found: FeatureView, wanted: Wanted, name: str) -> ArtifactView:
+    """The last artifact with that name, or name and unit. Raises UsageError where there is none, or one a unit."""
+    artifacts = wanted.artifacts(found)
+    known = {f"{each.artifact}/{each.unit}" if each.unit else each.artifact: each for each in artifacts}
+    named = [key for key, each in known.items() if name in (key, each.artifact)]
+    if not named:
+        listed = f"; it has: {', '.join(known)}" if known else "; it has none"
+        raise refused(f"{found.feature} has no artifact {name!r}{did_you_mean(name, known) or listed}")
+    if len(named) > 1:
+        raise refused(f"{name!r} is there once a unit: name one of {', '.join(named)}")
+    return known[named[0]]
+
+
+def refused(message: str) -> click.UsageError:
+    return click.UsageError(message, click.get_current_context())
+
+
+def show_artifact(log: Reading, view: RunView, found: FeatureView, artifact: ArtifactView, as_json: bool) -> None:
+    """To a pipe byte by byte; a terminal gets it without escapes. Raises BlobMissing where it was erased."""
+    data = log.blobs.get(artifact.digest)
+    if not as_json:
+        put_whole(sys.stdout, data)
+        return
+    shape = ArtifactText(
+        run=view.run, feature=found.feature, artifact=artifact.artifact, phase=artifact.phase,
+        unit=artifact.unit or None, path=artifact.path, digest=artifact.digest, text=data.decode("utf-8", "replace"),
+    )  # fmt: skip
+    show_document("artifact", shape)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from mz_cli.render.styled import Line, escaped, harmless, plain
 from mz_cli.render.text import clean
 
 if TYPE_CHECKING:
@@ -54,6 +56,22 @@ def put(stream: TextIO, text: str) -> None:
     """Writes an answer, and at once: a full disk is noticed here and not when the process ends."""
     stream.write(text)
     stream.flush()
+
+
+def put_lines(stream: TextIO, lines: Iterable[Line]) -> None:
+    """Writes lines, with their looks where they are wanted."""
+    look = escaped if may_escape(stream, os.environ) else plain
+    put(stream, "".join(f"{look(harmless(line))}\n" for line in lines))
+
+
+def put_whole(stream: TextIO, data: bytes) -> None:
+    """Writes what is in a file: byte by byte, but a terminal gets harmless text."""
+    stream.flush()
+    if is_terminal(stream) or not isinstance(stream, io.TextIOWrapper):
+        put(stream, clean(data.decode("utf-8", "replace")))
+    else:
+        stream.buffer.write(data)
+        stream.flush()
 
 
 def answer(text: str) -> None:

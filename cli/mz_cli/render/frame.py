@@ -1,38 +1,35 @@
-"""Pure: one picture of a run at work, as lines of text for a given size. A terminal shows it over and over."""
+"""Pure: one picture of a run at work, as lines for a given size. A terminal shows it over and over.
+
+Each feature has its place in the order of the backlog, and those that are worked on have more lines. What does not fit
+is counted: open questions and work under way come before what waits, and that before what is done.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
-from mz_events.names import Digest
 from mz_projections.views import FeatureView, RunView
 
-from mz_cli.render.text import clean, compact, duration, line, money, shorten
+from mz_cli.render.card import Glyphs, Look, card, row
+from mz_cli.render.cells import both_sides, fit_line, keep_fitting, width
+from mz_cli.render.planned import Planned
+from mz_cli.render.styled import Line, Span, harmless
+from mz_cli.render.text import compact, duration, money
 
 LOG_LINES = 5
-WORDS_MAX = 200
+CARD_LINES_MAX = 5
+BAR_CELLS = 30, 8
+"""At most and at least."""
+RULED = 12
+"""Lines from which there is room for rules."""
+TALL = 16
+"""Lines from which there is room for the last events."""
 ENDED = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
-
-
-class Glyphs(msgspec.Struct, frozen=True):
-    """States are told apart by shape, never by colour alone."""
-
-    done: str
-    current: str
-    open: str
-    said: str
-    rule: str
-
-
-UNICODE = Glyphs("✓", "▸", "·", "»", "─")
-ASCII = Glyphs("x", ">", ".", ">", "-")
-
-
-class Line(msgspec.Struct, frozen=True):
-    text: str
-    style: str = ""
-    """As rich names it; empty: plain."""
+IMPORTANCE = (("waiting",), ("working",), ("held", "failed", "stopped"), ("queued",), ENDED)
+"""Statuses, those that people must see first."""
 
 
 class Scenery(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,86 +39,136 @@ class Scenery(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     height: int
     glyphs: Glyphs
-    planned: tuple[str, ...]
-    """Phases of the pipeline, in order."""
-    words: Callable[[Digest | None], str]
+    planned: Planned
+    title: Callable[[FeatureView], str]
+    said: Callable[[FeatureView], Sequence[str]]
+    """The last words of its agent, the newest last."""
     log: Sequence[str]
-    """What was said last, the newest last."""
+    """What happened last, the newest last."""
+    footer: str
+    """What whoever watches can do."""
 
 
 def frame(view: RunView, scenery: Scenery) -> tuple[Line, ...]:
-    """Head, features at work, those that wait, counts, last words; never more lines than the height."""
-    working = [feature for feature in view.features if feature.status == "working"]
-    stuck = [feature for feature in view.features if feature.status in ("waiting", "held", "stopped", "failed")]
-    head = [_head(view, scenery), Line(scenery.glyphs.rule * scenery.width, "dim")]
-    tail = [Line(text, "dim") for text in scenery.log[-LOG_LINES:]]
-    room = max(scenery.height - len(head) - len(tail) - 1, 1)
-    cards = [card for feature in working for card in _card(feature, scenery)]
-    cards += [Line(_stuck(feature), "yellow") for feature in stuck]
-    if len(cards) > room:
-        cards = [*cards[: room - 1], Line("...", "dim")]
-    lines = [*head, *cards, Line(_counts(view), "dim"), *tail][: max(scenery.height, 1)]
-    return tuple(Line(shorten(clean(each.text).replace("\n", " "), scenery.width), each.style) for each in lines)
+    """Head, features, last events, footer: never more lines than the height, never wider than the width."""
+    ruled = scenery.height >= RULED
+    rule: list[Line] = [(Span(scenery.glyphs.rule * scenery.width, "dim"),)] if ruled else []
+    head = [_title(view, scenery), _progress(view, scenery), *rule]
+    foot: list[Line] = [(Span(scenery.footer, "dim"),)] if scenery.footer and scenery.height > len(head) + 1 else []
+    room = scenery.height - len(head) - len(foot)
+    wanted = sum(CARD_LINES_MAX if feature.status == "working" else 1 for feature in view.features)
+    log = _log(scenery, room - wanted)
+    body = _features(view, scenery, max(room - len(log), 0))
+    lines = [*head, *body, *log, *foot][: max(scenery.height, 1)]
+    return tuple(fit_line(harmless(line), scenery.width) for line in lines)
 
 
-def _head(view: RunView, scenery: Scenery) -> Line:
+def _log(scenery: Scenery, spare: int) -> list[Line]:
+    """Two events where the screen is tall, more where there is room to spare."""
+    if scenery.height < TALL or not scenery.log:
+        return []
+    shown = scenery.log[-max(2, min(LOG_LINES, spare - 1)) :]
+    return [(Span(scenery.glyphs.rule * scenery.width, "dim"),), *((Span(text, "dim"),) for text in shown)]
+
+
+# head -----------------------------------------------------------------------------------------------------------------
+def _title(view: RunView, scenery: Scenery) -> Line:
+    status = f"{view.status} ({view.code})" if view.code else view.status
+    left = Span(f"run {view.run}", "bold"), Span(f"  {status}", "cyan" if view.status == "running" else "yellow")
+    planned = scenery.planned
+    known = [word for word in (f"{view.pipeline} on {view.base}", planned.agent, planned.autonomy) if word.strip()]
+    return both_sides(left, (Span(f" {scenery.glyphs.dot} ".join(known), "dim"),), scenery.width, scenery.width)
+
+
+def _progress(view: RunView, scenery: Scenery) -> Line:
+    """A bar over all phases of all features, and the figures of the run."""
     ended = sum(feature.status in ENDED for feature in view.features)
-    spent = [feature.computed_nanousd for feature in view.features if feature.computed_nanousd is not None]
-    parts = [
-        f"{ended}/{len(view.features)}",
-        *([_elapsed(view.started_us, scenery.now_us)] if view.started_us is not None else []),
-        *([money(sum(spent)) or ""] if spent else []),
-        f"{view.pipeline} on {view.base}",
-        f"run {view.run}",
-    ]
-    return Line("  ".join(parts), "bold")
+    figures = [f"{ended}/{len(view.features)} done"]
+    begun = view.taken_up_us if view.taken_up_us is not None else view.started_us
+    figures += [duration(max(scenery.now_us - begun, 0) / 1_000_000)] if begun is not None else []
+    figures += [text for text in (_money(view, scenery.planned), _tokens(view)) if text]
+    text = keep_fitting(figures, scenery.width)
+    most, least = BAR_CELLS
+    bar = min(most, scenery.width - width(text) - 2)
+    if bar < least:
+        return (Span(text, "bold"),)
+    full = int(bar * _share(view, scenery.planned.phases))
+    glyphs = scenery.glyphs
+    return Span(glyphs.full * full, "green"), Span(glyphs.empty * (bar - full), "dim"), Span(f"  {text}", "bold")
 
 
-def _card(feature: FeatureView, scenery: Scenery) -> list[Line]:
-    """Where a feature stands: name and numbers, its phases, what its agent said last."""
-    call = feature.calls[-1] if feature.calls else None
-    about = [feature.feature]
-    if call is not None and call.phase == feature.phase:
-        about.append(f"attempt {call.attempt}" + (f" {call.unit}" if call.unit else ""))
-        about.append(_elapsed(call.asked_us, scenery.now_us) if call.outcome == "open" else call.outcome)
-    if feature.input_tokens is not None:
-        about.append(f"{compact(feature.input_tokens)} in, {compact(feature.output_tokens)} out")
-    if feature.computed_nanousd is not None:
-        about.append(money(feature.computed_nanousd) or "")
-    lines = [Line("  ".join(about), "cyan"), Line(f"  {_timeline(feature, scenery)}")]
-    said = next((line(scenery.words(call.text)) for call in reversed(feature.calls) if call.text), "")
-    return [*lines, Line(f"  {scenery.glyphs.said} {shorten(said, WORDS_MAX)}", "dim")] if said else lines
+def _share(view: RunView, phases: Sequence[str]) -> float:
+    """Of the work, counted in phases; from 0 to 1."""
+    each = max(len(phases), 1)
+    done = sum(each if f.status in ENDED else min(len(f.completed), each) for f in view.features)
+    return done / (each * len(view.features)) if view.features else 0.0
 
 
-def _timeline(feature: FeatureView, scenery: Scenery) -> str:
-    done, glyphs = feature.completed, scenery.glyphs
-    names = scenery.planned or tuple(dict.fromkeys(phase.phase for phase in feature.phases))
-    marks = []
-    for name in names:
-        mark = glyphs.current if name == feature.phase and name not in done else glyphs.open
-        marks.append(f"{glyphs.done if name in done else mark} {name}{_units(feature, name)}")
-    return "  ".join(marks)
+def _money(view: RunView, planned: Planned) -> str:
+    """Against the budget, what the budget counts; without one, what the calls come to as far as they have prices."""
+    if planned.budget_nanousd is not None:
+        return f"{money(view.committed_nanousd)} of {money(planned.budget_nanousd)}"
+    priced = [feature.computed_nanousd for feature in view.features if feature.computed_nanousd is not None]
+    unpriced = sum(feature.unpriced for feature in view.features)
+    more = f" + {unpriced} unpriced" if unpriced else ""
+    return f"{money(sum(priced))}{more}" if priced else more.removeprefix(" + ")
 
 
-def _units(feature: FeatureView, name: str) -> str:
-    phase = feature.phases[-1] if feature.phases else None
-    if phase is None or phase.phase != name or not phase.units:
-        return ""
-    return f" {len(phase.units_done)}/{len(phase.units)}"
+def _tokens(view: RunView) -> str:
+    taken = [feature.input_tokens for feature in view.features if feature.input_tokens is not None]
+    given = [feature.output_tokens for feature in view.features if feature.output_tokens is not None]
+    return f"{compact(sum(taken))} in, {compact(sum(given))} out" if taken or given else ""
 
 
-def _stuck(feature: FeatureView) -> str:
-    asked = feature.waiting
-    why = asked.ask.value if asked else (feature.hold.value if feature.hold else feature.code)
-    return f"{feature.feature}  {feature.status}" + (f" ({why})" if why else "")
+# features -------------------------------------------------------------------------------------------------------------
+def _features(view: RunView, scenery: Scenery, room: int) -> list[Line]:
+    """As many features as fit, in the order of the backlog, and a count of the others."""
+    if not view.features or not room:
+        return []
+    size = _card_size(view, room)
+    shown = _chosen(view, size, room)
+    left_out = len(view.features) - len(shown)
+    lines: list[Line] = []
+    for place in sorted(shown):
+        feature = view.features[place]
+        lines += _drawn(feature, scenery, size)
+    if left_out:
+        named = {view.features[place].feature for place in shown}
+        others = Counter(feature.status for feature in view.features if feature.feature not in named)
+        counted = ", ".join(f"{number} {status}" for status, number in others.items())
+        lines.append((Span(f"{scenery.glyphs.more} {'and ' if shown else ''}{counted}", "dim"),))
+    return lines
 
 
-def _counts(view: RunView) -> str:
-    found: dict[str, int] = {}
-    for feature in view.features:
-        found[feature.status] = found.get(feature.status, 0) + 1
-    return "  ".join(f"{number} {status}" for status, number in found.items())
+def _card_size(view: RunView, room: int) -> int:
+    """Lines for each feature at work: as many as leave the others theirs, else as many as leave the work its place."""
+    working = sum(feature.status == "working" for feature in view.features)
+    others = len(view.features) - working
+    for rest in (others, 1):
+        for size in range(CARD_LINES_MAX, 1, -1):
+            if working * size + rest <= room:
+                return size
+    return 1
 
 
-def _elapsed(since_us: int, now_us: int) -> str:
-    return duration(max(now_us - since_us, 0) / 1_000_000)
+def _chosen(view: RunView, size: int, room: int) -> list[int]:
+    """Places of the features to show, the important first; one line stays for the count where not all fit."""
+    ranked = chain.from_iterable(
+        (place for place, feature in enumerate(view.features) if feature.status in statuses) for statuses in IMPORTANCE
+    )
+    chosen: list[int] = []
+    heights = [size if feature.status == "working" else 1 for feature in view.features]
+    left = room if sum(heights) <= room else room - 1
+    for place in ranked:
+        if heights[place] > left:
+            break
+        left -= heights[place]
+        chosen.append(place)
+    return chosen
+
+
+def _drawn(feature: FeatureView, scenery: Scenery, size: int) -> list[Line]:
+    look = Look(glyphs=scenery.glyphs, cells=scenery.width, now_us=scenery.now_us)
+    if feature.status != "working":
+        return [row(feature, scenery.title(feature), look)]
+    return card(feature, scenery.title(feature), scenery.planned.phases, scenery.said(feature), look)[:size]

@@ -1,149 +1,98 @@
-"""Adapter: shows a run while it works. It is told of recorded events; whatever happens to it, the run goes on."""
+"""Adapter: shows a run while it works. It is told of recorded events; whatever happens to it, the run goes on.
+
+A thread of its own does the showing: a terminal that is stuck, or a disk that is slow, holds up nobody else.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, TextIO
+from operator import methodcaller
+from queue import Empty, SimpleQueue
+from typing import Literal, NamedTuple, Protocol, TextIO
 
-import msgspec
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_events.names import Digest
-from mz_projections.overview import Overview
 
-from mz_cli.render.console import console, is_terminal, may_escape
-from mz_cli.render.frame import ASCII, LOG_LINES, UNICODE, Scenery, frame
+from mz_cli.render.console import is_terminal, may_escape
+from mz_cli.render.live import History, Live, Said, Words
 from mz_cli.render.milestone import milestone
 from mz_cli.render.text import clean, clock, line
 
-if TYPE_CHECKING:
-    from rich.text import Text
+TICK_SECONDS = 1 / 16
+PATIENCE_SECONDS = 5.0
+"""How long the end waits for a terminal that takes nothing more."""
+REASON_MAX = 200
 
-REFRESH_PER_SECOND = 8
-WORDS_KEPT = 256
-"""Texts of blobs; each picture asks for the same ones again."""
-
-Words = Callable[[Digest | None], str]
-History = Callable[[str], Iterable[Recorded[Event]]]
+Wish = Literal["picture", "lines", "quiet"]
+"""What the user wants to see at most: see `progress`."""
 
 
 class Reporter(Protocol):
-    """What a way of showing does. Calls come one at a time."""
+    """What a way of showing does. Calls come one at a time, from one thread."""
+
+    def begin(self, run: str) -> None:
+        """This run is shown, as the log has it; what is told from now on is new."""
 
     def tell(self, recorded: Recorded[Event]) -> None: ...
 
     def say(self, text: str) -> None: ...
 
+    def tick(self) -> None:
+        """Called several times a second."""
+
     def close(self) -> None: ...
 
 
-class Silent:
-    """Says nothing."""
+class Quiet:
+    """Says only what the command itself has to say."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def begin(self, run: str) -> None:
+        return
 
     def tell(self, recorded: Recorded[Event]) -> None:
         return
 
     def say(self, text: str) -> None:
+        print(clean(text), file=self._stream, flush=True)
+
+    def tick(self) -> None:
         return
 
     def close(self) -> None:
         return
 
 
-class Plain:
+class Plain(Quiet):
     """A line for each change that people care about."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
 
     def tell(self, recorded: Recorded[Event]) -> None:
         words = milestone(recorded)
         if words:
             self.say(f"{clock(recorded.observed_at_us)} {line(words)}")
 
-    def say(self, text: str) -> None:
-        print(clean(text), file=self._stream, flush=True)
 
-    def close(self) -> None:
-        return
+class _Told(NamedTuple):
+    recorded: Recorded[Event]
 
 
-class Live:
-    """A picture of the run, drawn over and over."""
+class _Said(NamedTuple):
+    text: str
 
-    def __init__(self, stream: TextIO, words: Words, history: History) -> None:
-        from rich.live import Live as Screen
 
-        self._words, self._history = lru_cache(WORDS_KEPT)(words), history
-        self._overview: Overview | None = None
-        self._planned: tuple[str, ...] = ()
-        self._log: deque[str] = deque(maxlen=LOG_LINES)
-        self._lock = threading.Lock()
-        self._glyphs = UNICODE if "utf" in (getattr(stream, "encoding", "") or "").lower() else ASCII
-        self._console = console(stream)
-        self._screen = Screen(
-            get_renderable=self._draw, console=self._console, refresh_per_second=REFRESH_PER_SECOND, transient=True,
-            redirect_stdout=False, redirect_stderr=False,
-        )  # fmt: skip
-        self._screen.start()
+class _Begun(NamedTuple):
+    run: str
 
-    def tell(self, recorded: Recorded[Event]) -> None:
-        with self._lock:
-            self._overview = self._overview or self._begun(recorded)
-            self._overview.apply(recorded)
-            if words := milestone(recorded):
-                self._log.append(f"{clock(recorded.observed_at_us)} {words}")
-            if not self._planned and (pins := self._overview.run.pins):
-                self._planned = phases_of(self._words(pins))
 
-    def say(self, text: str) -> None:
-        """Above the picture, where it stays."""
-        from rich.text import Text
-
-        self._console.print(Text(clean(text)))
-
-    def close(self) -> None:
-        self._screen.stop()
-
-    def _begun(self, recorded: Recorded[Event]) -> Overview:
-        """The fold of everything before that event."""
-        run = recorded.stream.split("/")[1]
-        overview = Overview(run)
-        for earlier in self._history(run):
-            if earlier.position < recorded.position:
-                overview.apply(earlier)
-        return overview
-
-    def _draw(self) -> Text:
-        """Called by the screen's own thread, where an error would be printed over the picture."""
-        from rich.text import Text
-
-        try:
-            return self._picture()
-        except Exception as error:
-            return Text(f"the picture cannot be drawn: {type(error).__name__}; the run goes on")
-
-    def _picture(self) -> Text:
-        from rich.text import Text
-
-        with self._lock:
-            if self._overview is None:
-                return Text("starting")
-            view, log = self._overview.run, tuple(self._log)
-        size = self._console.size
-        scenery = Scenery(now_us=time.time_ns() // 1000, width=size.width, height=max(size.height - 1, 1),
-                          glyphs=self._glyphs, planned=self._planned, words=self._words, log=log)  # fmt: skip
-        picture = Text(no_wrap=True, overflow="crop", end="")
-        for each in frame(view, scenery):
-            picture.append(f"{each.text}\n", style=each.style)
-        return picture
+class _Over(NamedTuple):
+    pass
 
 
 class Progress:
@@ -152,34 +101,74 @@ class Progress:
     def __init__(self, *reporters: Callable[[], Reporter]) -> None:
         """Ways of showing, the best first; each is made when there is something to show."""
         self._left = deque(reporters)
-        self._lock = threading.Lock()
+        self._mail: SimpleQueue[_Told | _Said | _Begun | _Over] = SimpleQueue()
         self._reporter: Reporter | None = None
-
-    def say(self, text: str) -> None:
-        """A word from the command itself. Never raises."""
-        self._with(lambda reporter: reporter.say(text))
+        self._thread = threading.Thread(target=self._work, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
+        self._thread.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        with self._lock:
-            self._close()
-            self._left.clear()
+        """Shows what is left to be shown."""
+        self._mail.put(_Over())
+        self._thread.join(PATIENCE_SECONDS)
+
+    @property
+    def painting(self) -> bool:
+        """Whether a picture is on the terminal now."""
+        return isinstance(self._reporter, Live)
+
+    def begin(self, run: str) -> None:
+        """Show this run as it is now. Never raises."""
+        self._mail.put(_Begun(run))
+
+    def say(self, text: str) -> None:
+        """A word from the command itself. Never raises."""
+        self._mail.put(_Said(text))
 
     def on_event(self, recorded: Recorded[Event]) -> None:
-        """Never raises; may be called by any thread."""
-        self._with(lambda reporter: reporter.tell(recorded))
+        """Never raises, never waits; may be called by any thread."""
+        self._mail.put(_Told(recorded))
+
+    def _work(self) -> None:
+        while True:
+            try:
+                message = self._mail.get(timeout=TICK_SECONDS)
+            except Empty:
+                message = None
+            match message:
+                case _Over():
+                    break
+                case _Told(recorded=recorded):
+                    self._with(methodcaller("tell", recorded))
+                case _Said(text=text):
+                    self._with(methodcaller("say", text))
+                case _Begun(run=run):
+                    self._with(methodcaller("begin", run))
+            if self._reporter is not None:
+                self._with(methodcaller("tick"))
+        self._close()
 
     def _with(self, use: Callable[[Reporter], None]) -> None:
-        with self._lock:
-            while True:
-                try:
-                    self._reporter = self._reporter or (self._left.popleft() if self._left else Silent)()
-                    use(self._reporter)
-                    return
-                except Exception:
-                    self._close()
+        """Has the reporter do it; where it fails, the next one."""
+        while True:
+            try:
+                if self._reporter is None:
+                    if not self._left:
+                        return
+                    self._reporter = self._left.popleft()()
+                use(self._reporter)
+                return
+            except Exception as error:
+                self._replace(error)
+
+    def _replace(self, error: Exception) -> None:
+        """Closes what failed; the next way of showing says why it is used."""
+        self._close()
+        if self._left:
+            why = line(f"{type(error).__name__}: {error}"[:REASON_MAX])
+            self._with(methodcaller("say", f"the view failed ({why}); the run goes on, shown as lines"))
 
     def _close(self) -> None:
         reporter, self._reporter = self._reporter, None
@@ -189,34 +178,22 @@ class Progress:
 
 
 def progress(
-    words: Words, history: History, *, stream: TextIO | None = None, environment: Mapping[str, str] | None = None
-) -> Progress:
-    """A picture where stderr is a terminal that can draw one, lines elsewhere. `history`: what happened in a run before
-    the first event that this is told."""
+    words: Words, history: History, said: Said, *, footer: str, wish: Wish = "picture", stream: TextIO | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Progress:  # fmt: skip
+    """A picture where stderr is a terminal that can draw one, lines elsewhere; at most what `wish` allows.
+
+    `history`: the events of a run as the log has them now; `said`: last words of an open call, by its key; `footer`:
+    what whoever watches can do."""
     stream, environment = stream or sys.stderr, os.environ if environment is None else environment
-    if is_terminal(stream) and may_escape(stream, environment):
-        return Progress(lambda: Live(stream, words, history), lambda: Plain(stream))
+    if wish == "quiet":
+        return Progress(lambda: Quiet(stream))
+    if wish == "picture" and may_paint(stream, environment):
+        return Progress(lambda: Live(stream, words, history, said, footer), lambda: Plain(stream))
     return Progress(lambda: Plain(stream))
 
 
-class _Phase(msgspec.Struct, frozen=True):
-    phase: str
-
-
-class _Pipeline(msgspec.Struct, frozen=True):
-    phases: tuple[_Phase, ...] = ()
-
-
-class _Pins(msgspec.Struct, frozen=True):
-    pipeline: _Pipeline = _Pipeline()
-
-
-_PINS = msgspec.json.Decoder(_Pins)
-
-
-def phases_of(pins: str) -> tuple[str, ...]:
-    """Names of the pinned pipeline's phases; none where the text is not that of pins."""
-    try:
-        return tuple(each.phase for each in _PINS.decode(pins).pipeline.phases)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return ()
+def may_paint(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether a picture can be shown there and nobody has forbidden it: `MZ_NO_PROGRESS` does when it is not empty."""
+    able = is_terminal(stream) and environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    return able and may_escape(stream, environment) and not environment.get("MZ_NO_PROGRESS")

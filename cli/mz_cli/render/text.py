@@ -69,6 +69,16 @@ def compact(number: int | None) -> str:
     return f"{number / 1_000_000:.1f}M" if number >= 999_950 else f"{number / 1000:.1f}k"
 
 
+def size(size_bytes: int) -> str:
+    """`999 B`, `12.3 kB`, `4.0 MB`, `1.2 GB`: powers of 1000."""
+    value, unit = float(size_bytes), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.95 or unit == "GB":
+            break
+        value /= 1000
+    return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
 def duration(seconds: float) -> str:
     """`8s`, `3m 12s`, `2h 05m`, `4d 03h`."""
     whole = max(int(seconds), 0)

@@ -1,55 +1,75 @@
-"""Adapter: pull requests through GitHub's `gh`: implements `ports.Forge`. Raises RemoteRefused with gh's words.
+"""Adapter: pull requests and their checks through GitHub's `gh`: implements `ports.Forge`.
 
 What it opens is found again by its head branch and the `Mz-Key` line in its body, so that a reply that was lost on the
-way does no harm. Flags and exit codes: `gh help pr create`, `gh help pr list`, `gh help exit-codes`.
+way does no harm. Flags, fields and answers: the manual pages of `gh pr create`, `list`, `view` and `checks`, `gh run
+view` and `rerun`, and `gh api`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
-import subprocess
 from collections.abc import Mapping
-from typing import Literal
+from typing import TypeVar
 
 import msgspec
+from mz_events.names import Commit
 
+from mz_engine.adapters.forge_checks import FIELDS, Listed, check_of, decisive, ending, job_of
+from mz_engine.adapters.forge_process import TIMEOUT_SECONDS, ForgeUnavailable, Gh, forge_name, refusal
 from mz_engine.adapters.git_notes import write_bytes
-from mz_engine.adapters.git_process import clean, decode, masked
-from mz_engine.adapters.git_repository import ask
-from mz_engine.ports import Place, PullRequest, RemoteRefused
+from mz_engine.ports import Check, Place, PullRequest, RemoteRefused
 
-TIMEOUT_SECONDS = 120
-NOT_LOGGED_IN = 4
 FOUND_MAX = 100
 """Pull requests of one branch that are looked through."""
+LOG_BYTES_MAX = 4 << 20
+"""Of a log, the end that is read."""
 
-GITHUB = re.compile(
-    r"(?:(?:https?|ssh|git)://(?:[^@/\s]+@)?(?P<host>[^/:\s]+)(?::\d+)?/|(?:[^@/\s]+@)?(?P<scp>[^/:\s]+):(?!/))"
-    r"(?P<owner>[^/\s]+)/(?P<name>[^/\s]+?)(?:\.git)?/?"
-)
-"""`https://HOST/OWNER/NAME.git`, `ssh://git@HOST/OWNER/NAME` and `git@HOST:OWNER/NAME.git`."""
-
-
-class ForgeUnavailable(RemoteRefused):
-    """`gh` cannot be used at all. `code` is `gh-missing`, `gh-login` or `gh-timeout`; the message says what to do."""
-
-    def __init__(self, code: Literal["gh-missing", "gh-login", "gh-timeout"], message: str) -> None:
-        super().__init__(message)
-        self.code = code
+NONE_REQUIRED = "no required checks reported"
+NO_CHECKS = "no checks reported"
+"""How `gh pr checks` refuses where there is nothing to show."""
+NO_LOG = re.compile(r"still in progress|log not found|HTTP 404|HTTP 410|admin rights", re.IGNORECASE)
+"""Why there is no log: not yet, no longer, or not for us."""
+KEY = re.compile(r"^Mz-Key:[ \t]*(\S+)[ \t]*\r?$", re.MULTILINE)
 
 
-class Listed(msgspec.Struct, frozen=True):
+class Oid(msgspec.Struct, frozen=True):
+    oid: Commit
+
+
+class Pull(msgspec.Struct, frozen=True, rename="camel"):
     """One pull request as `gh pr list --json` gives it."""
 
     number: int
     url: str
+    state: str
+    head_ref_name: str
+    is_cross_repository: bool
     body: str
-    head: str = msgspec.field(name="headRefName")
+    merge_commit: Oid | None
 
 
-LISTED = msgspec.json.Decoder(list[Listed])
+class Head(msgspec.Struct, frozen=True, rename="camel"):
+    """`gh pr view --json headRefOid`."""
+
+    head_ref_oid: Commit
+
+
+class Run(msgspec.Struct, frozen=True):
+    """`gh run view --json status,conclusion`."""
+
+    status: str
+    conclusion: str | None
+
+
+T = TypeVar("T")
+PULLS = msgspec.json.Decoder(list[Pull])
+HEAD = msgspec.json.Decoder(Head)
+CHECKS = msgspec.json.Decoder(list[Listed])
+RUN = msgspec.json.Decoder(Run)
+PULL_FIELDS = "number,url,state,headRefName,isCrossRepository,body,mergeCommit"
 
 
 class GhForge:
@@ -62,29 +82,41 @@ class GhForge:
         environment: Mapping[str, str] = os.environ,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        self._root, self._remote, self._user, self._timeout = root, remote, environment, timeout_seconds
-        quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
-        self._environment = {**clean(environment), **quiet}
+        self._root = root
+        self._gh = Gh(root, remote, environment, timeout_seconds)
 
+    # pull requests ----------------------------------------------------------------------------------------------------
     def find(self, branch: str, key: str) -> PullRequest | None:
-        """The newest pull request from `branch`, open or not, with the line `Mz-Key: <key>` in its body."""
-        asked = ("--head", branch, "--state", "all", "--limit", str(FOUND_MAX), "--json", "number,url,body,headRefName")
-        try:
-            found = LISTED.decode(self._gh("list", *asked))
-        except msgspec.DecodeError as error:
-            raise RemoteRefused(f"`gh pr list` answered something that is not understood: {error}") from error
-        ours = [each for each in found if each.head == branch and holds_key(each.body, key)]
-        newest = max(ours, key=lambda each: each.number, default=None)
-        return PullRequest(url=newest.url, number=newest.number) if newest else None
+        for pull in self._pulls(branch):
+            found = next((each for each in keys_of(pull.body) if each.startswith(key)), None)
+            if found is not None:
+                return PullRequest(url=pull.url, number=pull.number, key=found)
+        return None
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
-        """Ask for a new one. The caller has looked with `find` before, and looks again when this fails."""
+        """The caller has looked with `find` before, and looks again when this fails."""
         flags = ("--base", target, "--head", branch, "--title", title, "--body-file", "-")
-        said = self._gh("create", *flags, *(("--draft",) if draft else ()), stdin=body)
+        said = self._gh.ask("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body)
         urls = re.findall(r"https?://\S+/pull/\d+", said)
         if not urls:
             raise RemoteRefused(f"`gh pr create` did not say where the pull request is: {said.strip()[:500]}")
-        return PullRequest(url=urls[-1], number=int(urls[-1].rpartition("/")[2]))
+        keys = keys_of(body)
+        return PullRequest(url=urls[-1], number=int(urls[-1].rpartition("/")[2]), key=keys[0] if keys else "")
+
+    def update(self, number: int, title: str, body: str) -> None:
+        # `gh pr edit` reads the projects too, which GitHub refuses to versions before 2.82.1 (cli/cli issue 11983).
+        words = json.dumps({"title": title, "body": body}, ensure_ascii=False)
+        answer = self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=words)
+        if answer.code:
+            raise refusal(answer)
+
+    def merged(self, branch: str) -> Commit | None:
+        newest = next(iter(self._pulls(branch)), None)
+        if newest is None or newest.state != "MERGED":
+            return None
+        if newest.merge_commit is None:
+            raise RemoteRefused(f"{newest.url} was merged, but the forge does not say in which commit")
+        return newest.merge_commit.oid
 
     def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
         """Write the whole pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""
@@ -94,51 +126,76 @@ class GhForge:
         write_bytes(self._root / name, f"{head}# {title}\n\n{body.rstrip()}\n".encode("utf-8", "surrogateescape"))
         return str(name)
 
-    def _gh(self, verb: str, *flags: str, stdin: str = "") -> str:
-        repository = self._repository()
-        where = ("--repo", repository) if repository else ()
-        try:
-            done = subprocess.run(
-                ["gh", "pr", verb, *where, *flags],
-                cwd=self._root,
-                env=self._environment,
-                input=stdin.encode("utf-8", "surrogateescape"),
-                capture_output=True,
-                timeout=self._timeout,
-                check=False,
-                start_new_session=True,
-            )
-        except FileNotFoundError as absent:
-            hint = "install it from https://cli.github.com, or set `pull_requests: {strategy: none}` in mz.yaml"
-            raise ForgeUnavailable("gh-missing", f"`gh` is not installed, or not on PATH; {hint}") from absent
-        except subprocess.TimeoutExpired as late:
-            message = f"`gh pr {verb}` did not end within {self._timeout} s"
-            raise ForgeUnavailable("gh-timeout", message) from late
-        if done.returncode == NOT_LOGGED_IN:
-            raise ForgeUnavailable("gh-login", "`gh` is not logged in; run `gh auth login`, or set GH_TOKEN")
-        if done.returncode:
-            words = masked(decode(done.stderr).strip()) or f"it ended with exit code {done.returncode}"
-            raise RemoteRefused(f"`gh pr {verb}` was refused: {words}")
-        return decode(done.stdout)
+    def _pulls(self, branch: str) -> list[Pull]:
+        """Those of our own branch, newest first: one of the same name in a fork is somebody else's."""
+        flags = ("--head", branch, "--state", "all", "--limit", str(FOUND_MAX), "--json", PULL_FIELDS)
+        found = understood(PULLS, "gh pr list", self._gh.ask("pr", "list", *flags))
+        ours = (pull for pull in found if pull.head_ref_name == branch and not pull.is_cross_repository)
+        return sorted(ours, key=lambda pull: -pull.number)
 
-    def _repository(self) -> str | None:
-        """`[HOST/]OWNER/NAME` of the remote; None: let gh find out."""
-        told = ask(self._root, self._user, "remote", "get-url", "--push", "--", self._remote)
-        return forge_name(told.text) if told.code == 0 else None
+    # checks -----------------------------------------------------------------------------------------------------------
+    def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
+        """The head is looked at before, and again after an answer that decides: gh does not say which commit the checks
+        are of."""
+        if self._head(number) != head:
+            return None
+        found = self._checks(number, "--required")
+        if found is None:
+            found = self._checks(number) or ()
+        return None if decisive(found) and self._head(number) != head else found
+
+    def _head(self, number: int) -> Commit:
+        return understood(
+            HEAD, "gh pr view", self._gh.ask("pr", "view", str(number), "--json", "headRefOid")
+        ).head_ref_oid
+
+    def _checks(self, number: int, *flags: str) -> tuple[Check, ...] | None:
+        """None: there are some, but none of this kind. The exit code tells their state (1: red, 8: pending) or of a
+        failure, and versions differ in whether it does so with `--json`."""
+        answer = self._gh.run("pr", "checks", str(number), *flags, "--json", FIELDS)
+        if answer.text.strip():
+            listed = understood(CHECKS, answer.verb, answer.text)
+            return tuple(map(check_of, listed)) or None
+        if NONE_REQUIRED in answer.words:
+            return None
+        if NO_CHECKS in answer.words:
+            return ()
+        raise refusal(answer)
+
+    def failed_log(self, check: Check) -> str:
+        job = job_of(check)
+        if job is None and check.run is None:
+            return ""
+        which = ("--job", job) if job else (check.run or "",)
+        answer = self._gh.run("run", "view", *which, "--log-failed", bytes_max=LOG_BYTES_MAX)
+        if job and not answer.text.strip() and (answer.code == 0 or NO_LOG.search(answer.words)):
+            # gh waits for the whole run; the job's own log is there as soon as the job has ended.
+            answer = self._gh.api(f"actions/jobs/{job}/logs", bytes_max=LOG_BYTES_MAX)
+        if answer.code and not NO_LOG.search(answer.words):
+            raise refusal(answer)
+        return "" if answer.code else ending(answer.text)
+
+    def rerun(self, run: str) -> None:
+        """What gh says when it refuses is the same for many reasons, so the run itself is asked."""
+        refused = self._gh.run("run", "rerun", run, "--failed")
+        if refused.code == 0:
+            return
+        state = understood(RUN, "gh run view", self._gh.ask("run", "view", run, "--json", "status,conclusion"))
+        if state.status == "completed" and state.conclusion != "success":
+            raise refusal(refused)
 
 
-def forge_name(url: str) -> str | None:
-    """`[HOST/]OWNER/NAME` for `gh --repo`, out of a remote's URL; None when it is no URL of a forge."""
-    match = GITHUB.fullmatch(url)
-    if match is None:
-        return None
-    host = match["host"] or match["scp"]
-    name = f"{match['owner']}/{match['name']}"
-    return name if host == "github.com" else f"{host}/{name}"
+def keys_of(body: str) -> list[str]:
+    """What the `Mz-Key` lines hold, the last one first."""
+    return KEY.findall(body)[::-1]
 
 
-def holds_key(body: str, key: str) -> bool:
-    return any(line.strip() == f"Mz-Key: {key}" for line in body.splitlines())
+def understood(decoder: msgspec.json.Decoder[T], verb: str, text: str) -> T:
+    """Raises RemoteRefused when it is no such answer."""
+    try:
+        return decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise RemoteRefused(f"`{verb}` answered something that is not understood: {error}") from error
 
 
-__all__ = ["ForgeUnavailable", "GhForge", "forge_name", "holds_key"]
+__all__ = ["ForgeUnavailable", "GhForge", "forge_name", "keys_of"]

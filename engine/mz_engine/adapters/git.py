@@ -29,7 +29,7 @@ from mz_engine.adapters.git_restore import copy_missing, restore
 from mz_engine.adapters.git_scan import Walker, read_file
 from mz_engine.adapters.git_worktree import Worktree, write_text
 from mz_engine.config import WorkspaceSettings
-from mz_engine.ports import Capture, Conflicted, MadeCommit, Moved, Opened, Place, RepositoryUnusable
+from mz_engine.ports import Capture, Conflicted, MadeCommit, Merged, Moved, Opened, Place, RepositoryUnusable
 
 CAPTURE_TRIES = 3
 """Something may still write while a tree is captured: what it had begun ends soon."""
@@ -50,7 +50,7 @@ class GitWorkspace:
         self._keep: Rules = rules_of(settings.keep)
         self._copied = tuple(settings.copy)
         self._worktrees: dict[Place, Worktree] = {}
-        self._lock = threading.Lock()
+        self._lock, self._fetching = threading.Lock(), threading.Lock()
 
     # opening and closing ----------------------------------------------------------------------------------------------
     def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
@@ -78,8 +78,7 @@ class GitWorkspace:
     def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
         worktree = self._worktree(place)
         target = self._objects.listing(tree)
-        if not worktree.path.is_dir() or not any(worktree.path.iterdir()):
-            worktree.notebook.write(msgspec.structs.replace(worktree.notebook.read(), adopted=False))
+        worktree.forget_if_lost()
         with self._lock:
             entry = worktree.attach(head)
         notes = worktree.notebook.read()
@@ -185,6 +184,34 @@ class GitWorkspace:
         worktree.notebook.write(worktree.set_index(entry, made, worktree.notebook.read(), written=False))
         return git_commits.count(self._git, made)
 
+    def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
+        worktree = self._worktree(place)
+        if git_commits.is_ancestor(self._git, other, head):
+            return Merged(commit=head, tree=self._captured(worktree, head), changed=False)
+        content = git_commits.merge_trees(self._git, head, other)
+        made = git_commits.join(self._git, head, other, content, message, self._who)
+        worktree.forget_if_lost()
+        with self._lock:
+            worktree.attach(made if worktree.look().branch == made else head)
+        # Ignored files stay, as they do in a merge by hand: by the rules of before, what was tracked is none of them.
+        ignored = self._walk(worktree, head, self._objects.listing(head), worktree.notebook.read()).ignored
+        if worktree.look().branch != made:
+            worktree.move_branch(made, head)
+        tree = self._captured(worktree, made)
+        worktree.notebook.write_manifest(tree, ignored)
+        self.ensure(place, made, tree)
+        return Merged(commit=made, tree=tree, conflicts=content.conflicts, changed=True)
+
+    def _captured(self, worktree: Worktree, commit: Commit) -> Commit:
+        """A capture with the commit's content: the newest one where it has it, else a new one."""
+        content, newest = self._objects.listing(commit), worktree.look().capture
+        if newest is not None and self._objects.listing(newest) == content:
+            return newest
+        return self._record(worktree, content, newest, commit)
+
+    def contains(self, head: Commit, commit: Commit) -> bool:
+        return git_commits.contains(self._git, head, commit)
+
     def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:
         found = (named(path) for path in git_commits.touched(self._git, base, head))
         return tuple(sorted(path for path in found if path))
@@ -199,6 +226,13 @@ class GitWorkspace:
 
     def remote_head(self, remote: str, branch: str) -> Commit | None:
         return git_remote.remote_head(self._git, remote, branch)
+
+    def target_head(self, remote: str | None, branch: str) -> Commit | None:
+        there = None
+        if remote is not None:
+            with self._fetching:
+                there = git_remote.fetch(self._git, remote, branch)
+        return there or git_remote.local_head(self._git, branch)
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
         git_remote.push(self._git, remote, branch, commit, old)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from mz_events.names import Commit
+from mz_events.names import Commit, Path
 
 from mz_engine.adapters.git_paths import shown
 from mz_engine.adapters.git_process import Git, failed
 from mz_engine.ports import Conflicted, MadeCommit, RepositoryUnusable
 
 NOBODY = {"NAME": "mz", "EMAIL": "mz@localhost"}
+LABELS = ("ours", "theirs")
+"""The two sides, as conflict markers name them."""
 
 
 def identity(git: Git) -> dict[str, str]:
@@ -69,37 +72,55 @@ def merge_all(git: Git, commits: tuple[Commit, ...], feature: str, who: Mapping[
 
 
 def merge(git: Git, ours: Commit, theirs: Commit, message: bytes, who: Mapping[str, str]) -> Commit | Conflicted:
-    """In the object store, touching no worktree. Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
+    """In the object store, touching no worktree; no new commit where one leads to the other."""
     if is_ancestor(git, theirs, ours):
         return ours
     if is_ancestor(git, ours, theirs):
         return theirs
+    content = merge_trees(git, ours, theirs)
+    return Conflicted(paths=content.conflicts) if content.conflicts else join(git, ours, theirs, content, message, who)
+
+
+class MergedTree(NamedTuple):
+    """What `git merge-tree` makes of two commits."""
+
+    tree: str
+    conflicts: tuple[Path, ...]
+    """These hold both sides between conflict markers, or only ours where git cannot tell lines apart."""
+
+
+def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
+    """Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
     with tempfile.TemporaryDirectory(prefix="mz-merge-") as directory:
-        alone = bare_view(git, pathlib.Path(directory))
+        alone = bare_view(git, pathlib.Path(directory), dict(zip(LABELS, (ours, theirs), strict=True)))
         flags = ("--write-tree", "-z", "--name-only", "--no-messages")
-        done = git.run("merge-tree", *flags, ours, theirs, git_dir=pathlib.Path(directory), env=alone, check=False)
+        done = git.run("merge-tree", *flags, *LABELS, git_dir=pathlib.Path(directory), env=alone, check=False)
     if done.code > 1:
         if "usage:" in done.words:
-            raise RepositoryUnusable("git-too-old", "merging several features needs git 2.38 or newer: update git")
+            raise RepositoryUnusable("git-too-old", "merging commits needs git 2.38 or newer: update git")
         raise failed(("merge-tree",), done)
     tree, *paths = done.out.split(b"\0")
-    if done.code == 1:
-        return Conflicted(paths=tuple(sorted(shown(path) for path in set(paths) if path)))
-    # A killed call makes the very same commit again.
+    return MergedTree(tree.decode(), tuple(sorted(shown(path) for path in set(paths) if path)) if done.code else ())
+
+
+def join(git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes, who: Mapping[str, str]) -> Commit:
+    """The merge commit. A killed call makes the very same one again: its time is that of the newer parent."""
     dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
     when = f"{max(map(int, dates))} +0000"
-    return make_commit(
-        git, tree.decode(), (ours, theirs), message, {**who, "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
-    )
+    dated = {**who, "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+    return make_commit(git, content.tree, (ours, theirs), message, dated)
 
 
-def bare_view(git: Git, directory: pathlib.Path) -> dict[str, str]:
-    """Make a repository without configuration or attributes that has the same objects: no merge driver runs in it."""
+def bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:
+    """Make a repository without configuration or attributes that has the same objects: no merge driver runs in it. The
+    names of its branches are what conflict markers say, so that they do not depend on commits."""
     object_format = git.run("rev-parse", "--show-object-format").text
     version = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n"
     (directory / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {object_format}\n")
     (directory / "HEAD").write_text("ref: refs/heads/none\n")
-    (directory / "refs").mkdir()
+    (directory / "refs" / "heads").mkdir(parents=True)
+    for name, commit in branches.items():
+        (directory / "refs" / "heads" / name).write_text(f"{commit}\n")
     return {"GIT_OBJECT_DIRECTORY": str(git.directory / "objects")}
 
 
@@ -109,6 +130,12 @@ def is_ancestor(git: Git, old: str, new: str) -> bool:
     if done.code > 1:
         raise failed(("merge-base",), done)
     return done.code == 0
+
+
+def contains(git: Git, head: Commit, commit: Commit) -> bool:
+    """Whether `commit` is `head` or one of its ancestors; one that is not in the repository is neither."""
+    there = git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).code == 0
+    return there and is_ancestor(git, commit, head)
 
 
 def touched(git: Git, base: Commit, head: Commit) -> Iterator[bytes]:

@@ -72,6 +72,11 @@ class Worktree:
     def top(self) -> bytes:
         return os.fsencode(self.path)
 
+    def forget_if_lost(self) -> None:
+        """A worktree that has vanished holds nothing any more that the set-up had made."""
+        if not self.path.is_dir() or not any(self.path.iterdir()):
+            self.notebook.write(msgspec.structs.replace(self.notebook.read(), adopted=False))
+
     # refs -------------------------------------------------------------------------------------------------------------
     def look(self, entry: pathlib.Path | None = None) -> Seen:
         """With the worktree's entry, HEAD is its own. Raises RepositoryUnusable."""

@@ -45,6 +45,13 @@ def files_max(facts: RuleFacts) -> Iterator[Finding]:
         yield finding("files_max", "", f"{count} files changed; at most {most} are allowed (feature_files_max)")
 
 
+def breaking(facts: RuleFacts) -> Iterator[Finding]:
+    """Nothing that others rely on stops working as it did."""
+    for name, parsed in facts.artifacts.items():
+        for line in parsed.breaking:
+            yield finding("breaking", name, f"{name} announces it: {line[:300]}")
+
+
 def tests_only(facts: RuleFacts) -> Iterator[Finding]:
     """Only tests changed."""
     patterns = TESTS.split()
@@ -65,6 +72,7 @@ RULES: dict[str, Callable[[RuleFacts], Iterator[Finding]]] = {
     "size": size,
     "files_listed": files_listed,
     "files_max": files_max,
+    "breaking": breaking,
     "tests_only": tests_only,
 }
 """Known names."""

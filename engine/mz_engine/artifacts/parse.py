@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from mz_events.catalog.check import Unit
@@ -13,6 +14,10 @@ from mz_engine.artifacts.jsontext import Broken, Item, field_rule, json_rule, re
 from mz_engine.artifacts.rule import Parsed, RuleSet, UnitFields
 from mz_engine.artifacts.sections import files_in, files_rule, legal, parts_of, section_rule
 from mz_engine.artifacts.subject import defined
+
+
+BREAKING = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
+"""As in Conventional Commits; list marks and emphasis may come before it."""
 
 
 def parse(rules: RuleSet, text: str) -> Parsed:
@@ -40,6 +45,7 @@ def parse_markdown(rules: RuleSet, document: Document) -> Parsed:
         files=tuple(dict.fromkeys(filter(None, files))),
         ids=tuple(dict.fromkeys(ids)),
         criteria=count_entries(rules, wanted.criteria, document) if wanted.criteria else 0,
+        breaking=tuple(line.strip() for line in document.lines if BREAKING.match(line)),
     )
 
 

@@ -194,6 +194,8 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...] = ()
     criteria: int = 0
     """Acceptance criteria listed."""
+    breaking: tuple[str, ...] = ()
+    """What it says will no longer work as it did: the lines that begin with `BREAKING CHANGE`."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

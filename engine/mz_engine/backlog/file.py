@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from mz_engine.backlog.item import Item
 from mz_engine.backlog.markdown import parse_backlog
+from mz_engine.errors import MzError, Place
 from mz_engine.textfile import read_text
 
 BYTES_MAX = 16_000_000
@@ -14,4 +16,7 @@ BYTES_MAX = 16_000_000
 def read_backlog(root: Path, name: str) -> tuple[Item, ...]:
     """The items of the Markdown backlog `name`, a path relative to `root`. Raises MzError: MZ2001 to MZ2008 for the
     file, MZ40nn for what is in it."""
+    if not os.path.lexists(root / name):
+        hint = "`mz init` writes a first one; `backlog:` in mz.yaml names another file"
+        raise MzError("MZ2001", "there is no such backlog", hint=hint, place=Place(name))
     return parse_backlog(read_text(root / name, name, BYTES_MAX), name)

@@ -20,11 +20,12 @@ def check_links(links: Mapping[str, Mapping[str, Place]], complete: bool = True)
     for feature, dependencies in links.items():
         for dependency, place in dependencies.items():
             if dependency == feature:
-                yield Diagnostic(code="MZ4007", message=f"`{feature}` depends on itself", place=place)
+                hint = "take it out of its `depends on`"
+                yield Diagnostic(code="MZ4007", message=f"`{feature}` depends on itself", hint=hint, place=place)
             elif dependency not in links and complete:
                 proposals += 1
                 said = f"`{feature}` depends on `{dependency[:80]}`, which is no feature of this backlog"
-                hint = _known(dependency, links) if proposals <= PROPOSALS_MAX else ""
+                hint = _known(dependency, links) if proposals <= PROPOSALS_MAX else "take it out, or add the feature"
                 yield Diagnostic(code="MZ4005", message=said, hint=hint, place=place)
     for cycle in find_cycles(links):
         said = f"features wait for each other: {' -> '.join([*cycle, cycle[0]])}"

@@ -28,6 +28,7 @@ STATUSES = {
     "BLOCKED": ItemStatus.BLOCKED,
 }
 """Any other word in the brackets means backlog, unless it is nearly one of these."""
+END_OF = {"code fence": "a line of the same marks", "comment": "`-->`"}
 
 PRIORITIES = {each.name.lower(): each for each in Priority}
 
@@ -99,7 +100,7 @@ class _Reader:
         match line.kind:
             case Kind.UNCLOSED:
                 said = f"the {line.text} that begins here is never closed and swallows the features after it"
-                self.wrong("MZ4009", said, line.number, 1)
+                self.wrong("MZ4009", said, line.number, 1, f"end it with {END_OF[line.text]}")
             case Kind.TEXT if heading := read_heading(line.text):
                 self.current = self.heading(heading, line.number)
                 self.drafts += [self.current] if self.current else []
@@ -141,7 +142,7 @@ class _Reader:
         if first:
             case = "" if first.id == heading.id else f" as `{first.id}`, and ids must differ in more than case"
             said = f"the id `{heading.id}` stands in line {first.line} already{case}"
-            self.wrong("MZ4004", said, line, heading.id_column)
+            self.wrong("MZ4004", said, line, heading.id_column, "give one of the two another id")
         return first is None
 
     def meta(self, draft: _Draft, found: re.Match[str], line: int) -> None:
@@ -162,7 +163,7 @@ class _Reader:
             self.wrong("MZ4006", f"{word[:40]!r} is no priority", line, column, hint)
         return found
 
-    def wrong(self, code: str, message: str, line: int, column: int, hint: str = "") -> None:
+    def wrong(self, code: str, message: str, line: int, column: int, hint: str) -> None:
         self.found.append(Diagnostic(code=code, message=message, hint=hint, place=Place(self.name, line, column)))
 
 

@@ -108,6 +108,7 @@ class Block(Command, frozen=True):
 class RollBack(Command, frozen=True):
     to: str
     units: tuple[str, ...] = ()
+    keeps_tree: bool = False
 
 
 class Restore(Command, frozen=True):
@@ -126,6 +127,18 @@ class Push(Command, frozen=True):
 
 class OpenPullRequest(Command, frozen=True):
     pass
+
+
+class MergeBase(Command, frozen=True):
+    """Take in what the pull request's target has gained meanwhile."""
+
+
+class LookAtChecks(Command, frozen=True):
+    pass
+
+
+class RerunChecks(Command, frozen=True):
+    """The red ones, which are known to be flaky."""
 
 
 class CompleteUnit(Command, frozen=True):
@@ -173,6 +186,9 @@ Action = (
     | MakeCommit
     | Push
     | OpenPullRequest
+    | MergeBase
+    | LookAtChecks
+    | RerunChecks
     | CompleteUnit
     | CompletePhase
     | HoldFeature

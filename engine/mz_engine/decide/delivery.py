@@ -1,26 +1,85 @@
-"""Pure: what follows the commit of a cell: the phase's delivery steps, then its completion."""
+"""Pure: what follows the commit of a cell: the phase's delivery steps, then its completion.
+
+With strategy `none` nothing leaves the machine: no push, no checks, and the pull request is a file for a person.
+"""
 
 from __future__ import annotations
 
-from mz_events.catalog.delivery import DeliveryFailed
+from mz_events.catalog.delivery import ChecksRerun, DeliveryFailed
 from mz_events.catalog.feature import Ask
+from mz_events.catalog.run import Hold
 from mz_projections.state import Cell
 
 from mz_engine.config import PullRequests
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
+from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Phase
 
+BASE = "base"
+CHECKS = "checks"
+"""Causes of blocks: the target of the pull request moved; its checks are red."""
+MERGE = "merge_base"
+AWAIT = "await_checks"
+SECOND_US = 1_000_000
 
-def deliver(cell: Cell, phase: Phase, pull_requests: PullRequests) -> Action:
-    """With strategy `none` nothing leaves the machine: no push, and the pull request is a file for a person."""
+
+def deliver(cell: Cell, phase: Phase, pins: Pins) -> Action:
     if isinstance(cell.last, DeliveryFailed):
         return act.AskHuman(ask=Ask.UNROUTED, code=cell.last.code, text=cell.last.detail)
+    leaves = pins.config.pull_requests.strategy != "none"
     for step in phase.deliver:
-        if step in cell.delivered:
-            continue
-        if step == "open_pr":
-            return act.OpenPullRequest()
-        if pull_requests.strategy != "none":
-            return act.Push()
+        if step == MERGE:
+            action = _merge(cell, pins)
+        elif step == AWAIT:
+            action = _await(cell, pins.config.pull_requests) if leaves else None
+        elif step in cell.delivered:
+            action = None
+        elif step == "open_pr":
+            action = act.OpenPullRequest()
+        else:
+            action = act.Push() if leaves else None
+        if action is not None:
+            return action
     return act.CompleteUnit(unit=cell.unit)
+
+
+def _merge(cell: Cell, pins: Pins) -> Action | None:
+    """A merge with conflicts is a block; after any other, every command that was a gate on the way runs again."""
+    if cell.merged is None:
+        return act.MergeBase()
+    if cell.merged.conflicts:
+        return act.Block(cause=BASE, check=MERGE)
+    gates = dict.fromkeys(gate.run for phase in pins.pipeline.phases for gate in phase.gates if gate.run)
+    for gate in gates if cell.merged.changed else ():
+        passed = cell.checked.get(gate)
+        if passed is None and gate in pins.config.commands:
+            return act.RunGate(gate=gate, cause=BASE)
+        if passed is False:
+            return act.Block(cause=BASE, check=gate, reports=cell.reports)
+    return None
+
+
+def _await(cell: Cell, settings: PullRequests) -> Action | None:
+    """Until every required check is green, or a person takes it as it is."""
+    if AWAIT in cell.approved:
+        return None
+    until_us = cell.pushed_at_us + settings.checks_wait_seconds * SECOND_US
+    seen = cell.checks
+    if seen is None:
+        if isinstance(cell.last, ChecksRerun):
+            return act.HoldFeature(hold=Hold.CHECKS, until_us=until_us)
+        return act.LookAtChecks()
+    if seen.red and not seen.pending:
+        if seen.flaky and cell.reruns < settings.reruns_max:
+            return act.RerunChecks()
+        return act.Block(cause=CHECKS, check=AWAIT, reports=() if seen.report is None else (seen.report,))
+    if seen.green and not seen.pending:
+        return None
+    if seen.known and not seen.pending:
+        until_us = min(until_us, cell.pushed_at_us + settings.checks_grace_seconds * SECOND_US)
+        if cell.checks_at_us >= until_us:
+            return None
+    if cell.checks_at_us >= until_us:
+        return act.AskHuman(ask=Ask.CHECKS, code=AWAIT)
+    return act.HoldFeature(hold=Hold.CHECKS, until_us=until_us)

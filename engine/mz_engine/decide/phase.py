@@ -11,6 +11,9 @@ from typing import assert_never
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallHeld, ReplyRead
 from mz_events.catalog.check import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
 from mz_events.catalog.delivery import (
+    BaseMerged,
+    ChecksRerun,
+    ChecksSeen,
     CommitRequested,
     Committed,
     DeliveryFailed,
@@ -159,6 +162,8 @@ def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
             return act.CheckChanges() if problem is None else after_problem(cell, phase, problem, pins.config.limits)
         case ChangesChecked():
             return _secret(cell) or act.Validate()
+        case GateChecked() | HoldReleased() if cell.commit is not None:
+            return deliver(cell, phase, pins)
         case ArtifactValidated(violations=()) | GateChecked(passed=True):
             return _gates(state, cell, phase, pins)
         case ArtifactValidated(violations=violations):
@@ -169,12 +174,20 @@ def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
             return next_call(cell)
         case HumanAnswered(verdict=verdict) as answer:
             if cell.commit is not None and verdict is not Verdict.REJECT:
-                return deliver(cell, phase, pins.config.pull_requests)
+                return deliver(cell, phase, pins)
             return after_answer(cell, answer)
         case Blocked() as block:
             return after_block(state, cell, phase, block, pins.pipeline)
-        case Committed() | Pushed() | PullRequestOpened() | DeliveryFailed():
-            return deliver(cell, phase, pins.config.pull_requests)
+        case (
+            Committed()
+            | BaseMerged()
+            | Pushed()
+            | PullRequestOpened()
+            | ChecksSeen()
+            | ChecksRerun()
+            | DeliveryFailed()
+        ):
+            return deliver(cell, phase, pins)
         case _:
             assert_never(cell.last)
 

@@ -11,6 +11,7 @@ from mz_projections.state import Cell, Tries, Working
 from mz_engine.config import Limits
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
+from mz_engine.decide.delivery import AWAIT, BASE
 from mz_engine.pipelines.definition import Phase, Pipeline, Route
 
 SAME_ISSUE_MAX = 3
@@ -64,11 +65,22 @@ def after_block(state: Working, cell: Cell, phase: Phase, block: Blocked, pipeli
     """The phase of the cause, by `on_block`; a person where there is none, or where it went on too often."""
     route = next((route for route in phase.on_block if route.cause == block.cause), None)
     if route is None:
-        return act.AskHuman(ask=Ask.UNROUTED, code=f"{block.cause}.{block.check}", text=block.note)
+        return _asked(block, Ask.UNROUTED)
     often = state.book.issues.get(issue_of(block), 0) >= SAME_ISSUE_MAX
+    often = often or (route.times is not None and state.book.blocks.get(block.cause, 0) > route.times)
     if (often or state.book.rollbacks >= pipeline.rollbacks_max) and not cell.pardoned:
-        return act.AskHuman(ask=Ask.ROLLBACKS, code=f"{block.cause}.{block.check}", text=block.note)
-    return act.RollBack(to=route.to, units=_units(state, cell, route) if route.scope == "unit" else ())
+        return _asked(block, Ask.ROLLBACKS)
+    units = _units(state, cell, route) if route.scope == "unit" else ()
+    return act.RollBack(to=route.to, units=units, keeps_tree=route.scope == "tree")
+
+
+def _asked(block: Blocked, ask: Ask) -> Action:
+    """What delivery met has questions of its own: only there can a person take the work as it is."""
+    if block.check == AWAIT:
+        return act.AskHuman(ask=Ask.CHECKS, code=AWAIT, text=block.note)
+    if block.cause == BASE:
+        return act.AskHuman(ask=Ask.CONFLICT, code=block.check, text=block.note)
+    return act.AskHuman(ask=ask, code=f"{block.cause}.{block.check}", text=block.note)
 
 
 def _units(state: Working, cell: Cell, route: Route) -> tuple[str, ...]:

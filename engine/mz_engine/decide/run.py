@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from mz_events.catalog.call import AgentRequested, CallHeld, CallReserved
 from mz_events.catalog.run import FilesClaimed, FilesContended, Hold, Rest
@@ -62,6 +64,13 @@ class FinishRun(RunCommand, frozen=True):
     """Every item has ended."""
 
 
+class Watch(msgspec.Struct, frozen=True):
+    """What drivers ask the forge about from time to time; only an answer that changes something becomes an event."""
+
+    what: Literal["checks", "merge"]
+    feature: FeatureId
+
+
 RunAction = Admit | HoldItem | Release | CompareClaim | Halt | Await | RestRun | FinishRun
 
 
@@ -71,7 +80,7 @@ def decide_run(state: RunState, pins: Pins) -> RunAction:
     return (
         _compare(state)
         or _halt(state)
-        or (_start(state, pins) if not (state.halted or state.stopped) else None)
+        or (_start(state, pins) if not (state.halted or state.stopped or state.paused) else None)
         or _wait(state)
         or (FinishRun() if all(track.ended for track in tracks) else RestRun())
     )
@@ -109,8 +118,8 @@ def _start(state: RunState, pins: Pins) -> RunAction | None:
             assert track.rested is not None
             assert track.rested.hold is not None
             return Release(feature=FeatureId(feature), hold=track.rested.hold)
-        if not track.admitted and not track.ended and _ready(state, track):
-            return _admit(state, track)
+        if not track.admitted and not track.ended and _ready(state, track, pins):
+            return _admit(state, track, pins)
     return None
 
 
@@ -120,15 +129,19 @@ def _precedence(entry: tuple[str, Track]) -> tuple[bool, int, int]:
     return (not track.admitted, track.item.priority, track.item.order)
 
 
-def _ready(state: RunState, track: Track) -> bool:
-    """Every dependency is delivered: by this run, or by an earlier one."""
+def _ready(state: RunState, track: Track, pins: Pins) -> bool:
+    """Every dependency is delivered, by this run or an earlier one; and merged, where the pipeline waits for that."""
+    merged = pins.pipeline.dependencies == "merged"
     return all(
-        (other in state.tracks and state.tracks[other].delivered) or (other not in state.tracks)
+        other in state.merged if merged else other not in state.tracks or state.tracks[other].delivered
         for other in track.item.depends_on
     )
 
 
-def _admit(state: RunState, track: Track) -> Admit:
+def _admit(state: RunState, track: Track, pins: Pins) -> Admit:
+    if pins.pipeline.dependencies == "merged":
+        newest = [head for other, head in state.merged.items() if other in track.item.depends_on][-1:]
+        return Admit(feature=track.item.feature, starts_from=tuple(newest), onto=None)
     heads = []
     for other in track.item.depends_on:
         if other in state.tracks:
@@ -164,9 +177,11 @@ def _wait(state: RunState) -> RunAction | None:
     timers = [
         track.rested.until_us
         for track in state.tracks.values()
-        if held_for(track, Hold.TIMER) and track.rested is not None and track.rested.until_us is not None
+        if timed(track) and track.rested is not None and track.rested.until_us is not None
     ]
     over = state.halted is not None or state.stopped
+    if state.paused and not over and not all(track.ended for track in state.tracks.values()):
+        return Await(until_us=None)
     if any(track.active for track in state.tracks.values()) or (timers and not over):
         return Await(until_us=min(timers, default=None) if not over else None)
     return None
@@ -174,10 +189,30 @@ def _wait(state: RunState) -> RunAction | None:
 
 def runnable(state: RunState, alive: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
     """Active features that no thread drives, as many as there are free slots, what has begun first."""
-    if state.halted or state.stopped:
+    if state.halted or state.stopped or state.paused:
         return ()
     waiting = [FeatureId(f) for f, track in state.tracks.items() if track.active and f not in alive]
     return tuple(waiting[: max(0, parallel_max - len(alive))])
+
+
+def timed(track: Track) -> bool:
+    """Held, and goes on by itself after a time."""
+    return held_for(track, Hold.TIMER) or held_for(track, Hold.CHECKS)
+
+
+def watched(state: RunState, pins: Pins) -> tuple[Watch, ...]:
+    """Checks that features are held for, and pull requests that must be merged before others may start."""
+    checks = [Watch("checks", FeatureId(f)) for f, track in state.tracks.items() if held_for(track, Hold.CHECKS)]
+    if pins.pipeline.dependencies != "merged":
+        return tuple(checks)
+    wanted = dict.fromkeys(
+        other
+        for track in state.tracks.values()
+        if not track.admitted and not track.ended
+        for other in track.item.depends_on
+        if other not in state.merged and (other not in state.tracks or state.tracks[other].delivered)
+    )
+    return (*checks, *(Watch("merge", other) for other in wanted))
 
 
 def due(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
@@ -185,7 +220,7 @@ def due(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
     return tuple(
         FeatureId(feature)
         for feature, track in state.tracks.items()
-        if held_for(track, Hold.TIMER)
+        if timed(track)
         and track.rested is not None
         and track.rested.until_us is not None
         and track.rested.until_us <= now_us

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mz_events.catalog.delivery import (
+    BaseMerged,
     DeliveryFailed,
     PullRequestOpened,
     PullRequestRequested,
@@ -10,12 +11,69 @@ from mz_events.catalog.delivery import (
     PushRequested,
 )
 from mz_events.catalog.feature import FeatureDelivered
-from mz_projections.state import Between
+from mz_events.names import Path
+from mz_projections.state import Between, Spent
 
 from mz_engine.artifacts.parse import title_and_body
 from mz_engine.decide.actions import FinishFeature
+from mz_engine.effects.check import stand_on
+from mz_engine.effects.prompt import read_file
 from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, put
-from mz_engine.ports import RemoteRefused
+from mz_engine.effects.workspace import commit_message
+from mz_engine.ports import Merged, RemoteRefused
+
+MARKER = "<<<<<<< "
+"""How a line of a file begins where git could not merge."""
+
+
+def merge_base(scene: Scene) -> Effect:
+    """Repeatable: first the branch is put where the stream says, so that a merge which nobody recorded is forgotten."""
+    place, cell, head, key = scene.place, scene.cell, scene.work.book.head, scene.key("merge_base")
+    target, settings = scene.work.book.started.target, scene.pins.config.pull_requests
+    remote = None if settings.strategy == "none" else settings.remote
+    yield from stand_on(scene, cell.tree)
+    try:
+        base = yield from do("workspace.target_head", lambda ports: ports.workspace.target_head(remote, target))
+    except RemoteRefused as error:
+        yield from _failed(key, "remote-unreachable", error)
+        return
+    message = commit_message(f"merge {target}", key, scene, Spent()).encode()
+    merged = Merged(commit=head, tree=cell.tree, changed=False)
+    if base is not None:
+        other = base
+        merged = yield from do("workspace.merge", lambda ports: ports.workspace.merge(place, head, other, message))
+    conflicts = merged.conflicts if merged.changed else (yield from _marked(scene))
+    yield from emit(
+        BaseMerged(
+            key=key,
+            base=base or head,
+            head=merged.commit,
+            tree=merged.tree if merged.changed else cell.tree,
+            changed=merged.changed,
+            conflicts=conflicts,
+        )
+    )
+
+
+def _marked(scene: Scene) -> Steps[tuple[Path, ...]]:
+    """Which files of the last merge with conflicts still hold its markers."""
+    found: list[Path] = []
+    for path in scene.work.book.conflicted:
+        data = yield from read_file(scene.cell.tree, path)
+        if data is not None and any(line.startswith(MARKER) for line in data.splitlines()):
+            found.append(path)
+    return tuple(found)
+
+
+def conflict_words(merged: BaseMerged, scene: Scene) -> str:
+    """What the agent reads that is to mend it."""
+    files = "\n".join(f"- {path}" for path in merged.conflicts)
+    return (
+        f"Meanwhile `{scene.work.book.started.target}` has changed, and was merged into this branch. These files hold "
+        f"conflict markers now (`<<<<<<<`, `=======`, `>>>>>>>`):\n{files}\n"
+        "In each of them keep what both sides meant, remove the markers, and see that all tests pass. Everything else "
+        "of this feature is done already."
+    )
 
 
 def push(scene: Scene) -> Effect:
@@ -86,19 +144,24 @@ def _body(scene: Scene) -> Steps[str]:
 
 
 def settle_pull_request(intent: PullRequestRequested, scene: Scene) -> Effect:
-    """Found by head branch and key, else opened; both the first time and after a crash."""
+    """Found by head branch and key, else opened; both the first time and after a crash. One that an earlier iteration
+    opened gets the new words."""
     title, body, place = (yield from get(intent.title)), (yield from get(intent.body)), scene.place
     if intent.strategy == "none":
         yield from do("forge.hand_over", lambda ports: ports.forge.hand_over(place, intent.target, title, body))
         yield from emit(PullRequestOpened(key=intent.key, url="", number=None))
         return
     draft = intent.strategy == "draft"
+    mine = f"{scene.run}/{scene.feature}/"
     try:
-        found = yield from do("forge.find", lambda ports: ports.forge.find(intent.branch, intent.key))
+        found = yield from do("forge.find", lambda ports: ports.forge.find(intent.branch, mine))
         if found is None:
             found = yield from do(
                 "forge.open", lambda ports: ports.forge.open(intent.branch, intent.target, title, body, draft)
             )
+        elif found.key != intent.key and found.number is not None:
+            number = found.number
+            yield from do("forge.update", lambda ports: ports.forge.update(number, title, body))
     except RemoteRefused as error:
         yield from _failed(intent.key, "pull-request-refused", error)
         return
@@ -106,9 +169,14 @@ def settle_pull_request(intent: PullRequestRequested, scene: Scene) -> Effect:
 
 
 def finish(action: FinishFeature, scene: Scene) -> Effect:
-    """Every phase is complete; the worktree has done its work, the branch stays."""
+    """Every phase is complete; the worktree has done its work, the branch stays. What was merged in from the target was
+    not touched by the feature."""
     assert isinstance(scene.state, Between)
-    head, place = scene.state.book.head, scene.place
+    book, place = scene.state.book, scene.place
+    head, joined = book.head, book.joined
     touched = yield from do("workspace.touched", lambda ports: ports.workspace.touched(action.base, head))
+    if joined is not None:
+        since = yield from do("workspace.touched", lambda ports: ports.workspace.touched(joined, head))
+        touched = tuple(path for path in touched if path in since)
     yield from do("workspace.close", lambda ports: ports.workspace.close(place))
     yield from emit(FeatureDelivered(terminal=scene.pins.pipeline.terminal, head=head, touched=touched))

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.check import GateChecked
-from mz_events.catalog.delivery import CommitRequested, PullRequestRequested, PushRequested
+from mz_events.catalog.delivery import BaseMerged, CommitRequested, PullRequestRequested, PushRequested
 from mz_events.catalog.feature import (
     Blocked,
     FeatureFailed,
@@ -23,7 +23,7 @@ from mz_projections.state import Working
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Intent
-from mz_engine.effects import call, check, delivery, workspace
+from mz_engine.effects import call, check, checks, delivery, workspace
 from mz_engine.effects.steps import ClaimPaths, Effect, Scene, Steps, emit, get_report, put
 
 
@@ -60,7 +60,9 @@ def effect(action: Action, scene: Scene) -> Effect:
         case act.Block():
             yield from _block(action, scene)
         case act.RollBack():
-            yield from emit(RolledBack(source=scene.work.phase, to=action.to, units=action.units))
+            yield from emit(
+                RolledBack(source=scene.work.phase, to=action.to, units=action.units, keeps_tree=action.keeps_tree)
+            )
         case act.Restore():
             yield from workspace.restore(action, scene)
         case act.MakeCommit():
@@ -69,6 +71,12 @@ def effect(action: Action, scene: Scene) -> Effect:
             yield from delivery.push(scene)
         case act.OpenPullRequest():
             yield from delivery.open_pull_request(scene)
+        case act.MergeBase():
+            yield from delivery.merge_base(scene)
+        case act.LookAtChecks():
+            yield from checks.look(scene)
+        case act.RerunChecks():
+            yield from checks.rerun(scene)
         case act.CompleteUnit():
             yield from emit(UnitCompleted(phase=scene.work.phase, unit=action.unit))
         case act.CompletePhase():
@@ -106,9 +114,12 @@ def _ask(action: act.AskHuman, scene: Scene) -> Effect:
 
 
 def _block(action: act.Block, scene: Scene) -> Effect:
+    cell, last, path = scene.cell, scene.cell.last, ""
     note = action.text or (yield from _words(action.reports))
-    cell, last = scene.cell, scene.cell.last
-    path = last.violations[0].path if isinstance(last, GateChecked) and last.violations else ""
+    if isinstance(last, GateChecked) and last.violations:
+        path = last.violations[0].path
+    if isinstance(last, BaseMerged) and last.conflicts:
+        path, note = last.conflicts[0], (yield from put(delivery.conflict_words(last, scene)))
     yield from emit(
         Blocked(phase=scene.work.phase, unit=cell.unit, cause=action.cause, check=action.check, path=path, note=note)
     )

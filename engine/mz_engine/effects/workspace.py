@@ -70,7 +70,7 @@ def restore(action: Restore, scene: Scene) -> Effect:
 
 
 def _restore_key(scene: Scene, book: Book) -> str:
-    return f"{scene.run}/{scene.feature}/-/-/{book.rollbacks}/0/restore"
+    return f"{scene.run}/{scene.feature}/-/-/{book.restores}/0/restore"
 
 
 def _commit(

@@ -8,7 +8,7 @@ import msgspec
 
 Autonomy = Literal["supervised", "checkpoint", "full_auto"]
 Tool = Literal["read", "write", "shell"]
-DeliveryStep = Literal["push", "open_pr"]
+DeliveryStep = Literal["merge_base", "push", "open_pr", "await_checks"]
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -111,7 +111,11 @@ class Route(Definition, frozen=True, kw_only=True):
 
     cause: str
     to: str
-    scope: Literal["phase", "unit"] = "phase"
+    scope: Literal["phase", "unit", "tree"] = "phase"
+    """phase: the tree from before `to` is restored. unit: only this unit and its dependents, on the present tree. tree:
+    the whole of `to` and what follows it, on the present tree."""
+    times: int | None = None
+    """How often this cause may lead there before a person decides; absent: as often as the other limits allow."""
 
 
 class ForEach(Definition, frozen=True, kw_only=True):
@@ -159,8 +163,9 @@ class Phase(Definition, frozen=True, kw_only=True):
 class Pipeline(Definition, frozen=True, kw_only=True):
     pipeline: str
     version: int
-    dependencies: Literal["stacked"] = "stacked"
-    """Stacked: a dependent starts from the delivered dependency's commit."""
+    dependencies: Literal["stacked", "merged"] = "stacked"
+    """Stacked: a dependent starts from the delivered dependency's commit. Merged: it waits until the dependency's pull
+    request is merged, and starts from the base."""
     terminal: Literal["delivered"] = "delivered"
     rollbacks_max: int = 6
     phases: tuple[Phase, ...]

@@ -99,6 +99,8 @@ def _routes(pipeline: Pipeline, position: int) -> Iterator[Finding]:
         elif route.scope == "unit" and not (phase.for_each and route.to == phase.phase):
             said = f"`scope: unit` leads from a unit of a phase with `for_each` to the same phase, not to `{route.to}`"
             yield Finding((*at, "scope"), "MZ3012", said)
+        if route.times is not None and route.times < 1:
+            yield Finding((*at, "times"), "MZ3014", f"`times` is {route.times}; it is at least 1")
         if route.cause in causes:
             yield Finding((*at, "cause"), "MZ3012", f"the cause `{route.cause[:80]}` has two routes")
         causes.add(route.cause)

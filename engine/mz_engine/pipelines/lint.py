@@ -18,6 +18,9 @@ from mz_engine.yamlfile import Document
 BUILDER = "builder"
 """The role under which the phase's own agent is called, whatever the pipeline calls it."""
 
+NEEDS = {"open_pr": "push", "await_checks": "open_pr"}
+"""Steps of a delivery that cannot come first."""
+
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What names in a pipeline may mean."""
@@ -112,8 +115,22 @@ def _complete(pipeline: Pipeline) -> Iterator[Finding]:
         works = phase.agent or phase.prompt or phase.outputs or phase.review or phase.deliver
         if not (works or phase.prepare or phase.gates or phase.human):
             yield Finding(at, "MZ3015", f"`{phase.phase}` does nothing")
-        if "open_pr" in phase.deliver and "push" not in phase.deliver[: phase.deliver.index("open_pr")]:
-            yield Finding((*at, "deliver"), "MZ3015", "`open_pr` needs `push` before it")
+        yield from _deliver(phase, (*at, "deliver"))
+
+
+def _deliver(phase: Phase, at: Route) -> Iterator[Finding]:
+    steps = phase.deliver
+    for position, step in enumerate(steps):
+        if step in steps[:position]:
+            yield Finding((*at, position), "MZ3015", f"`{step}` stands twice")
+        needed = NEEDS.get(step)
+        if needed and needed not in steps[:position]:
+            yield Finding((*at, position), "MZ3015", f"`{step}` needs `{needed}` before it")
+        if step == "merge_base" and "push" in steps[:position]:
+            yield Finding((*at, position), "MZ3015", "`merge_base` comes before `push`: what it merges is pushed too")
+        if step == "merge_base" and not any(route.cause == "base" for route in phase.on_block):
+            hint = "add `on_block: [{cause: base, to: PHASE, scope: tree, times: 1}]`"
+            yield Finding((*at, position), "MZ3012", "a conflict that `merge_base` meets leads nowhere", hint)
 
 
 def _references(phase: Phase, at: Route, known: Known, built_in: bool) -> Iterator[Finding]:

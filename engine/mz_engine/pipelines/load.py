@@ -16,6 +16,7 @@ from mz_engine.textfile import read_text
 from mz_engine.yamlfile import Document
 
 FOLDER = "pipelines"
+SUFFIXES = (".yaml", ".yml")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,19 +27,34 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     built_in: bool
 
 
-def find_pipeline(name: str, root: Path) -> Found:
-    """The pipeline `name`: a path relative to `root` when it ends in `.yaml`, else `pipelines/NAME.yaml` of the
-    repository, else a built-in one. Raises MzError: MZ3001 when there is none, MZ20nn for its form."""
-    own = name if name.endswith((".yaml", ".yml")) else f"{FOLDER}/{name}.yaml"
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of a pipeline and where it stands."""
+
+    name: str
+    """As messages call it: a path relative to the repository, or `NAME.yaml` of one that comes with mz."""
+    text: str
+    built_in: bool
+
+
+def find_source(name: str, root: Path) -> Source:
+    """The text of the pipeline `name`: a path relative to `root` when it ends in `.yaml`, else `pipelines/NAME.yaml` of
+    the repository, else a built-in one. Raises MzError: MZ3001 when there is none, MZ20nn when it cannot be read."""
+    own = name if name.endswith(SUFFIXES) else f"{FOLDER}/{name}.yaml"
     if (root / own).is_file():
-        pipeline, document = parse_pipeline(read_text(root / own, own), own)
-        return Found(pipeline=pipeline, document=document, built_in=False)
+        return Source(name=own, text=read_text(root / own, own), built_in=False)
     if name in built_in_pipelines():
         text = (files("mz_engine.pipelines") / f"{name}.yaml").read_text(encoding="utf-8")
-        pipeline, document = parse_pipeline(text, f"{name}.yaml")
-        return Found(pipeline=pipeline, document=document, built_in=True)
-    names = sorted({*built_in_pipelines(), *(file.stem for file in (root / FOLDER).glob("*.yaml"))})
-    raise MzError("MZ3001", f"there is no pipeline `{name[:80]}`", hint=did_you_mean(name, names), place=Place(own))
+        return Source(name=f"{name}.yaml", text=text, built_in=True)
+    names = sorted({*built_in_pipelines(), *project_pipelines(root)})
+    hint = did_you_mean(name, names)
+    raise MzError("MZ3001", f"there is no pipeline `{name[:80]}`", hint=hint, place=Place(own))
+
+
+def find_pipeline(name: str, root: Path) -> Found:
+    """The same, parsed. Raises MzError as `find_source` does, and MZ20nn for its form."""
+    source = find_source(name, root)
+    pipeline, document = parse_pipeline(source.text, source.name)
+    return Found(pipeline=pipeline, document=document, built_in=source.built_in)
 
 
 def load_pipeline(name: str, root: Path, known: Known | None = None) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
@@ -56,3 +72,17 @@ def built_in_pipelines() -> tuple[str, ...]:
     """Names, sorted."""
     folder = files("mz_engine.pipelines")
     return tuple(sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml")))
+
+
+def project_pipelines(root: Path) -> tuple[str, ...]:
+    """Names of those in the repository's own folder, sorted."""
+    return tuple(sorted(file.stem for file in (root / FOLDER).glob("*.yaml") if file.is_file()))
+
+
+def check_source(source: Source, known: Known) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with a pipeline, or looks wrong: its form or, where that is good, what it says."""
+    try:
+        pipeline, document = parse_pipeline(source.text, source.name)
+    except MzError as error:
+        return error.diagnostics
+    return lint(pipeline, known, document, source.built_in)

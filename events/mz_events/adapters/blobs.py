@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import re
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import zstandard
@@ -15,6 +18,12 @@ from mz_events.names import Digest
 from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable
 
 LEVEL = 3
+LOCK = ".lock"
+"""Ends the name of the file beside the directory."""
+SHARDS = tuple(f"{number:02x}" for number in range(256))
+NAME = re.compile(r"[0-9a-f]{62}")
+FRESH = ".new-"
+"""How files begin that are not whole yet."""
 
 
 class FileBlobs:
@@ -58,10 +67,43 @@ class FileBlobs:
             raise BlobDamaged(digest, str(path))
         return data
 
+    def kept(self, shard: str) -> Iterator[Digest]:
+        """The blobs in one of the `SHARDS`, as they lie there."""
+        with suppress(FileNotFoundError), os.scandir(self.root / shard) as entries:
+            yield from (Digest(shard + entry.name) for entry in entries if NAME.fullmatch(entry.name))
+
+    def drop(self, digest: Digest, untouched_since: float) -> int:
+        """Removes the blob unless it was put or touched after that (seconds since the epoch); answers how many bytes
+        that freed, 0 when it was spared. The caller knows that no event cites it. Raises StoreUnusable."""
+        path = self.path(digest)
+        try:
+            with self._held(fcntl.LOCK_EX):
+                status = path.stat()
+                if status.st_mtime > untouched_since:
+                    return 0
+                path.unlink()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise StoreUnusable(f"{path} cannot be removed: {error.strerror or error}") from error
+        return status.st_size
+
+    @contextmanager
+    def _held(self, how: int) -> Iterator[None]:
+        """Between looking how old a blob is and removing it, nobody may touch it: without this lock one that is about
+        to be cited again could go. Raises FileNotFoundError where no blob was ever put."""
+        descriptor = os.open(self.root.with_name(self.root.name + LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, how)
+            yield
+        finally:
+            os.close(descriptor)
+
     def _reused(self, path: Path, digest: Digest) -> bool:
         """Whether the blob is there and whole; touches it first, so that no collection takes it meanwhile."""
         try:
-            os.utime(path)
+            with self._held(fcntl.LOCK_SH):
+                os.utime(path)
             self.get(digest)
         except (FileNotFoundError, BlobMissing):
             return False
@@ -71,7 +113,7 @@ class FileBlobs:
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
             sync(self.root)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=FRESH)
         new = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:

@@ -185,8 +185,11 @@ class SqliteStore:
             row = cursor.execute("SELECT chain FROM event WHERE position = ?", (position,)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def verify(self) -> tuple[Damage, ...]:
-        """Checks the file and every stream's chain, over one moment of the log; empty when it is whole."""
+    def verify(self, watch: Callable[[Stored], None] | None = None) -> tuple[Damage, ...]:
+        """Checks the file and every stream's chain, over one moment of the log; empty when it is whole.
+
+        `watch` sees every event as it goes by, in order of position, whatever state it is in.
+        """
         with self._database.reading() as cursor:
             cursor.execute("BEGIN")
             try:
@@ -199,7 +202,8 @@ class SqliteStore:
                     for name, version, chain in cursor.execute("SELECT name, version, CAST(chain AS BLOB) FROM stream")
                 }
                 rows = cursor.execute(WHOLE)
-                return verify((Stored(names.get(row[0], StreamId("?")), *row[1:]) for row in rows), heads)
+                events = (Stored(names.get(row[0], StreamId("?")), *row[1:]) for row in rows)
+                return verify(events if watch is None else _watched(events, watch), heads)
             finally:
                 cursor.connection.rollback()
 
@@ -231,6 +235,12 @@ class SqliteStore:
             except Exception:
                 event = self._codec.decode(name, schema, payload, f"{stream}@{version}")
             yield Recorded(stream, version, position, recorded_at_us, observed_at_us, event, causation, chain)
+
+
+def _watched(events: Iterator[Stored], watch: Callable[[Stored], None]) -> Iterator[Stored]:
+    for event in events:
+        watch(event)
+        yield event
 
 
 def _tail(cursor: sqlite3.Cursor, stream: StreamId) -> _Tail:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from mz_events.catalog.base import Event, Role
-from mz_events.names import Commit, Digest
+from mz_events.names import Commit, Digest, Path
 
 
 class CommitRequested(Event, frozen=True, kw_only=True, tag="commit.requested"):
@@ -74,6 +74,52 @@ class PullRequestOpened(Event, frozen=True, kw_only=True, tag="pull-request.open
     key: str
     url: str
     number: int | None
+
+
+class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
+    """What the pull request's target has gained meanwhile is in the branch. Repeatable: before it is recorded the branch
+    stands where the stream says."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"base", "head", "tree"})
+    key: str
+    base: Commit
+    """The target's head."""
+    head: Commit
+    """Of the feature's branch, afterwards."""
+    tree: Commit
+    """Capture, afterwards."""
+    changed: bool
+    """False: there was nothing to merge."""
+    conflicts: tuple[Path, ...] = ()
+    """These files hold conflict markers now."""
+
+
+class ChecksSeen(Event, frozen=True, kw_only=True, tag="checks.seen"):
+    """One look at the checks of the pull request, at the commit that was pushed. Polls are no events: there is one look
+    when waiting begins, and one whenever it ends."""
+
+    ROLE = Role.OUTCOME
+    MEASURED = frozenset({"commit"})
+    key: str
+    commit: Commit
+    known: bool
+    """False: the forge has not noticed the commit yet."""
+    green: int
+    red: int
+    pending: int
+    flaky: bool = False
+    """Every red check is one that `pull_requests.flaky` names and that the forge can run again."""
+    report: Digest | None = None
+    """Blob: JSON array of messages on what is red, with the end of its log."""
+
+
+class ChecksRerun(Event, frozen=True, kw_only=True, tag="checks.rerun"):
+    """The red checks were started again. Asked for twice, the forge does it once."""
+
+    ROLE = Role.OUTCOME
+    key: str
+    runs: int
 
 
 class DeliveryFailed(Event, frozen=True, kw_only=True, tag="delivery.failed"):

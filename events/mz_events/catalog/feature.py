@@ -32,6 +32,8 @@ class Ask(Enum):
     """A secret stood in an artifact or a patch."""
     LIMIT = "limit"
     """A wait longer than the run may wait."""
+    CHECKS = "checks"
+    """The checks of the pull request did not become green."""
 
 
 class FeatureStarted(Event, frozen=True, kw_only=True, tag="feature.started"):
@@ -106,7 +108,10 @@ class RolledBack(Event, frozen=True, kw_only=True, tag="phase.rolled-back"):
     to: str
     units: tuple[str, ...] = ()
     """`scope: unit`: these units of the phase start a new iteration and nothing is restored. Empty: the whole
-    phase and all after it, and the tree is restored in a new commit."""
+    phase and all after it."""
+    keeps_tree: bool = False
+    """`scope: tree`: the work goes on from the present tree. Otherwise, without units, the tree from before the phase
+    is restored in a new commit."""
 
 
 class TreeRestored(Event, frozen=True, kw_only=True, tag="tree.restored"):
@@ -162,6 +167,18 @@ class HumanAnswered(Event, frozen=True, kw_only=True, tag="human.answered"):
     MEASURED = frozenset({"heard"})
     heard: int
     verdict: Verdict
+    note: Digest | None = None
+    who: Digest
+
+
+class FeatureRetried(Event, frozen=True, kw_only=True, tag="feature.retried"):
+    """A person wants it done once more: the tree from before the phase is restored, and counts begin anew."""
+
+    ROLE = Role.FACT
+    MEASURED = frozenset({"heard"})
+    heard: int
+    to: str
+    """Empty where no phase was begun."""
     note: Digest | None = None
     who: Digest
 

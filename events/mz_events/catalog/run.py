@@ -31,6 +31,8 @@ class Hold(Enum):
     CLAIM = "claim"
     BUDGET = "budget"
     FATAL = "fatal"
+    CHECKS = "checks"
+    """The checks of its pull request."""
 
 
 class Verdict(Enum):
@@ -199,6 +201,42 @@ class CancelGiven(Event, frozen=True, kw_only=True, tag="cancel.given"):
     feature: FeatureId
     note: Digest | None = None
     who: Digest
+
+
+class RetryGiven(Event, frozen=True, kw_only=True, tag="retry.given"):
+    """A person wants a feature that rests done once more, from a phase on."""
+
+    ROLE = Role.FACT
+    feature: FeatureId
+    phase: str | None
+    """None: the phase in which it stands."""
+    note: Digest | None = None
+    who: Digest
+
+
+class ChecksChanged(Event, frozen=True, kw_only=True, tag="checks.changed"):
+    """The checks of the feature's pull request are not pending any more; the feature looks for itself."""
+
+    ROLE = Role.FACT
+    feature: FeatureId
+
+
+class FeatureMerged(Event, frozen=True, kw_only=True, tag="feature.merged"):
+    """The pull request of a delivered feature was merged; those that wait for that start from `head`."""
+
+    ROLE = Role.FACT
+    MEASURED = frozenset({"head"})
+    feature: FeatureId
+    head: Commit
+    """Of the base branch, with the merge in it."""
+
+
+class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
+    """Nothing more is started, and what is under way comes to rest, until the run is resumed; the process stays."""
+
+    ROLE = Role.FACT
+    who: Digest | None
+    """Blob: the person's name; None: a signal."""
 
 
 class InboxTaken(Event, frozen=True, kw_only=True, tag="inbox.taken"):

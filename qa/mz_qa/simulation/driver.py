@@ -9,12 +9,30 @@ from mz_engine.decide.run import Await
 from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
 from mz_engine.pins import Pins
 from mz_engine.runner import Appended, FeatureRun
+from mz_engine.watch import Noticed, look
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureAdmitted
 from mz_events.names import FeatureId
 from mz_projections.run import Message
 
 from mz_qa.simulation.world import SimulatedPorts, World
+
+
+def _noticed(world: World, coordinator: Coordinator, ports: SimulatedPorts) -> Noticed | None:
+    """The first news of what the run waits for outside."""
+    for watch in coordinator.watched():
+        if found := look(watch, coordinator.state, coordinator.pins, world.store, ports):
+            return found
+    return None
+
+
+def _later(world: World, coordinator: Coordinator, action: Await) -> int:
+    """The next poll, or the earliest timer."""
+    until_us = action.until_us or world.now_us
+    if coordinator.watched():
+        poll_us = coordinator.pins.config.pull_requests.checks_poll_seconds * 1_000_000
+        until_us = min(until_us, world.now_us + poll_us)
+    return max(world.now_us, until_us)
 
 
 class Inline:
@@ -60,8 +78,13 @@ def drive(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
                 coordinator.rested(ended.pop(feature))
             elif not alive[feature].step():
                 ended[feature] = alive.pop(feature)
-        elif isinstance(action, Await) and not coordinator.stopping():
-            world.now_us, decided_at = max(world.now_us, action.until_us or 0), -1
+        elif found := _noticed(world, coordinator, ports):
+            coordinator.noticed(found)
+        elif world.on_wait is not None:
+            act, world.on_wait, decided_at = world.on_wait, None, -1
+            act()
+        elif isinstance(action, Await) and not coordinator.over():
+            world.now_us, decided_at = _later(world, coordinator, action), -1
         else:
             if not isinstance(action, Await):
                 coordinator.close(action)

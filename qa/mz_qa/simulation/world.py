@@ -7,6 +7,7 @@ before the crash stays done.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from difflib import unified_diff
 
@@ -15,9 +16,11 @@ from mz_engine.ports import (
     CallResult,
     CallSpec,
     Capture,
+    Check,
     CommandResult,
     Conflicted,
     MadeCommit,
+    Merged,
     Moved,
     Opened,
     Place,
@@ -52,12 +55,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 Script = Callable[[CallSpec, Files], Answer]
 Commands = Callable[[str, Files], tuple[int, str]]
+Checks = Callable[[Commit, int], tuple[Check, ...] | None]
+"""From the head of a pull request and how often it was asked about before."""
 
 
 class Tree(msgspec.Struct, frozen=True):
     files: Mapping[str, bytes]
     parent: Commit | None
     message: bytes = b""
+    merged: Commit | None = None
+    """The second parent."""
 
 
 class World:
@@ -81,6 +88,14 @@ class World:
         """Keys of the agent calls that were made, in order."""
         self.pushes: list[Commit] = []
         self.pull_requests: dict[str, PullRequest] = {}
+        """By key."""
+        self.checks: Checks = lambda head, looks: (Check(name="ci", state="green", run="1"),)
+        self.looks: Counter[Commit] = Counter()
+        self.reruns: list[str] = []
+        self.on_wait: Callable[[], None] | None = None
+        """What somebody does, once, when nothing more happens by itself."""
+        self.merged: set[str] = set()
+        """Branches whose pull requests were merged."""
 
     def tick(self, name: str) -> None:
         """One instant; the process may die here."""
@@ -199,6 +214,41 @@ class SimulatedWorkspace:
     def _made(self, commit: Commit, parent: Commit) -> MadeCommit:
         return MadeCommit(commit=commit, files=len(self.changes(parent, commit)), insertions=0, deletions=0)
 
+    def target_head(self, remote: str | None, branch: str) -> Commit | None:
+        there = self.world.remote.get(branch) if remote else None
+        return there or self.world.refs.get(f"refs/heads/{branch}")
+
+    def contains(self, head: Commit, commit: Commit) -> bool:
+        left = [head]
+        while left:
+            tree = self.world.objects[each := left.pop()]
+            if each == commit:
+                return True
+            left += [parent for parent in (tree.parent, tree.merged) if parent is not None]
+        return False
+
+    def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
+        """Both sides as they are; a file that both have changed since the run began conflicts."""
+        if self.contains(head, other):
+            return Merged(commit=head, tree=head, changed=False)
+        ours, theirs = self.world.objects[head].files, self.world.objects[other].files
+        base = self.world.objects[self.world.base].files
+        files, conflicts = {**base, **ours}, []
+        for path in theirs:
+            if base.get(path) == theirs[path]:
+                continue
+            if path in ours and ours[path] not in (base.get(path), theirs[path]):
+                files[path] = b"<<<<<<< ours\n" + ours[path] + b"\n=======\n" + theirs[path] + b"\n>>>>>>> theirs\n"
+                conflicts.append(Path(path))
+            else:
+                files[path] = theirs[path]
+        self.world.tick("merge.before")
+        commit = self.world.write(Tree(files, head, message, other))
+        self.world.refs[f"refs/heads/{place.branch}"] = commit
+        self.world.worktrees[place.feature] = dict(files)
+        self.world.tick("merge.after")
+        return Merged(commit=commit, tree=commit, changed=True, conflicts=tuple(conflicts))
+
     def remote_head(self, remote: str, branch: str) -> Commit | None:
         return self.world.remote.get(branch)
 
@@ -263,21 +313,47 @@ class SimulatedAgents:
         return "simulated"
 
 
+def key_in(body: str) -> str:
+    return body.rsplit("Mz-Key: ", 1)[1].strip()
+
+
 class SimulatedForge:
     def __init__(self, world: World) -> None:
         self.world = world
 
     def find(self, branch: str, key: str) -> PullRequest | None:
-        return self.world.pull_requests.get(key)
+        return next((pull for own, pull in self.world.pull_requests.items() if own.startswith(key)), None)
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
         self.world.tick("open_pr.before")
-        key = body.rsplit("Mz-Key: ", 1)[1].strip()
+        key, number = key_in(body), len(self.world.pull_requests) + 1
         assert key not in self.world.pull_requests, "opened twice"
-        opened = PullRequest(url=f"forge/{len(self.world.pull_requests) + 1}", number=1)
+        opened = PullRequest(url=f"forge/{number}", number=number, key=key)
         self.world.pull_requests[key] = opened
         self.world.tick("open_pr.after")
         return opened
+
+    def update(self, number: int, title: str, body: str) -> None:
+        self.world.tick("update.before")
+        pulls = self.world.pull_requests
+        old = next(key for key, pull in pulls.items() if pull.number == number)
+        pulls[key_in(body)] = msgspec.structs.replace(pulls.pop(old), key=key_in(body))
+        self.world.tick("update.after")
+
+    def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
+        found = self.world.checks(head, self.world.looks[head])
+        self.world.looks[head] += 1
+        return found
+
+    def failed_log(self, check: Check) -> str:
+        return f"{check.name} is broken"
+
+    def rerun(self, run: str) -> None:
+        self.world.tick("rerun.before")
+        self.world.reruns.append(run)
+
+    def merged(self, branch: str) -> Commit | None:
+        return self.world.remote.get("main", self.world.base) if branch in self.world.merged else None
 
     def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
         self.world.tick("hand_over.before")

@@ -1,25 +1,8 @@
-"""Facts: the shapes of the JSON that commands print. Additions keep the schema's number; anything else raises it.
-
-Money is a decimal string of USD or null; times are ISO 8601 in UTC; null means unknown or none.
-"""
+"""Facts: the shapes of the JSON about runs: status, show, demo, cancel."""
 
 from __future__ import annotations
 
-import msgspec
-
-
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what `--json` prints."""
-
-
-class Tests(Shape, frozen=True, kw_only=True):
-    passed: int
-    failed: int
-
-
-class Tokens(Shape, frozen=True, kw_only=True):
-    input: int | None
-    output: int | None
+from mz_cli.shapes.base import Shape, Tests, Tokens
 
 
 class FeatureSummary(Shape, frozen=True, kw_only=True):
@@ -55,6 +38,12 @@ class WaitingShape(Shape, frozen=True, kw_only=True):
     """The command that gives the likeliest."""
 
 
+class ChecksShape(Shape, frozen=True, kw_only=True):
+    green: int
+    red: int
+    pending: int
+
+
 class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     title: str
     source: str | None
@@ -67,6 +56,10 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     unpriced_calls: int
     """Calls that `computed_usd` lacks."""
     pull_request: str | None
+    checks: ChecksShape | None
+    """Of the pull request, when it was last looked at."""
+    worktree: str | None
+    """Where its files are, as long as they are there."""
     hold: str | None
     until: str | None
     because: str | None
@@ -96,6 +89,19 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     features: tuple[FeatureStatus, ...]
 
 
+class ArtifactText(Shape, frozen=True, kw_only=True):
+    """`mz show FEATURE --artifact NAME --json`, with the schema mz.artifact/1."""
+
+    run: str
+    feature: str
+    artifact: str
+    phase: str
+    unit: str | None
+    path: str | None
+    digest: str
+    text: str
+
+
 class DemoResult(Shape, frozen=True, kw_only=True):
     """`mz demo --json`."""
 
@@ -104,11 +110,31 @@ class DemoResult(Shape, frozen=True, kw_only=True):
     features: tuple[FeatureSummary, ...]
 
 
+class ViolationShape(Shape, frozen=True, kw_only=True):
+    rule: str
+    path: str | None
+    """File, or place within the artifact."""
+    line: int | None
+    message: str | None
+    """Null: its words were erased."""
+
+
 class RefusalShape(Shape, frozen=True, kw_only=True):
     gate: str | None
     """Null: the rules of the artifacts."""
     rules: tuple[str, ...]
     messages: tuple[str, ...]
+    violations: tuple[ViolationShape, ...]
+    """Empty where a command refused: its output says why."""
+
+
+class ArtifactShape(Shape, frozen=True, kw_only=True):
+    artifact: str
+    phase: str
+    unit: str | None
+    path: str | None
+    """Null: it is the reply itself."""
+    digest: str
 
 
 class AttemptShape(Shape, frozen=True, kw_only=True):
@@ -139,6 +165,10 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     prompt_digest: str
     prompt: str | None
     """With `--prompt`."""
+    artifacts: tuple[ArtifactShape, ...]
+    """What this reply handed over, whether it stands or not."""
+    diff: str | None
+    """With `--diff` and `--attempt`: what it changed, as a patch."""
 
 
 class PhaseShape(Shape, frozen=True, kw_only=True):
@@ -149,14 +179,8 @@ class PhaseShape(Shape, frozen=True, kw_only=True):
     ended_at: str | None
     units: tuple[str, ...]
     units_done: tuple[str, ...]
-
-
-class ArtifactShape(Shape, frozen=True, kw_only=True):
-    artifact: str
-    phase: str
-    unit: str | None
-    path: str | None
-    digest: str
+    diff: str | None
+    """With `--diff`: what all attempts of the iteration changed, as a patch."""
 
 
 class CommandShape(Shape, frozen=True, kw_only=True):
@@ -168,6 +192,15 @@ class CommandShape(Shape, frozen=True, kw_only=True):
     passed: int | None
     failed: int | None
     duration_ms: int
+    iteration: int
+    """Of the phase; 0: the set-up."""
+    attempt: int
+    """That it judged; 0: none was made yet."""
+    excerpt: str
+    """Normalised and shortened."""
+    output_digest: str
+    output: str | None
+    """With `--output`: all of it."""
 
 
 class CommitShape(Shape, frozen=True, kw_only=True):
@@ -193,44 +226,6 @@ class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
     touched: tuple[str, ...]
 
 
-class PlannedFeature(Shape, frozen=True, kw_only=True):
-    id: str
-    title: str
-    branch: str
-    depends_on: tuple[str, ...]
-    quarantined: bool
-    score: int
-    """Of the injection screen."""
-    estimated_tokens: int | None
-    """Every phase at its first attempt; null: the agent is not known."""
-    estimated_usd: str | None
-
-
-class LeftOutShape(Shape, frozen=True, kw_only=True):
-    id: str
-    why: str
-    because: str | None
-
-
-class PlanShape(Shape, frozen=True, kw_only=True):
-    """`mz run --dry-run --json`, with the schema mz.plan/1."""
-
-    pipeline: str
-    phases: tuple[str, ...]
-    base: str
-    agent: str
-    autonomy: str
-    parallel_max: int
-    budget_run_usd: str | None
-    """Null: no limit."""
-    budget_feature_usd: str | None
-    goes_on: str | None
-    """The unfinished run that these features join."""
-    features: tuple[PlannedFeature, ...]
-    """In the order of readiness."""
-    left_out: tuple[LeftOutShape, ...]
-
-
 class CancelResult(Shape, frozen=True, kw_only=True):
     """`mz cancel --json`."""
 
@@ -240,5 +235,7 @@ class CancelResult(Shape, frozen=True, kw_only=True):
     places: tuple[str, ...]
     """Where the messages lie, as `inbox/<run>@version`."""
     held: bool
-    """A process holds the run and takes the message now; otherwise it waits for the resume."""
+    """A process works on the run; otherwise the message waits for the resume."""
+    taken: bool
+    """That process has taken the messages."""
     resume: str

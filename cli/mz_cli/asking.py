@@ -1,0 +1,43 @@
+"""Adapter: questions to a person, on a terminal and nowhere else. What was found is offered as the answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast, get_args
+
+import click
+from msgspec.structs import replace
+from mz_engine.pipelines.definition import Autonomy
+from mz_engine.starter import Choices, Strategy
+
+from mz_cli.render.console import is_terminal
+
+Ask = Callable[..., Any]
+"""As `click.prompt`."""
+AUTONOMY = "How often are you asked? supervised: after planning too; checkpoint: at gates; full_auto: never"
+STRATEGY = "Open pull requests? none: nothing leaves this machine"
+
+
+def may_ask(environment: Mapping[str, str]) -> bool:
+    """Whether somebody is there to answer: both streams are a terminal, and no build server runs this."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr) and not environment.get("CI")
+
+
+def ask_choices(proposed: Choices, agents: Sequence[str], forge: bool, ask: Ask = click.prompt) -> Choices:
+    """The proposal as the person changed it. Of one agent there is nothing to choose, and pull requests need a remote
+    and `gh` (`forge`). Raises click.Abort when they leave."""
+    if len(agents) > 1:
+        proposed = replace(proposed, agent=_pick(ask, "Which agent?", agents, proposed.agent))
+    question = "How is this project tested? A command line" + ("" if proposed.test else "; empty: not at all")
+    test = str(ask(question, default=proposed.test, show_default=bool(proposed.test), err=True)).strip()
+    autonomy = cast(Autonomy, _pick(ask, AUTONOMY, get_args(Autonomy), proposed.autonomy))
+    proposed = replace(proposed, test=test, autonomy=autonomy)
+    if forge:
+        strategy = cast(Strategy, _pick(ask, STRATEGY, get_args(Strategy), proposed.strategy))
+        proposed = replace(proposed, strategy=strategy)
+    return proposed
+
+
+def _pick(ask: Ask, question: str, known: Sequence[str], proposed: str) -> str:
+    return str(ask(question, type=click.Choice(list(known)), default=proposed, err=True))

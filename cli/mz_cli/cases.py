@@ -1,0 +1,119 @@
+"""Adapter: reads what is asked of people, in one run or in all that are not finished."""
+
+from __future__ import annotations
+
+import msgspec
+from mz_engine.errors import MzError
+from mz_engine.pins import decode_pins
+from mz_engine.pipelines.definition import Pipeline
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream, inbox_stream, run_stream
+from mz_events.store import BlobMissing
+from mz_projections.feature import fold
+from mz_projections.overview import overview
+from mz_projections.queue import Decision, Letter, Question, decisions, queue
+from mz_projections.run import fold_run
+from mz_projections.state import State
+from mz_projections.views import FeatureView, RunView
+
+from mz_cli.context import Reading
+from mz_cli.inbox import left
+from mz_cli.render.text import line, moment
+
+
+class Desk(msgspec.Struct, frozen=True):
+    """All that concerns people in one run."""
+
+    run: RunView
+    questions: tuple[Question, ...]
+    decisions: tuple[Decision, ...]
+    letters: tuple[Letter, ...]
+
+    def question(self, feature: str) -> Question | None:
+        """The one that waits for an answer; None also while an answer is on its way to the feature."""
+        view = self.run.find(feature)
+        waits = view is not None and view.status == "waiting"
+        return next((each for each in self.questions if waits and each.feature == feature), None)
+
+    def answered(self, question: Question) -> Letter | None:
+        """An answer to the question that no process has taken yet."""
+        return next((each for each in self.letters if self._answers(each, question)), None)
+
+    @staticmethod
+    def _answers(letter: Letter, question: Question) -> bool:
+        to_it = letter.question in (None, question.version)
+        return letter.kind == "answer" and letter.fate == "waits" and letter.feature == question.feature and to_it
+
+
+def desk(log: Reading, run: str) -> Desk:
+    events: tuple[Recorded[Event], ...] = tuple(log.events(run))
+    return Desk(overview(run, events), queue(events), decisions(events), left(log, run))
+
+
+def unfinished(log: Reading) -> tuple[str, ...]:
+    """Ids of the runs that are not over, the newest first: a message that nobody has taken may take up a run again."""
+    mail = dict(log.store.streams("inbox/"))
+    return tuple(run for run in log.runs() if not _over(log, run, mail.get(inbox_stream(run), 0)))
+
+
+def _over(log: Reading, run: str, letters: int) -> bool:
+    state = fold_run(log.store.read(run_stream(run)))
+    return state.finished and state.inbox_version >= letters
+
+
+def find_desk(log: Reading, run: str | None, feature: str) -> tuple[Desk, FeatureView]:
+    """The desk of that run; without one, of the newest run in which the feature asks something, else in which it is.
+    Raises MzError (MZ5001, MZ4010)."""
+    for each in unfinished(log) if run is None else ():
+        if feature in log.features(each):
+            found = desk(log, each)
+            if found.question(feature) is not None:
+                return found, _view(found, feature)
+    view, _ = log.find_feature(run, feature)
+    found = desk(log, view.run)
+    return found, _view(found, feature)
+
+
+def _view(found: Desk, feature: str) -> FeatureView:
+    return found.run.find(feature) or FeatureView(feature=feature)
+
+
+def state_of(log: Reading, run: str, feature: str) -> State:
+    """What the feature's stream says of it."""
+    return fold(log.store.read(feature_stream(run, feature)))
+
+
+def pipeline_of(log: Reading, view: RunView) -> Pipeline | None:
+    """The pipeline that the run was started with; None where that is lost, or in a form that this version cannot read:
+    what is asked can be shown all the same."""
+    try:
+        return decode_pins(log.blobs.get(view.pins)).pipeline if view.pins is not None else None
+    except (BlobMissing, msgspec.DecodeError):
+        return None
+
+
+def the_question(log: Reading, found: Desk, view: FeatureView) -> Question:
+    """The question that can be answered now. Raises MzError (MZ5004), which says who was first."""
+    question = found.question(view.feature)
+    letter = found.answered(question) if question else None
+    if question is not None and letter is None:
+        return question
+    last = letter or next((each for each in reversed(found.decisions) if each.feature == view.feature), None)
+    before = f"; {said(log, last)}" if last is not None else ""
+    state = "has its answer already" if letter else f"waits for no answer: it is {view.status}"
+    helps = f"it is taken with: mz resume {found.run.run}" if letter else "`mz review list` shows what is asked now"
+    raise MzError("MZ5004", f"{view.feature} {state}{before}", hint=helps)
+
+
+def pending(found: Desk, feature: str) -> Letter | None:
+    """What was left for the feature and is not taken yet, the newest."""
+    waits = [each for each in found.letters if each.fate == "waits" and each.feature in (feature, None)]
+    return next((each for each in reversed(waits) if each.kind in ("answer", "retry", "cancel")), None)
+
+
+def said(log: Reading, words: Decision | Letter) -> str:
+    """Who said what, and when, in words."""
+    verb = {"answer": f"answered `{words.verdict.value if words.verdict else ''}`", "cancel": "gave it up",
+            "retry": "wanted it done once more"}.get(words.kind, words.kind)  # fmt: skip
+    return f"{line(log.words(words.who)) or 'somebody'} {verb} at {moment(words.at_us)}"

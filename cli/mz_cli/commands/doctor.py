@@ -1,0 +1,86 @@
+"""Adapter: `mz doctor`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+from mz_engine.check import Check, Status
+from mz_engine.doctor import Asked, examine, worst
+from mz_engine.exits import Exit
+
+from mz_cli.help import command
+from mz_cli.recorded import recordings_check
+from mz_cli.render.cells import width
+from mz_cli.render.console import answer, is_terminal, may_escape, put
+from mz_cli.render.document import show_document
+from mz_cli.render.draw import show
+from mz_cli.render.styled import Span, escaped, harmless, plain
+from mz_cli.render.table import Table, columns
+from mz_cli.shapes.project import CheckShape, DoctorShape
+
+LOOKS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
+VERDICTS = {
+    Status.OK: "Everything is there.",
+    Status.WARN: "Runs will work; see the warnings.",
+    Status.FAIL: "Runs cannot work before what failed is mended.",
+}
+
+
+@command(
+    "doctor",
+    examples=(
+        ("mz doctor", "is everything there that a run needs?"),
+        ("mz doctor --online", "ask the remote and the forge too"),
+        ("mz doctor --json | jq '.checks[] | select(.status != \"ok\")'", "what is wrong, for programs"),
+    ),
+    following="`mz init` writes the first files; `mz run --dry-run` shows the plan.",
+)
+@click.option("--online", is_flag=True, help="Allow network: is the remote there, is the login of gh still good?")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.doctor/1.")
+def doctor(online: bool, as_json: bool) -> int:
+    """Check that everything is there that a run needs.
+
+    Looks at this machine, at the agents and their logins, and at the project that the directory is in. Writes nothing,
+    calls no model, prints no key, and uses no network without --online. Exits with 11 when something is missing that
+    runs cannot do without.
+    """
+    now = time.time()
+    examined = examine(Asked(place=Path.cwd(), environment=os.environ, online=online, now=now))
+    checks = examined.checks
+    if examined.root is not None:
+        checks = (*checks, recordings_check(examined.root, now))
+    status = worst(checks)
+    code = Exit.PREREQUISITE if status is Status.FAIL else Exit.OK
+    if as_json:
+        root = str(examined.root) if examined.root else None
+        shapes = tuple(check_shape(each) for each in checks)
+        show_document(
+            "doctor", DoctorShape(repository=root, online=online, status=status.value, exit=code, checks=shapes)
+        )
+    elif is_terminal(sys.stdout):
+        page(checks)
+        answer(f"\n{VERDICTS[status]}")
+    else:
+        rows = tuple((each.name, each.status.value, each.summary, each.hint or "-") for each in checks)
+        show(Table(columns=columns("check", "status", "found", "hint"), rows=rows, empty=""))
+    return int(code)
+
+
+def check_shape(check: Check) -> CheckShape:
+    return CheckShape(name=check.name, status=check.status.value, summary=check.summary, hint=check.hint or None)
+
+
+def page(checks: tuple[Check, ...]) -> None:
+    """A line a check, and what to do below those that are not well."""
+    room = max(width(check.name) for check in checks)
+    written = escaped if may_escape(sys.stdout, os.environ) else plain
+    for check in checks:
+        status = Span(f"{check.status.value:<4}", LOOKS[check.status])
+        name = Span(f"  {check.name:<{room}}  ")
+        put(sys.stdout, written(harmless((status, name, Span(check.summary)))) + "\n")
+        if check.status is not Status.OK and check.hint:
+            put(sys.stdout, written(harmless((Span(f"{'':{room + 8}}hint: {check.hint}", "dim"),))) + "\n")

@@ -1,0 +1,247 @@
+"""Adapter: `mz review`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from mz_events.catalog.base import Event
+from mz_events.catalog.inbox import AnswerLeft
+from mz_events.catalog.run import Verdict
+from mz_events.names import FeatureId, feature_stream
+from mz_projections.queue import Question
+
+from mz_cli.cases import Desk, desk, find_desk, pipeline_of, state_of, the_question, unfinished
+from mz_cli.changes import patch
+from mz_cli.context import Reading, reading
+from mz_cli.evidence import Piece, evidence
+from mz_cli.help import section
+from mz_cli.inbox import keep, leave, who
+from mz_cli.questions import effects, question_words
+from mz_cli.render.console import answer as say
+from mz_cli.render.console import is_terminal
+from mz_cli.render.document import show_document
+from mz_cli.render.draw import show as draw
+from mz_cli.reviewpage import (
+    decision_shape,
+    effect_shapes,
+    evidence_shapes,
+    hints,
+    is_stuck,
+    letter_shape,
+    page,
+    question_shape,
+    questions_table,
+    stuck_shape,
+)
+from mz_cli.sent import show_sent
+from mz_cli.shapes.people import QuestionShape, ReviewDetail, ReviewList
+from mz_cli.wording import given, written
+
+DETAIL_MAX = 300
+LINES_MAX = 40
+"""Lines of a text on a terminal."""
+WILL = {
+    Verdict.APPROVE: "approved",
+    Verdict.RETRY: "answered",
+    Verdict.REJECT: "rejected",
+}
+
+
+@section(
+    "review",
+    examples=(
+        ("mz review list", "what waits for you, in all runs"),
+        ("mz review show login", "everything that you need to decide"),
+        ("mz review answer login 'use SQLite'", "tell the agent, and have it go on"),
+    ),
+    following="`mz review list` shows what is asked now.",
+)
+def review() -> None:
+    """See what is asked of people, and answer it.
+
+    An answer is left for the run, which takes it in order; the first one counts. A process that works on the run
+    takes it at once; where there is none, the next `mz resume` does. Who answered what, when and why stays in the log.
+    """
+
+
+@review.page(
+    "list",
+    examples=(
+        ("mz review list", "all open questions of all unfinished runs"),
+        ("mz review list --json | jq -r '.questions[].feature'", "for programs"),
+    ),
+    following="`mz review show FEATURE` shows what a question is about.",
+)
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-list/1.")
+def list_(run: str | None, as_json: bool) -> None:
+    """List what is asked, and how to answer.
+
+    RUN is a run's id or the beginning of one; without it, all runs that are not finished are looked through.
+    """
+    with reading() as log:
+        runs = unfinished(log) if run is None else (log.find_run(run),)
+        questions = tuple(each for one in runs for each in asked(log, desk(log, one)))
+    if as_json:
+        show_document("review-list", ReviewList(questions=questions))
+        return
+    terminal = is_terminal(sys.stdout)
+    draw(questions_table(questions, whole=not terminal))
+    for text in hints(questions, DETAIL_MAX) if terminal else ():
+        say(text)
+
+
+def asked(log: Reading, found: Desk) -> tuple[QuestionShape, ...]:
+    """The run's open questions, the oldest first, then the items that cannot begin."""
+    shapes = [shape_of(log, found, each) for each in found.questions if found.question(each.feature) is not None]
+    shapes += [stuck_shape(found.run, view, log.words) for view in found.run.features if is_stuck(found.run, view)]
+    return tuple(shapes)
+
+
+def shape_of(log: Reading, found: Desk, question: Question) -> QuestionShape:
+    view = found.run.find(question.feature)
+    can = effects(state_of(log, question.run, question.feature), pipeline_of(log, found.run))
+    verdicts = [verdict for verdict, _ in can]
+    return question_shape(question, view.title if view else None, found.answered(question), verdicts, log.words)
+
+
+@review.page(
+    "show",
+    examples=(
+        ("mz review show login", "the question, the work that it is about, what each answer does"),
+        ("mz review show login --whole | less", "nothing cut"),
+    ),
+    following="`mz review approve`, `answer` or `reject FEATURE` answers.",
+)
+@click.argument("feature")
+@click.option("--run", metavar="RUN", help="The run; without it, the newest in which the feature asks something.")
+@click.option("--whole", is_flag=True, help="Cut no text; a pipe always gets it all.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-show/1.")
+def show(feature: str, run: str | None, whole: bool, as_json: bool) -> None:
+    """Show all that a person needs to decide.
+
+    The question; the artifact, patch, violations or output that it is about; what each answer would do; and what was
+    answered before, by whom, when and why.
+    """
+    with reading() as log:
+        found, _ = find_desk(log, run, feature)
+        detail = detail_of(log, found, feature)
+    if as_json:
+        show_document("review-show", detail)
+    else:
+        cut = LINES_MAX if is_terminal(sys.stdout) and not whole else None
+        say("\n".join(page(detail, cut)))
+
+
+def detail_of(log: Reading, found: Desk, feature: str) -> ReviewDetail:
+    view, question, run = found.run.find(feature), found.question(feature), found.run.run
+    assert view is not None
+    state = state_of(log, run, feature)
+    can = effects(state, pipeline_of(log, found.run)) if question else ()
+    events = tuple(log.store.read(feature_stream(run, feature)))
+    pieces = evidence(question, state, events, log.words) if question else ()
+    stuck = stuck_shape(found.run, view, log.words) if is_stuck(found.run, view) else None
+
+    def changed(piece: Piece) -> str:
+        assert piece.span is not None
+        return patch(log.home, *piece.span, piece.without)
+
+    return ReviewDetail(
+        run=run,
+        feature=feature,
+        title=log.words(view.title),
+        status=view.status,
+        branch=view.branch or None,
+        question=shape_of(log, found, question) if question else stuck,
+        effects=effect_shapes(can, feature),
+        evidence=evidence_shapes(pieces, log.words, changed),
+        decisions=tuple(decision_shape(each, log.words) for each in found.decisions if each.feature == feature),
+        letters=tuple(
+            letter_shape(each, log.words)
+            for each in found.letters
+            if each.feature in (feature, None) and each.kind != "pause" and each.fate != "taken"
+        ),
+    )
+
+
+@review.page(
+    "approve",
+    examples=(("mz review approve login", "go on with the work as it is"),),
+    following="`mz status` shows how the feature goes on.",
+)
+@click.argument("feature")
+@click.option("--note", metavar="TEXT", help="Why, kept in the log; - reads it from stdin.")
+@click.option("--run", metavar="RUN", help="The run; without it, the newest in which the feature asks something.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
+def approve(feature: str, note: str | None, run: str | None, as_json: bool) -> None:
+    """Let a feature go on.
+
+    Where there is nothing that it could go on with, as after a failure, approving means: once more, with the note.
+    """
+    left_for(feature, run, Verdict.APPROVE, given(note, "the note"), as_json)
+
+
+@review.page(
+    "reject",
+    examples=(("mz review reject login --note 'we keep the old format'", "not like this"),),
+    following="`mz review list` shows what is asked then.",
+)
+@click.argument("feature")
+@click.option("--note", metavar="WHY", required=True, help="Why; goes to whoever must mend it; - reads it from stdin.")
+@click.option("--run", metavar="RUN", help="The run; without it, the newest in which the feature asks something.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
+def reject(feature: str, note: str, run: str | None, as_json: bool) -> None:
+    """Refuse what was asked.
+
+    A rejected approval goes back to where the pipeline says, with the note; any other rejection ends the feature.
+    """
+    left_for(feature, run, Verdict.REJECT, given(note, "the note"), as_json)
+
+
+@review.page(
+    "answer",
+    examples=(
+        ("mz review answer login 'use SQLite'", "the text goes into the agent's next prompt"),
+        ("mz review answer login - < answer.md", "from a file"),
+        ("mz review answer login", "in your editor"),
+    ),
+    following="`mz status` shows how the feature goes on.",
+)
+@click.argument("feature")
+@click.argument("text", required=False)
+@click.option("--run", metavar="RUN", help="The run; without it, the newest in which the feature asks something.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
+def answer(feature: str, text: str | None, run: str | None, as_json: bool) -> None:
+    """Answer the agent, and have it try once more.
+
+    TEXT becomes a note in the agent's next prompt; - reads it from stdin, and without it your editor opens.
+    """
+    words = given(text, "the answer")
+    if words is None:
+        with reading() as log:
+            found, view = find_desk(log, run, feature)
+            question = the_question(log, found, view)
+            words = written(f"{question_words(question)}\n\n{log.words(question.detail)}")
+    left_for(feature, run, Verdict.RETRY, words, as_json)
+
+
+def left_for(feature: str, run: str | None, verdict: Verdict, note: str | None, as_json: bool) -> None:
+    """Leaves the answer to the question that is open now. Raises MzError (MZ5001, MZ4010, MZ5004)."""
+    with reading() as log:
+        chosen = find_desk(log, run, feature)[0].run.run
+
+        def write() -> tuple[Event, ...]:
+            found, view = find_desk(log, chosen, feature)
+            question = the_question(log, found, view)
+            text, person = keep(log, note), who(log)
+            return (
+                AnswerLeft(
+                    feature=FeatureId(feature), verdict=verdict, note=text, who=person, question=question.version
+                ),
+            )
+
+        left = leave(log, chosen, write)
+        show_sent(
+            "review-answer", left, "answer", f"{WILL[verdict]}: {feature}", as_json, feature=feature, verdict=verdict
+        )

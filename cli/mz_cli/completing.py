@@ -1,0 +1,125 @@
+"""Adapter: what a shell may put in place of a half-written word. Looks only, and cheaply: no log is opened for writing,
+nothing is made or brought up to date; whatever goes wrong, there are no suggestions and no words."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+
+import click
+from click.shell_completion import ShellComplete, get_completion_class
+
+from mz_cli.main import COMMANDS, COMPLETING
+
+SHELLS = ("bash", "zsh", "fish")
+PROGRAM = "mz"
+SUGGESTED_MAX = 200
+TIMEOUT_SECONDS = 0.2
+RUNS = "SELECT name FROM stream WHERE name LIKE 'run/%' AND name NOT LIKE 'run/%/%' ORDER BY id DESC LIMIT ?"
+ITEMS = (
+    "SELECT payload FROM event WHERE type = 'item.added' AND "
+    "stream_id = (SELECT id FROM stream WHERE name = ?) ORDER BY version"
+)
+
+Asked = Mapping[str, object]
+"""The parameters before, by name."""
+
+
+def script(shell: str) -> str:
+    """What the shell evaluates once, so that it asks us later."""
+    found = get_completion_class(shell)
+    assert found is not None
+    # The bash class would start a bash, to complain about the version of one that is perhaps not the reader's.
+    return ShellComplete.source(found(click.Command(PROGRAM), {}, PROGRAM, COMPLETING))
+
+
+def complete(root: click.Command, instruction: str) -> int:
+    """Prints the suggestions for the words that the shell left in the environment. Exit code 0, or 1 without a word."""
+    with suppress(Exception):
+        shell, _, what = instruction.partition("_")
+        found = get_completion_class(shell)
+        if found is not None and what == "complete":
+            sys.stdout.write(found(root, {}, PROGRAM, COMPLETING).complete() + "\n")
+            sys.stdout.flush()
+            return 0
+    return 1
+
+
+def suggest(kind: str, begun: str, asked: Asked) -> list[str]:
+    """The words of a kind (`SOURCES`) that begin so; empty where nothing is known."""
+    with suppress(Exception):
+        return [word for word in SOURCES[kind](asked) if word.startswith(begun)][:SUGGESTED_MAX]
+    return []
+
+
+def home() -> Path:
+    """The nearest `.mz` with a log in it. Raises StopIteration."""
+    here = Path.cwd()
+    return next(folder / ".mz" for folder in (here, *here.parents) if (folder / ".mz" / "mz.db").is_file())
+
+
+def rows(query: str, *values: object) -> list[tuple[object, ...]]:
+    """Raises what SQLite raises. A log that nobody has open is read as it lies there: opening it in the usual way would
+    put files beside it."""
+    log = home() / "mz.db"
+    wal = log.with_name("mz.db-wal")
+    still = not wal.exists() or wal.stat().st_size == 0
+    target = f"{log.as_uri()}?mode=ro{'&immutable=1' if still else ''}"
+    with closing(sqlite3.connect(target, uri=True, timeout=TIMEOUT_SECONDS)) as connection:
+        return connection.execute(query, values).fetchall()
+
+
+def runs(asked: Asked) -> Iterable[str]:
+    """Ids, the newest first."""
+    return [str(name).removeprefix("run/") for (name,) in rows(RUNS, SUGGESTED_MAX)]
+
+
+def features(asked: Asked) -> Iterable[str]:
+    """Ids of the run that was named before, else of the newest."""
+    named = asked.get("run")
+    run = next(each for each in runs(asked) if named is None or each.startswith(str(named)))
+    payloads = (payload for (payload,) in rows(ITEMS, f"run/{run}"))
+    found = [json.loads(payload)["feature"] for payload in payloads if isinstance(payload, bytes | str)]
+    taken = asked.get("features") or asked.get("feature") or ()
+    return [name for name in dict.fromkeys(found) if name not in (taken if isinstance(taken, tuple) else ())]
+
+
+def pipelines(asked: Asked) -> Iterable[str]:
+    from mz_engine.pipelines.load import built_in_pipelines, project_pipelines
+
+    here = Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    return dict.fromkeys((*project_pipelines(root), *built_in_pipelines()))
+
+
+def codes(asked: Asked) -> Iterable[str]:
+    """Of errors."""
+    from mz_engine.errorcodes import CODES
+
+    return CODES
+
+
+def agents(asked: Asked) -> Iterable[str]:
+    from mz_engine.agents.registry import built_in
+
+    return built_in()
+
+
+def topics(asked: Asked) -> Iterable[str]:
+    from mz_cli.topics import TOPICS
+
+    return (*TOPICS, *COMMANDS)
+
+
+SOURCES: Mapping[str, Callable[[Asked], Iterable[str]]] = {
+    "runs": runs,
+    "features": features,
+    "pipelines": pipelines,
+    "codes": codes,
+    "agents": agents,
+    "topics": topics,
+}

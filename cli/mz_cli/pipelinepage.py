@@ -1,0 +1,123 @@
+"""Pure: a pipeline as people read it, a line a property, phase by phase; and whole, with its defaults, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from mz_engine.pipelines.definition import AgentUse, Gate, HumanGate, Phase, Pipeline, Review, Route
+from mz_engine.quantity import format_duration
+
+Line = tuple[str, str]
+"""A property and its words."""
+EVERY_AUTONOMY = 3
+
+
+def head_lines(pipeline: Pipeline, source: str) -> Iterator[Line]:
+    """What concerns all phases."""
+    yield "pipeline", f"{pipeline.pipeline}, version {pipeline.version}, {source}"
+    yield "done when", pipeline.terminal
+    yield "dependencies", pipeline.dependencies
+    yield "rollbacks", f"{pipeline.rollbacks_max} of one feature, then a person decides"
+
+
+def phase_lines(phase: Phase) -> Iterator[Line]:
+    """What a phase asks, checks and does, in the order in which it happens."""
+    if phase.agent:
+        yield "agent", _agent(phase.agent)
+        yield "timeout", _timeout(phase)
+        yield "prompt", phase.prompt or ""
+    if phase.inputs:
+        yield "needs", _joined(each.artifact for each in phase.inputs)
+    if phase.claim:
+        yield "claims", f"the files that {phase.claim.artifact} lists"
+    if phase.for_each:
+        yield "for each", f"{phase.for_each.item} of {phase.for_each.artifact}, order {phase.for_each.order}"
+    if phase.context.include:
+        yield "context", _context(phase)
+    if phase.prepare:
+        yield (
+            "before",
+            _joined(
+                f"{each.run} as {each.output}" + (" (must pass)" if each.must_pass else "") + _per(each.per)
+                for each in phase.prepare
+            ),
+        )
+    if phase.outputs:
+        yield "hands over", _joined(f"{each.artifact}: {each.path or 'the reply'}" for each in phase.outputs)
+        yield "rules", _joined(each.rules for each in phase.outputs)
+    if phase.agent:
+        yield "may change", " ".join(phase.mutations) or "what it hands over, nothing else"
+    if phase.gates:
+        yield "gates", _joined(_gate(each) for each in phase.gates)
+    yield from _afterwards(phase)
+
+
+def _afterwards(phase: Phase) -> Iterator[Line]:
+    if phase.review:
+        yield "review", _review(phase.review)
+    for human in phase.human:
+        yield "asks", _human(human)
+    if phase.agent or phase.gates:
+        yield "tries", f"{phase.attempts} replies refused, {phase.retries} calls failed"
+    if phase.on_block:
+        yield "rolls back", _joined(_route(each) for each in phase.on_block)
+    if phase.commit:
+        yield "commit", phase.commit
+    if phase.deliver:
+        yield "delivers", _joined(phase.deliver)
+
+
+def _agent(agent: AgentUse) -> str:
+    return f"{agent.role}; tier {agent.tier}; tools {_joined(agent.tools) or 'none'}; session {agent.session}"
+
+
+def _timeout(phase: Phase) -> str:
+    total, idle = phase.timeout.total_seconds, phase.timeout.idle_seconds
+    return f"{format_duration(total)} in all, {format_duration(idle)} without output"
+
+
+def _context(phase: Phase) -> str:
+    without = f" without {' '.join(phase.context.exclude)}" if phase.context.exclude else ""
+    return f"{' '.join(phase.context.include)}{without}, at most {phase.context.token_budget} tokens"
+
+
+def _gate(gate: Gate) -> str:
+    what = gate.name if gate.run else f"{gate.name} (rule)"
+    return f"{what}{f', cause {gate.cause}' if gate.cause else ''}{_per(gate.per)}"
+
+
+def _review(review: Review) -> str:
+    return f"{review.role}; tier {review.tier}; prompt {review.prompt}; hands over {review.output} ({review.rules})"
+
+
+def _human(human: HumanGate) -> str:
+    about = f"when {human.artifact}.{human.field} is {' or '.join(human.values)}" if human.artifact else "always"
+    about = f"when the rule {human.rule} is broken" if human.rule else about
+    under = "" if len(set(human.autonomy)) == EVERY_AUTONOMY else f", under {' or '.join(human.autonomy)}"
+    return f"a person, {about}{under}"
+
+
+def _route(route: Route) -> str:
+    what = {"phase": "", "unit": " (that unit)", "tree": " (on the present tree)"}[route.scope]
+    often = f", at most {route.times} times" if route.times is not None else ""
+    return f"{route.cause} to {route.to}{what}{often}"
+
+
+def _per(per: str) -> str:
+    return " once a phase" if per == "phase" else ""
+
+
+def _joined(words: Sequence[str] | Iterator[str]) -> str:
+    return ", ".join(words)
+
+
+def whole(value: object) -> Any:
+    """A definition as plain data under the keys of its file, with everything that has a default filled in."""
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(value)
+        return {field.encode_name: whole(getattr(value, field.name)) for field in fields}
+    if isinstance(value, tuple):
+        return [whole(each) for each in value]
+    return value

@@ -1,0 +1,57 @@
+"""Adapter: finds the place in the log that a person means by `STREAM@VERSION`, in full or abbreviated."""
+
+from __future__ import annotations
+
+from mz_engine.errors import MzError
+from mz_events.names import StreamId, feature_stream, run_stream
+
+from mz_cli.context import Reading
+from mz_cli.help import did_you_mean
+
+FORMS = "RUN@4, FEATURE@12, RUN/FEATURE@12, or as `mz log` prints it"
+
+
+def find_place(log: Reading, text: str, run: str | None) -> tuple[StreamId, int]:
+    """Stream and version. Names are those of runs (the beginning of an id is enough) and of features: of `run`, else of
+    the newest run that has it. Raises MzError (MZ5001, MZ5007)."""
+    name, _, digits = text.rpartition("@")
+    if not name or not (digits.isascii() and digits.isdigit() and int(digits)):
+        raise MzError("MZ5007", f"{text[:80]!r} is not a place", hint=f"say {FORMS}; versions count from 1")
+    stream, version = _stream(log, name, run), int(digits)
+    known = dict(log.store.streams(stream)).get(stream, 0)
+    if not known:
+        raise MzError("MZ5007", f"nothing is recorded in {stream}", hint="it has not begun")
+    if version > known:
+        raise MzError("MZ5007", f"{stream} has no version {version}", hint=f"the newest is {stream}@{known}")
+    return stream, version
+
+
+def _stream(log: Reading, name: str, run: str | None) -> StreamId:
+    first, *others = name.split("/")
+    if first == "inbox":
+        hint = "`mz log` shows what the run made of them, in the run's own stream"
+        raise MzError("MZ5007", f"{name[:80]!r} is an inbox: it holds messages and has no state", hint=hint)
+    if first == "run" and others:
+        first, *others = others
+    if not others and first not in log.runs() and (found := _with_feature(log, first, run)):
+        return feature_stream(found, first)
+    if not others:
+        _check_either(log, first, run)
+        return run_stream(log.find_run(first))
+    chosen = log.find_run(first)
+    log.check_feature(chosen, "/".join(others))
+    return feature_stream(chosen, others[0])
+
+
+def _with_feature(log: Reading, feature: str, run: str | None) -> str | None:
+    """The run that is meant by a feature's name alone."""
+    runs = log.runs() if run is None else (log.find_run(run),)
+    return next((each for each in runs if feature in log.features(each)), None)
+
+
+def _check_either(log: Reading, name: str, run: str | None) -> None:
+    if not any(each.startswith(name) for each in log.runs()):
+        newest = log.find_run(run)
+        near = did_you_mean(name, (*log.runs(), *log.features(newest)))
+        hint = f"say {FORMS}"
+        raise MzError("MZ5007", f"there is neither a run nor a feature {name[:80]!r}{near}", hint=hint)

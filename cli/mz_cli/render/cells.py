@@ -1,0 +1,65 @@
+"""Pure: how much room text takes on a terminal, where some characters take two places, and fitting lines into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mz_cli.render.styled import Line, Span, plain
+
+ELLIPSIS = "…"
+CHARACTERS_PER_CELL_MAX = 8
+"""Marks that take no room of their own may follow a character; more of them than this are cut off."""
+
+
+def width(text: str) -> int:
+    """Cells of a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def fit(text: str, cells: int) -> str:
+    """At most that many cells, with an ellipsis at the end where something is left out."""
+    text = text[: (cells + 1) * CHARACTERS_PER_CELL_MAX]
+    if width(text) <= cells:
+        return text
+    text = text[: max(cells - 1, 0)]
+    while width(text) > cells - 1 and text:
+        text = text[:-1]
+    return text + ELLIPSIS if cells > 0 else ""
+
+
+def fit_line(line: Line, cells: int) -> Line:
+    """At most that many cells; the span that does not fit any more is cut, and what follows it left out."""
+    fitting: list[Span] = []
+    left = cells
+    for span in line:
+        text = fit(span.text, left)
+        if text:
+            fitting.append(Span(text, span.style))
+        left -= width(text)
+        if text != span.text:
+            break
+    return tuple(fitting)
+
+
+def both_sides(left: Line, right: Line, cells: int, left_min: int) -> Line:
+    """One line with `right` at its right edge; `left` is cut down to `left_min` cells before `right` is left out."""
+    room = cells - width(plain(right)) - 2
+    if not right or room < min(left_min, width(plain(left))):
+        return fit_line(left, cells)
+    left = fit_line(left, room)
+    return (*left, Span(" " * (cells - width(plain(left)) - width(plain(right)))), *right)
+
+
+def keep_fitting(parts: Sequence[str], cells: int, gap: str = "  ") -> str:
+    """As many of the parts as fit, in order; the first is cut where even that is too long."""
+    shown = ""
+    for part in parts:
+        longer = f"{shown}{gap}{part}" if shown else part
+        if shown and width(longer) > cells:
+            break
+        shown = longer
+    return fit(shown, cells)

@@ -1,0 +1,200 @@
+"""Pure: questions to people, and their answers, for JSON and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from mz_events.catalog.run import Verdict
+from mz_events.names import Digest
+from mz_projections.queue import Decision, Letter, Question
+from mz_projections.views import FeatureView, RunView
+
+from mz_cli.evidence import Piece
+from mz_cli.questions import Effects, place_words, question_words
+from mz_cli.render.table import Table, columns
+from mz_cli.render.text import clean, instant, line, shorten
+from mz_cli.shapes.people import (
+    DecisionShape,
+    EffectShape,
+    EvidenceShape,
+    LetterShape,
+    QuestionShape,
+    ReviewDetail,
+)
+
+Words = Callable[[Digest | None], str]
+WHOLE_HEADS = ("run", "feature", "phase", "unit", "asks", "code", "since", "place", "answered", "next", "detail")
+COMMANDS = {Verdict.APPROVE: "approve {}", Verdict.RETRY: "answer {} TEXT", Verdict.REJECT: "reject {} --note WHY"}
+NOTHING = "Nothing is asked."
+
+
+def question_shape(
+    question: Question, title: Digest | None, answered: Letter | None, verdicts: Sequence[Verdict], words: Words
+) -> QuestionShape:
+    """`verdicts`: what can be answered, the most natural first."""
+    show = (f"mz review show {question.feature}",)
+    ways = tuple(command_for(verdict, question.feature) for verdict in verdicts)
+    return QuestionShape(
+        run=question.run, feature=question.feature, title=line(words(title)), phase=question.phase or None,
+        unit=question.unit or None, ask=question.ask.value, code=question.code or None,
+        words=question_words(question), detail=words(question.detail) or None, since=instant(question.since_us),
+        place=question.place, answered=letter_shape(answered, words) if answered else None,
+        commands=(f"mz resume {question.run}",) if answered else (*show, *ways),
+    )  # fmt: skip
+
+
+def stuck_shape(run: RunView, view: FeatureView, words: Words) -> QuestionShape:
+    """An item whose dependency came to nothing: a person decides whether that is done once more, or this given up."""
+    return QuestionShape(
+        run=run.run, feature=view.feature, title=line(words(view.title)), phase=None, unit=None, ask="dependency",
+        code=view.because, words=f"{view.because} came to nothing, and this needs it", detail=None, since=None,
+        place=None, answered=None,
+        commands=(f"mz retry {view.because}", f"mz cancel {run.run} --feature {view.feature}"),
+    )  # fmt: skip
+
+
+def command_for(verdict: Verdict, feature: str) -> str:
+    return f"mz review {COMMANDS[verdict].format(feature)}"
+
+
+def is_stuck(run: RunView, view: FeatureView) -> bool:
+    """Whether it waits for a feature that came to nothing."""
+    needed = run.find(view.because) if view.status == "held" and view.hold is None else None
+    return needed is not None and (needed.status in ("failed", "cancelled") or is_stuck(run, needed))
+
+
+def letter_shape(letter: Letter, words: Words) -> LetterShape:
+    return LetterShape(
+        kind=letter.kind, verdict=letter.verdict.value if letter.verdict else None, phase=letter.phase,
+        who=line(words(letter.who)), at=instant(letter.at_us), note=words(letter.note) or None, place=letter.place,
+        fate=letter.fate, why=letter.why or None,
+    )  # fmt: skip
+
+
+def decision_shape(decision: Decision, words: Words) -> DecisionShape:
+    asked = decision.question
+    return DecisionShape(
+        kind=decision.kind, verdict=decision.verdict.value if decision.verdict else None, phase=decision.phase,
+        who=line(words(decision.who)), at=instant(decision.at_us), note=words(decision.note) or None,
+        place=decision.place, ask=asked.ask.value if asked else None, code=(asked.code or None) if asked else None,
+    )  # fmt: skip
+
+
+def effect_shapes(found: Effects, feature: str) -> tuple[EffectShape, ...]:
+    return tuple(
+        EffectShape(answer=verdict.value, does=does, command=command_for(verdict, feature)) for verdict, does in found
+    )
+
+
+def evidence_shapes(pieces: Iterable[Piece], words: Words, patch: Callable[[Piece], str]) -> tuple[EvidenceShape, ...]:
+    """`patch` gives the text of a diff. A piece without any text is left out."""
+    shapes = []
+    for piece in pieces:
+        text = patch(piece) if piece.span is not None else piece.text or words(piece.digest)
+        if text:
+            shapes.append(
+                EvidenceShape(kind=piece.kind, title=piece.title, place=piece.place, digest=piece.digest, text=text)
+            )
+    return tuple(shapes)
+
+
+# for people -----------------------------------------------------------------------------------------------------------
+def questions_table(questions: Sequence[QuestionShape], whole: bool) -> Table:
+    """`whole`: for a pipe, with all that a terminal shows below the table."""
+    if whole:
+        return Table(columns=columns(*WHOLE_HEADS), rows=tuple(_whole(each) for each in questions), empty=NOTHING)
+    several = len({each.run for each in questions}) > 1
+    heads = (*(("run",) if several else ()), "feature", "phase", "since", "asks")
+    rows = tuple(
+        (*((each.run,) if several else ()), each.feature, _place(each), _minute(each.since), each.words)
+        for each in questions
+    )
+    return Table(columns=columns(*heads), rows=rows, empty=NOTHING)
+
+
+def _whole(each: QuestionShape) -> tuple[str, ...]:
+    answered = each.answered.verdict or "" if each.answered else ""
+    return (
+        each.run, each.feature, each.phase or "", each.unit or "", each.ask, each.code or "", each.since or "",
+        each.place or "", answered, each.commands[0], each.detail or "",
+    )  # fmt: skip
+
+
+def _place(each: QuestionShape) -> str:
+    return "-" if each.ask == "dependency" else place_words(each.phase or "", each.unit or "")
+
+
+def _minute(iso: str | None) -> str:
+    """`2026-03-01 12:00:00Z` out of ISO 8601."""
+    return f"{iso[:10]} {iso[11:19]}Z" if iso else "-"
+
+
+def hints(questions: Sequence[QuestionShape], detail_max: int) -> tuple[str, ...]:
+    """Below the table: what is asked, and how each question is answered."""
+    lines = []
+    for each in questions:
+        told = shorten(line(each.detail or ""), detail_max)
+        lines.append(f"\n{each.feature}: {each.words}{': ' if told else ''}{told}")
+        if each.answered:
+            lines.append(f"  {letter_line(each.answered)}; no process has taken it yet")
+        lines += [f"  {command}" for command in each.commands]
+    return tuple(lines)
+
+
+def page(detail: ReviewDetail, lines_max: int | None) -> tuple[str, ...]:
+    """What a person needs to decide, as lines. Texts longer than `lines_max` lines are cut; None: none is."""
+    asked = detail.question
+    lines = [f"{detail.feature}: {detail.title}", f"  run: {detail.run}", f"  status: {detail.status}"]
+    lines += [f"  branch: {detail.branch}"] if detail.branch else []
+    if asked is None:
+        lines += ["", "Nothing is asked now."]
+    else:
+        lines += [f"  where: {_place(asked)}", f"  since: {_minute(asked.since)}, {asked.place}"]
+        lines += ["", f"It waits for you: {asked.words}."]
+    for piece in detail.evidence:
+        lines += ["", f"{piece.title}:", *_text(piece.text, lines_max, detail.feature)]
+    if asked is not None and asked.answered is not None:
+        lines += ["", "answered already; no process has taken that yet:", *(f"  {each}" for each in asked.commands)]
+    else:
+        lines += _effects(detail.effects)
+    lines += _past("decisions so far:", [decision_line(each) for each in detail.decisions])
+    lines += _past("left and not taken:", [letter_line(each) for each in detail.letters])
+    return tuple(lines)
+
+
+def _text(text: str, lines_max: int | None, feature: str) -> list[str]:
+    told = clean(text).strip("\n").split("\n")
+    shown = told if lines_max is None or len(told) <= lines_max else told[:lines_max]
+    rest = len(told) - len(shown)
+    more = [f"  ... {rest} more lines: mz review show {feature} --whole"] if rest else []
+    return [*(f"  | {each}" for each in shown), *more]
+
+
+def _effects(effects: Sequence[EffectShape]) -> list[str]:
+    lines = ["", "answers:"] if effects else []
+    for index, each in enumerate(effects):
+        same = next((other.command for other in effects[:index] if other.does == each.does), "")
+        does = f"the same as `{' '.join(same.split()[:3])}`" if same else each.does
+        lines += [f"  {each.command}", f"      {does}"]
+    return lines
+
+
+def _past(head: str, rows: Sequence[str]) -> list[str]:
+    return ["", head, *(f"  {row}" for row in rows)] if rows else []
+
+
+def decision_line(each: DecisionShape) -> str:
+    """Who said what, when, to which question, and why."""
+    about = f" to {each.ask}{f' ({each.code})' if each.code else ''}" if each.ask else ""
+    return _said(each.kind, each.verdict, each.phase, about, each.who, each.at, each.note) + f"  [{each.place}]"
+
+
+def letter_line(each: LetterShape) -> str:
+    became = f", refused: {each.why}" if each.fate == "refused" else ""
+    return _said(each.kind, each.verdict, each.phase, became, each.who, each.at, each.note) + f"  [{each.place}]"
+
+
+def _said(kind: str, verdict: str | None, phase: str | None, more: str, who: str, at: str | None,
+          note: str | None) -> str:  # fmt: skip
+    what = verdict or (f"retry from {phase}" if kind == "retry" and phase else kind)
+    return f"{_minute(at)} {who}: {what}{more}" + (f": {line(note)}" if note else "")

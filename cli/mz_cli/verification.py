@@ -1,0 +1,144 @@
+"""Adapter: checks a log against itself: the chain of every stream, and every blob that an event cites."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+from mz_events.chain import Damage
+from mz_events.citations import cited
+from mz_events.codec import CODEC
+from mz_events.envelope import Stored
+from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_stream
+from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEvent
+
+from mz_cli.context import HOME, Reading
+
+PATIENCE_SECONDS = 2.0
+"""Between two words on how far it is."""
+TICK = 500
+SEVERAL = "log"
+"""The place of what concerns no stream in particular."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it was recorded."""
+
+    place: str
+    """`stream@version`, or `log`."""
+    kind: Literal["chain", "event", "blob", "file"]
+    what: str
+    hint: str
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What was checked, and what was found."""
+
+    events: int
+    streams: int
+    blobs: int
+    findings: tuple[Finding, ...]
+    elsewhere: int = 0
+    """Findings in other runs than the one that was asked about."""
+
+    @property
+    def whole(self) -> bool:
+        return not self.findings
+
+
+def verify_log(log: Reading, run: str | None, say: Callable[[str], None]) -> Verification:
+    """Checks all that is recorded, or (`run`) what concerns one run; `say` hears of the progress, now and then.
+
+    The chain is always checked over the whole log: what is missing from it has no stream.
+    """
+    watch = _Watch(run, _patient(say))
+    try:
+        damages = log.store.verify(watch.see)
+    except StoreUnusable as error:
+        damages = (Damage("", 0, str(error)),)
+    chain = tuple(_of_damage(damage) for damage in damages)
+    mine = tuple(finding for finding in chain if watch.concerns(finding.place.partition("@")[0]))
+    broken = {finding.place.partition("@")[0] for finding in chain}
+    events = (finding for finding in watch.findings if finding.place.partition("@")[0] not in broken)
+    blobs = tuple(_blobs(log, watch.cited, watch.tell))
+    return Verification(
+        events=watch.events, streams=len(watch.streams), blobs=len(watch.cited),
+        findings=(*mine, *events, *blobs), elsewhere=len(chain) - len(mine),
+    )  # fmt: skip
+
+
+class _Watch:
+    """Sees every event of the log once; keeps what it cites."""
+
+    def __init__(self, run: str | None, tell: Callable[[str], None]) -> None:
+        self._run, self.tell = run, tell
+        self.events, self._seen = 0, 0
+        self.streams: set[StreamId] = set()
+        self.cited: dict[Digest, list[str]] = {}
+        self.findings: list[Finding] = []
+
+    def concerns(self, stream: str) -> bool:
+        """Whether the stream is asked about; what has none always is."""
+        run = self._run
+        named = run is None or stream in (SEVERAL, run_stream(run), inbox_stream(run))
+        return named or stream.startswith(feature_stream(run or "", ""))
+
+    def see(self, event: Stored) -> None:
+        self._seen += 1
+        if self._seen % TICK == 0:
+            self.tell(f"{self._seen} events checked")
+        if not self.concerns(event.stream):
+            return
+        self.events += 1
+        self.streams.add(event.stream)
+        place = f"{event.stream}@{event.version}"
+        try:
+            for digest in cited(CODEC.decode(event.type, event.schema, event.payload, place)):
+                self.cited.setdefault(digest, []).append(place)
+        except UnknownEvent as error:
+            hint = "use the mz that wrote it; what this event cites was not checked"
+            self.findings.append(Finding(place=place, kind="event", what=str(error), hint=hint))
+        except StoreUnusable as error:
+            hint = "restore .mz/mz.db from a copy; what this event cites was not checked"
+            self.findings.append(Finding(place=place, kind="event", what=str(error), hint=hint))
+
+
+def _of_damage(damage: Damage) -> Finding:
+    if not damage.place:
+        hint = f"restore {HOME}/mz.db from a copy; what lies behind the damage was not checked"
+        return Finding(place=SEVERAL, kind="file", what=damage.what, hint=hint)
+    hint = f"restore {HOME}/mz.db from a copy: what the stream says from here on is not what was recorded"
+    return Finding(place=damage.place, kind="chain", what=damage.what, hint=hint)
+
+
+def _blobs(log: Reading, cited: dict[Digest, list[str]], tell: Callable[[str], None]) -> Iterator[Finding]:
+    for number, (digest, places) in enumerate(cited.items(), start=1):
+        if number % TICK == 0:
+            tell(f"{number} of {len(cited)} blobs checked")
+        try:
+            log.blobs.get(digest)
+            continue
+        except BlobDamaged:
+            what = f"blob {digest} does not hold the bytes that were recorded"
+        except BlobMissing:
+            what = f"blob {digest} is missing"
+        except StoreUnusable as error:
+            what = f"blob {digest}: {error}"
+        more = f"; {len(places) - 1} more events cite it" if len(places) > 1 else ""
+        kept = log.blobs.path(digest).relative_to(log.home)
+        yield Finding(place=places[0], kind="blob", what=what + more, hint=f"restore {kept} from a copy")
+
+
+def _patient(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Says something only where the last word was long ago: quick checks are silent."""
+    last = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PATIENCE_SECONDS:
+            last = time.monotonic()
+            say(text)
+
+    return tell

@@ -1,0 +1,51 @@
+"""Adapter: watches a run that another process works on, without touching it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream, run_stream
+from mz_projections.overview import Overview
+
+from mz_cli.context import HOME, Reading, is_held
+from mz_cli.render.progress import progress
+from mz_cli.render.spool import Spools
+from mz_cli.viewing import wished
+
+FOOTER = "Ctrl-C: stop watching; the run goes on"
+POLL_SECONDS = 0.2
+
+
+def watch(log: Reading, run: str) -> None:
+    """Shows the run on stderr until it rests, until no process works on it any more, or until Ctrl-C."""
+    said = Spools(log.home / HOME / "spool").last_words
+    with suppress(KeyboardInterrupt), progress(log.words, log.events, said, footer=FOOTER, wish=wished()) as shown:
+        if is_held(log.home):
+            shown.begin(run)
+        for recorded in coming(log, run):
+            shown.on_event(recorded)
+
+
+def coming(log: Reading, run: str) -> Iterator[Recorded[Event]]:
+    """What is recorded from now on; ends when nothing more is to come."""
+    own, theirs = run_stream(run), feature_stream(run, "")
+    after = log.store.head()
+    fold = Overview(run)
+    for recorded in log.events(run):
+        fold.apply(recorded)
+        after = max(after, recorded.position)
+    while True:
+        # Asked before looking, so that the last words of a process that ends meanwhile are seen.
+        held = is_held(log.home)
+        for recorded in log.store.read_all(after):
+            after = recorded.position
+            if recorded.stream == own or recorded.stream.startswith(theirs):
+                fold.apply(recorded)
+                yield recorded
+        if not held or fold.run.at_rest:
+            return
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,42 @@
+"""Adapter: words that a person gives to a command: as an argument, on stdin, or in an editor."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from mz_cli.render.console import is_terminal
+from mz_cli.render.text import clean
+
+CHARACTERS_MAX = 20_000
+SCISSORS = "# ---- >8 ---- write your answer above; this line and all below it are left out ----"
+
+
+def given(text: str | None, what: str) -> str | None:
+    """The text of an option; `-` reads stdin. None stays None. Raises UsageError for nothing but blanks, and for more
+    than anybody reads."""
+    if text is None:
+        return None
+    if text == "-":
+        text = sys.stdin.buffer.read(CHARACTERS_MAX * 4 + 1).decode("utf-8", "replace")
+    if not clean(text).strip():
+        raise click.UsageError(f"{what} is empty", click.get_current_context())
+    if len(text) > CHARACTERS_MAX:
+        raise click.UsageError(
+            f"{what} has more than {CHARACTERS_MAX:,} characters; put it into a file of the repository and name that",
+            click.get_current_context(),
+        )
+    return text
+
+
+def written(question: str) -> str:
+    """What a person writes in their editor, with the question below. Raises UsageError without a terminal, and where
+    nothing was written."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        hint = "give the answer as TEXT, or - to read it from stdin"
+        raise click.UsageError(f"there is no terminal to write the answer on: {hint}", click.get_current_context())
+    text = click.edit(f"\n\n{SCISSORS}\n\n{clean(question)}\n", extension=".md")
+    answer = given((text or "").partition(SCISSORS)[0], "the answer")
+    assert answer is not None
+    return answer

@@ -1,0 +1,76 @@
+"""Adapter: the checks of `mz doctor` that concern agents and what they cost."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from mz_engine.adapters.prices import PACKAGE
+from mz_engine.agents.contract import AuthCheck
+from mz_engine.agents.registry import built_in
+from mz_engine.check import Check
+from mz_engine.config import Config
+
+PRICES_DAYS_MAX = 90
+DATES = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b|\bdate\((20\d\d), (\d{1,2}), (\d{1,2})\)")
+
+
+def agents(environment: Mapping[str, str], chosen: str | None) -> Iterator[Check]:
+    """One check an agent. Only the chosen one has to be there; where none is chosen, one of them."""
+    known = built_in()
+    found = {name: adapter.check_auth(environment) for name, adapter in known.items()}
+    usable = [name for name, check in found.items() if not check.code]
+    needed = chosen or next(iter(usable), Config().agent)
+    for name, check in found.items():
+        ways = "; ".join(known[name].capabilities().auth)
+        yield _agent(name, check, ways, name == needed)
+    if needed not in known:
+        hint = f"set `agent:` in mz.yaml to one of: {', '.join(known)}"
+        yield Check.fail(f"agent:{needed}", "there is no such agent", hint)
+
+
+def _agent(name: str, check: AuthCheck, ways: str, needed: bool) -> Check:
+    title = f"agent:{name}"
+    if not check.code:
+        return Check.ok(title, f"{check.version}, logged in")
+    if not needed:
+        return Check.ok(title, f"{check.message}; mz.yaml names another")
+    version = f"{check.version}; " if check.version else ""
+    hint = check.fix if check.code == "tool-missing" else f"{check.fix} (ways: {ways})"
+    return Check.fail(title, f"{version}{check.message}", hint)
+
+
+def prices(now: float) -> Check:
+    """The newest date that the price table names; the package does not say when its data were gathered."""
+    version = importlib.metadata.version(PACKAGE)
+    newest = newest_date(_table().read_text("utf-8", "replace"), datetime.fromtimestamp(now, UTC).date())
+    if newest is None:
+        return Check.warn("prices", f"{PACKAGE} {version} names no date", "update mz")
+    days = (datetime.fromtimestamp(now, UTC).date() - newest).days
+    said = f"{PACKAGE} {version}, newest price of {newest.isoformat()}, {days} days ago"
+    if days > PRICES_DAYS_MAX:
+        return Check.warn("prices", said, "new models may have no price, and count as unknown: update mz")
+    return Check.ok("prices", said)
+
+
+def newest_date(text: str, today: date) -> date | None:
+    """The last date in the text that is not in the future."""
+    dates = []
+    for found in DATES.finditer(text):
+        year, month, day = (int(part) for part in found.groups() if part)
+        with suppress(ValueError):
+            dates.append(date(year, month, day))
+    return max((each for each in dates if each <= today), default=None)
+
+
+def _table() -> Path:
+    """Found without importing the package, which takes long. Raises OSError."""
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"{PACKAGE} is not installed")
+    return Path(spec.origin).with_name("data.py")

@@ -1,0 +1,100 @@
+"""Pure: the first text of a pipeline of one's own: commented, and accepted by the lint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+_NAME = re.compile(r"\A(?:#.*\n|\s*\n)*pipeline:.*$", re.MULTILINE)
+"""The key, with the comment that introduces the file."""
+
+_STARTER = """\
+# A pipeline of this repository. docs/pipelines.md of mz explains every key; `mz pipelines lint {name}` checks it.
+# `pipeline: {name}` in mz.yaml chooses it. A run keeps the text that it began with.
+pipeline: {name}
+version: 1
+
+# stacked: a feature starts from the delivered commit of what it depends on; merged: once that is merged.
+dependencies: stacked
+# More rollbacks of one feature than this, and a person decides.
+rollbacks_max: 6
+
+# Every feature goes through these phases, in this order.
+phases:
+- phase: design
+  # Who is asked. tier: cheap, mid or premium; `models:` in mz.yaml says what that means.
+  agent: {{role: architect, tier: mid, tools: [read, write]}}
+  # For one call: in all, and without a byte of output.
+  timeout: {{total: 20m, idle: 5m}}
+  # The words that the agent gets: a template that comes with mz.
+  prompt: techspec.md.j2
+  # Files of the repository that go into the prompt, up to so many tokens.
+  context: {{include: [README.md, CONTRIBUTING.md], token_budget: 2000}}
+  # What must be handed over, and the rules that it must obey. Nothing else may change in this phase.
+  outputs: [{{artifact: techspec, path: "tasks/{{feature}}/techspec.md", rules: techspec}}]
+  # Asks a person under `autonomy: supervised`. Without this entry nobody is asked.
+  human: [{{autonomy: [supervised]}}]
+  commit: "docs({{feature}}): design"
+
+- phase: code
+  agent: {{role: builder, tier: mid, tools: [read, write, shell]}}
+  timeout: {{total: 60m, idle: 10m}}
+  prompt: code.md.j2
+  inputs: [{{artifact: techspec}}]
+  # Files that the design lists are claimed: a feature that needs one of them waits.
+  claim: {{artifact: techspec}}
+{prepare}  outputs: [{{artifact: code, path: "tasks/{{feature}}/code.md", rules: code}}]
+  # What may change besides, as in .gitignore: everything but what other phases handed over.
+  mutations: ["**", "!tasks/**"]
+{gates}  # Replies that may be refused, and calls that may fail, before the phase is blocked.
+  attempts: 3
+  retries: 3
+{routes}  commit: "feat({{feature}}): {{title}}"
+
+- phase: pr
+  agent: {{role: author, tier: cheap, tools: [read, write]}}
+  timeout: {{total: 15m, idle: 5m}}
+  prompt: pr.md.j2
+  inputs: [{{artifact: techspec}}, {{artifact: code}}]
+  outputs: [{{artifact: pr, path: "tasks/{{feature}}/pr.md", rules: pr}}]
+  commit: "docs({{feature}}): pull request"
+  deliver: [push, open_pr]
+"""
+
+_NO_PREPARE = """\
+  # Run before the agent is paid; it sees the result. The commands are those of mz.yaml, which has no `test` yet.
+  # prepare: [{run: test, output: baseline}]
+"""
+_PREPARE = """\
+  # Run before the agent is paid; it sees the result. The commands are those of mz.yaml.
+  prepare: [{run: test, output: baseline}]
+"""
+_NO_GATES = """\
+  # Run on the agent's work; what fails goes back to it. mz.yaml has no commands yet.
+  # gates: [{run: test, cause: code}]
+"""
+_GATES = """\
+  # Run on the agent's work; what fails goes back to it.
+  gates: [%s]
+"""
+_ROUTES = """\
+  # Where the work goes when attempts are used up, by cause. A cause without an entry waits for a person.
+  on_block: [{cause: code, to: design}]
+"""
+GATES = ("build", "lint", "test")
+
+
+def starter_pipeline(name: str, commands: Collection[str]) -> str:
+    """Text of a pipeline that names only `commands`, those of mz.yaml. `name` is one that `parse_name` accepts."""
+    gates = [f"{{run: {each}{', cause: code' if each == 'test' else ''}}}" for each in GATES if each in commands]
+    return _STARTER.format(
+        name=name,
+        prepare=_PREPARE if "test" in commands else _NO_PREPARE,
+        gates=_GATES % ", ".join(gates) if gates else _NO_GATES,
+        routes=_ROUTES if "test" in commands else "",
+    )
+
+
+def renamed(text: str, name: str, origin: str) -> str:
+    """The text of a pipeline, under another name; its first comment speaks of the original, and is replaced."""
+    return _NAME.sub(f"# Begun as a copy of {origin}. `mz pipelines lint {name}` checks it.\npipeline: {name}", text, 1)

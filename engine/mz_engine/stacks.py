@@ -1,0 +1,152 @@
+"""Adapter: how a project is tested, linted, built and set up, as far as its files say so beyond doubt.
+
+A script that the project's people wrote themselves (package.json, Makefile, justfile) comes before what is usual in
+its language. Nothing is run; a file that cannot be read says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mz_engine.errors import MzError
+from mz_engine.pythonstack import python_stack
+from mz_engine.stack import WANTED, Stack, has, has_glob, text_of
+
+NPM_PLACEHOLDER = "no test specified"
+"""What `npm init` writes as the test script."""
+
+Node = tuple[str, str, str]
+NODE_MANAGERS: tuple[Node, ...] = (
+    ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
+    ("bun.lock", "bun", "bun install --frozen-lockfile"),
+    ("bun.lockb", "bun", "bun install --frozen-lockfile"),
+    ("yarn.lock", "yarn", "yarn install --frozen-lockfile"),
+    ("package-lock.json", "npm", "npm ci"),
+    ("npm-shrinkwrap.json", "npm", "npm ci"),
+)
+"""Lock file, program, and how it installs what is locked."""
+YARN_BERRY = "yarn install --immutable"
+
+
+class Usual(msgspec.Struct, frozen=True):
+    """What is usual where a file lies."""
+
+    marker: str
+    """A name, or a pattern of names."""
+    stack: Stack
+
+
+MAVEN = {"test": "mvn -B test", "build": "mvn -B -DskipTests package"}
+GRADLE = {"test": "gradle test", "build": "gradle assemble"}
+DOTNET = {"test": "dotnet test", "build": "dotnet build"}
+
+USUAL: tuple[Usual, ...] = (
+    Usual("Cargo.toml", Stack("rust", {"test": "cargo test", "build": "cargo build"}, keep=("target",))),
+    Usual("go.mod", Stack("go", {"test": "go test ./...", "lint": "go vet ./...", "build": "go build ./..."})),
+    Usual("mvnw", Stack("java", {name: line.replace("mvn", "./mvnw") for name, line in MAVEN.items()})),
+    Usual("pom.xml", Stack("java", MAVEN, keep=("target",))),
+    Usual("gradlew", Stack("java", {name: f"./gradlew{line[6:]}" for name, line in GRADLE.items()})),
+    Usual("build.gradle", Stack("java", GRADLE, keep=("build", ".gradle"))),
+    Usual("build.gradle.kts", Stack("java", GRADLE, keep=("build", ".gradle"))),
+    Usual("mix.exs", Stack("elixir", {"test": "mix test"}, ("mix deps.get",), ("deps", "_build"))),
+    Usual("Package.swift", Stack("swift", {"test": "swift test", "build": "swift build"}, keep=(".build",))),
+    Usual("*.sln", Stack("dotnet", DOTNET)),
+    Usual("*.csproj", Stack("dotnet", DOTNET)),
+)
+
+
+def find_stacks(root: Path) -> tuple[Stack, ...]:
+    """What was recognised, the surest first; several may name the same command."""
+    finders: Iterable[Callable[[Path], Stack | None]] = (_node, _deno, _make, _just, _ruby, _php)
+    found = [finder(root) for finder in finders]
+    found += [each.stack for each in USUAL if has_glob(root, each.marker)]
+    found.append(python_stack(root))
+    return tuple(stack for stack in found if stack is not None)
+
+
+def _node(root: Path) -> Stack | None:
+    package = _json(root, "package.json")
+    if package is None:
+        return None
+    scripts = package.get("scripts")
+    written = {name: scripts.get(name) for name in WANTED} if isinstance(scripts, dict) else {}
+    lock = next((each for each in NODE_MANAGERS if has(root, each[0])), None)
+    manager = lock[1] if lock else "npm"
+    commands = {
+        name: "npm test" if (manager, name) == ("npm", "test") else f"{manager} run {name}"
+        for name, script in written.items()
+        if isinstance(script, str) and script.strip() and NPM_PLACEHOLDER not in script
+    }
+    return Stack("node", commands, _node_setup(root, package, lock), ("node_modules",))
+
+
+def _node_setup(root: Path, package: dict[str, Any], lock: Node | None) -> tuple[str, ...]:
+    if lock is not None:
+        return (YARN_BERRY if lock[1] == "yarn" and has(root, ".yarnrc.yml") else lock[2],)
+    needs = any(package.get(key) for key in ("dependencies", "devDependencies"))
+    return ("npm install --no-package-lock",) if needs else ()
+
+
+def _deno(root: Path) -> Stack | None:
+    for name in ("deno.json", "deno.jsonc"):
+        if has(root, name):
+            tasks = (_json(root, name) or {}).get("tasks")
+            own = {each: f"deno task {each}" for each in WANTED if isinstance(tasks, dict) and each in tasks}
+            return Stack("deno", {"test": "deno test", "lint": "deno lint", **own})
+    return None
+
+
+def _make(root: Path) -> Stack | None:
+    text = next((text for name in ("GNUmakefile", "makefile", "Makefile") if (text := text_of(root, name))), "")
+    return _targets(text, "make", r"^{name}\s*:(?!=)")
+
+
+def _just(root: Path) -> Stack | None:
+    text = next((text for name in ("justfile", "Justfile", ".justfile") if (text := text_of(root, name))), "")
+    return _targets(text, "just", r"^@?{name}\s*:(?!=)")
+
+
+def _targets(text: str, program: str, pattern: str) -> Stack | None:
+    found = [name for name in WANTED if re.search(pattern.format(name=name), text, re.MULTILINE)]
+    return Stack(program, {name: f"{program} {name}" for name in found}) if found else None
+
+
+def _ruby(root: Path) -> Stack | None:
+    gems = text_of(root, "Gemfile")
+    if not gems:
+        return None
+    commands = {}
+    if has(root, ".rspec") or re.search(r"""gem ["']rspec""", gems):
+        commands["test"] = "bundle exec rspec"
+    elif has(root, "bin/rails") and (root / "test").is_dir():
+        commands["test"] = "bin/rails test"
+    elif re.search(r"TestTask|task :test\b", text_of(root, "Rakefile")):
+        commands["test"] = "bundle exec rake test"
+    if has(root, ".rubocop.yml"):
+        commands["lint"] = "bundle exec rubocop"
+    return Stack("ruby", commands, ("bundle install",), ("vendor/bundle",))
+
+
+def _php(root: Path) -> Stack | None:
+    composer = _json(root, "composer.json")
+    if composer is None:
+        return None
+    scripts = composer.get("scripts")
+    commands = {name: f"composer run {name}" for name in WANTED if isinstance(scripts, dict) and name in scripts}
+    if has(root, "phpunit.xml") or has(root, "phpunit.xml.dist"):
+        commands.setdefault("test", "vendor/bin/phpunit")
+    return Stack("php", commands, ("composer install --no-interaction",), ("vendor",))
+
+
+def _json(root: Path, name: str) -> dict[str, Any] | None:
+    with suppress(ValueError, MzError):
+        found = json.loads(text_of(root, name) or "null")
+        return found if isinstance(found, dict) else None
+    return None

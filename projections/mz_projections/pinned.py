@@ -1,0 +1,74 @@
+"""Pure: what a run was started with, as far as it is reported on: its phases and what was to check them.
+
+Read leniently: pins of any version, older or newer, say what they say of these, and nothing of the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """Base: keys that are not known here are passed over."""
+
+
+class PinnedGate(Pinned, frozen=True):
+    run: str | None = None
+    """Command of `mz.yaml`."""
+    rule: str | None = None
+
+
+class PinnedPhase(Pinned, frozen=True):
+    phase: str
+    agent: Any = None
+    """None: nobody is called."""
+    outputs: tuple[Any, ...] = ()
+    gates: tuple[PinnedGate, ...] = ()
+    prepare: tuple[PinnedGate, ...] = ()
+    review: Any = None
+
+
+class PinnedPipeline(Pinned, frozen=True):
+    phases: tuple[PinnedPhase, ...] = ()
+
+
+class PinnedConfig(Pinned, frozen=True):
+    commands: dict[str, Any] = {}
+    autonomy: str = ""
+    agent: str = ""
+
+
+class PinnedRun(Pinned, frozen=True):
+    pipeline: PinnedPipeline = PinnedPipeline()
+    config: PinnedConfig = PinnedConfig()
+
+    def left_out(self) -> dict[str, tuple[str, ...]]:
+        """Commands that phases ask for and that were not configured, so that nothing ran: by name, with the phases."""
+        found: dict[str, tuple[str, ...]] = {}
+        for phase in self.pipeline.phases:
+            for name in dict.fromkeys(step.run for step in (*phase.prepare, *phase.gates) if step.run):
+                if name not in self.config.commands:
+                    found[name] = (*found.get(name, ()), phase.phase)
+        return found
+
+    def unchecked(self) -> tuple[str, ...]:
+        """Phases in which an agent works and nothing checks it: no output with rules, no gate that ran, no review."""
+        return tuple(
+            phase.phase
+            for phase in self.pipeline.phases
+            if phase.agent is not None and not phase.outputs and phase.review is None
+            if not any(gate.rule or gate.run in self.config.commands for gate in phase.gates)
+        )
+
+
+_DECODER = msgspec.json.Decoder(PinnedRun)
+
+
+def decode_pinned(data: bytes) -> PinnedRun | None:
+    """None where the bytes are not pins."""
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None

@@ -1,0 +1,170 @@
+"""Collecting garbage: what events cite stays, whatever happens meanwhile; the rest goes once it is old."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mz_engine.adapters.collect import SPARED_SECONDS, Collected, collect
+from mz_engine.agents.spool import directory
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.inbox import PauseLeft
+from mz_events.names import Digest, inbox_stream
+from mz_events.store import UnknownEvent
+
+from tests.cli.story import RUN, Story
+
+REST = "schema, recorded_at_us, observed_at_us, causation, payload, chain"
+OLD = SPARED_SECONDS + 60
+
+
+def age(path: Path, seconds: float = OLD) -> None:
+    at = time.time() - seconds
+    for each in (*(path.rglob("*") if path.is_dir() else ()), path):
+        os.utime(each, (at, at))
+
+
+def gather(story: Story, dry_run: bool = False) -> Collected:
+    return collect(story.home / ".mz", story.store, dry_run)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Story:
+    story = Story(tmp_path)
+    story.begin("login")
+    story.deliver("login")
+    return story
+
+
+def test_what_nothing_cites_goes_once_it_is_old(told: Story) -> None:
+    blobs = told.home / ".mz" / "blobs"
+    cited = {path for path in blobs.rglob("*") if path.is_file()}
+    age(blobs)
+    old, young = told.blob("nobody cites this"), told.blob("nor this, yet")
+    age(told.blobs.path(old))
+    dry = gather(told, dry_run=True)
+    assert told.blobs.get(old) == b"nobody cites this"
+    done = gather(told)
+    assert (dry.blobs.count, dry.blobs.size_bytes) == (done.blobs.count, done.blobs.size_bytes)
+    assert done.blobs.count == 1
+    assert (done.kept.count, done.young.count) == (len(cited) + 1, 1)
+    assert {path for path in blobs.rglob("*") if path.is_file()} == cited | {told.blobs.path(young)}
+    told.close()
+
+
+def test_a_blob_that_is_used_again_is_young_again(told: Story) -> None:
+    digest = told.blob("used long ago")
+    age(told.blobs.path(digest))
+    assert told.blob("used long ago") == digest
+    assert gather(told).blobs.count == 0
+    age(told.blobs.path(digest))
+    assert gather(told).blobs.count == 1
+    assert told.blobs.drop(digest, time.time()) == 0, "it is gone"
+    told.close()
+
+
+def test_spools_of_recorded_calls_go_and_open_ones_stay(told: Story) -> None:
+    folder = told.home / ".mz" / "spool"
+    waiting = told.ref("login", "code", attempt=9)
+    told.ask("login", waiting)
+    keys = {told.ref("login", "prd").key: True, waiting.key: False, f"{RUN}/gone/prd/-/1/1/agent.builder": True}
+    for key in keys:
+        place = directory(folder, key)
+        place.mkdir(parents=True)
+        (place / "stdout").write_text("words")
+    assert gather(told).spools.count == 0, "they are young"
+    age(folder)
+    done = gather(told)
+    assert (done.spools.count, done.spools.size_bytes) == (2, 10)
+    assert {key: not directory(folder, key).exists() for key in keys} == keys
+    told.close()
+
+
+def test_files_that_were_never_finished_go(told: Story) -> None:
+    home = told.home / ".mz"
+    names = ("blobs/ab/.new-1", "mz.db.new-wal", f"worktree-notes/{RUN}/login/notes.partial", "spool/k/exit.json.tmp")
+    for name in names:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("half")
+    assert gather(told).files.count == 0, "they are young: somebody writes them now"
+    for name in names:
+        age(home / name)
+    done = gather(told)
+    assert (done.files.count, done.files.size_bytes) == (4, 16)
+    assert not [name for name in names if (home / name).exists()]
+    assert (home / "mz.db").is_file()
+    told.close()
+
+
+def test_nothing_goes_where_a_newer_mz_wrote(told: Story) -> None:
+    digest = told.blob("what the newer one cites")
+    age(told.blobs.path(digest))
+    with sqlite3.connect(told.home / ".mz" / "mz.db") as file:
+        file.execute(
+            f"INSERT INTO event (stream_id, version, position, type, {REST}) SELECT stream_id, version + 1, "
+            f"position + 1, 'thing.of-tomorrow', {REST} FROM event ORDER BY position DESC LIMIT 1"
+        )
+    file.close()
+    with pytest.raises(UnknownEvent):
+        gather(told)
+    assert told.blobs.get(digest) == b"what the newer one cites"
+    told.close()
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.inbox import PauseLeft
+from mz_events.names import inbox_stream
+from mz_events.store import Append
+home = Path(sys.argv[1])
+blobs = FileBlobs(home / "blobs")
+with SqliteStore(home / "mz.db") as store:
+    for number in range(int(sys.argv[2])):
+        who = blobs.put(b"person %d" % number)
+        store.append([Append(inbox_stream("r1"), None, (PauseLeft(who=who),))], time.time_ns() // 1000)
+"""
+
+
+@pytest.mark.slow
+def test_beside_a_writer_and_killed_again_and_again(told: Story) -> None:
+    """A process puts blobs that lie there, old and uncited, and cites them; collectors run meanwhile and are killed."""
+    home, count = told.home / ".mz", 400
+    for number in range(count):
+        age(told.blobs.path(told.blob(f"person {number}")))
+    told.close()
+    collector = f"from tests.engine.test_collect import forever; forever({str(home)!r})"
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(home), str(count)])
+    killed = 0
+    while writer.poll() is None:
+        child = subprocess.Popen([sys.executable, "-c", collector], cwd=Path(__file__).parents[2])
+        time.sleep(0.7)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        killed += 1
+    assert writer.returncode == 0
+    assert killed
+    with SqliteStore(home / "mz.db") as store:
+        collect(home, store, dry_run=False)
+        cited = [
+            recorded.event.who for recorded in store.read(inbox_stream("r1")) if isinstance(recorded.event, PauseLeft)
+        ]
+        assert store.verify() == ()
+    blobs = FileBlobs(home / "blobs")
+    assert [blobs.get(Digest(digest)) for digest in cited] == [b"person %d" % number for number in range(count)]
+
+
+def forever(home: str) -> None:
+    """Collects until it is killed, as if every blob were old that was not just touched."""
+    with SqliteStore(Path(home) / "mz.db") as store:
+        while True:
+            collect(Path(home), store, dry_run=False, now=time.time() + SPARED_SECONDS - 5)

@@ -1,0 +1,342 @@
+"""Pull requests until green, in the simulated world: a base that moves, checks that are red, flaky, late or missing,
+dependencies that must be merged, pauses, and features that a person wants done once more."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.config import PullRequests
+from mz_engine.coordinator import Coordinator
+from mz_engine.ports import CallSpec, Check
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentRequested
+from mz_events.catalog.check import GateChecked
+from mz_events.catalog.inbox import CancelLeft, PauseLeft, ResumeLeft, RetryLeft
+from mz_events.catalog.run import InboxTaken, Rest, RetryGiven, RunPaused, RunResumed, Verdict
+from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.store import Append
+from mz_projections.feature import fold
+from mz_projections.state import Ended, State, Waiting, book_of
+from mz_qa.simulation.driver import drive
+from mz_qa.simulation.world import Answer, Crash, Files, Tree, World
+
+from tests.support import trial
+
+B = FeatureId("b")
+"""The feature that needs no person and no rework."""
+GREEN, RED = Check(name="ci / test", state="green", run="7"), Check(name="ci / test", state="red", run="7")
+PENDING = Check(name="ci / test", state="pending")
+
+
+class Bench:
+    """One run over feature `b` alone, in a world that a test changes on the way."""
+
+    def __init__(self, items: dict[str, tuple[str, ...]] | None = None, **settings: object) -> None:
+        self.world = trial.new_world()
+        pull_requests = PullRequests(strategy="draft", **settings)  # type: ignore[arg-type]
+        self.pins = trial.pins(replace(trial.trial_config(), pull_requests=pull_requests))
+        self.items = items or {"b": ()}
+
+    def run(self) -> Coordinator:
+        if not self.world.store.log:
+            trial.begin(self.world, self.pins, self.items)
+        return drive(self.world, str(trial.RUN), self.pins, seed=1)
+
+    def resume(self) -> Coordinator:
+        coordinator = Coordinator(trial.RUN, self.pins, self.world.store, _Clock(self.world), lambda recorded: None)
+        coordinator.resume()
+        return self.run()
+
+    def kinds(self, feature: str = "b") -> Counter[str]:
+        return Counter(type(event).__name__ for event in self.events(feature))
+
+    def events(self, feature: str = "b") -> list[Event]:
+        return [one.event for one in self.world.store.read(feature_stream(trial.RUN, FeatureId(feature)))]
+
+    def leave(self, *events: Event) -> None:
+        self.world.store.append([Append(inbox_stream(trial.RUN), None, events)], self.world.now_us)
+
+    def state(self, feature: str = "b") -> State:
+        return fold(self.world.store.read(feature_stream(trial.RUN, FeatureId(feature))))
+
+    def base_moves(self, **files: str) -> Commit:
+        """Somebody else's commit on the base branch."""
+        old = self.world.refs["refs/heads/main"]
+        content = {**self.world.objects[old].files, **{name: text.encode() for name, text in files.items()}}
+        moved = self.world.write(Tree(content, old, b"by somebody else"))
+        self.world.refs["refs/heads/main"] = self.world.remote["main"] = moved
+        return moved
+
+    def on_the_branch(self) -> dict[str, bytes]:
+        return dict(self.world.objects[self.world.remote["feat/b"]].files)
+
+
+class _Clock:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def now_us(self) -> int:
+        return self.world.now_us
+
+
+def status(coordinator: Coordinator, feature: str = "b") -> Rest | None:
+    rested = coordinator.state.tracks[feature].rested
+    return rested.status if rested else None
+
+
+# the base -------------------------------------------------------------------------------------------------------------
+def test_a_base_that_moved_is_merged_in_and_the_gates_run_again() -> None:
+    bench = Bench()
+    trial.begin(bench.world, bench.pins, bench.items)
+    bench.base_moves(**{"other.txt": "news"})
+    assert status(bench.run()) is Rest.DELIVERED
+    assert bench.on_the_branch()["other.txt"] == b"news"
+    state = bench.state()
+    assert isinstance(state, Ended)
+    assert "b1.txt" in state.touched
+    assert "other.txt" not in state.touched
+    assert bench.kinds()["BaseMerged"] == 1
+    gates = [event.gate for event in bench.events() if isinstance(event, GateChecked)]
+    assert gates[-2:] == ["check", "final"]
+
+
+def mending(spec: CallSpec, files: Files) -> Answer:
+    """Writes over the conflict when it is told of one."""
+    if "conflict markers" in spec.prompt and spec.key.split("/")[2:4] == ["build", "u1"]:
+        return Answer(files={"b1.txt": "both", "notes/b.u1.md": "Both sides are kept now."})
+    return trial.script(spec, files)
+
+
+def test_a_conflict_is_mended_by_the_agent_once_and_the_history_is_kept() -> None:
+    bench = Bench()
+    trial.begin(bench.world, bench.pins, bench.items)
+    bench.world.script = mending
+    moved = bench.base_moves(**{"b1.txt": "theirs"})
+    assert status(bench.run()) is Rest.DELIVERED
+    assert bench.on_the_branch()["b1.txt"] == b"both"
+    assert any(tree.merged == moved for tree in bench.world.commits("feat/b"))
+    assert (bench.kinds()["RolledBack"], bench.kinds()["HumanRequested"]) == (1, 0)
+    assert len(bench.world.pull_requests) == 1
+
+
+def test_a_conflict_that_the_agent_leaves_goes_to_a_person() -> None:
+    bench = Bench()
+    trial.begin(bench.world, bench.pins, bench.items)
+    bench.base_moves(**{"b1.txt": "theirs"})
+    bench.world.script = lambda spec, files: (
+        Answer(files={"notes/b.u1.md": "Nothing to do here."})
+        if spec.key.split("/")[2:4] == ["build", "u1"] and "conflict markers" in spec.prompt
+        else trial.script(spec, files)
+    )
+    assert status(bench.run()) is Rest.WAITING
+    state = bench.state()
+    assert isinstance(state, Waiting)
+    assert (state.asked.ask.value, state.asked.code) == ("conflict", "merge_base")
+    assert bench.world.pushes == [], "nothing with conflict markers leaves the machine"
+
+
+# checks ---------------------------------------------------------------------------------------------------------------
+def test_waiting_for_checks_takes_one_event_however_often_is_asked() -> None:
+    bench = Bench()
+    bench.world.checks = lambda head, looks: (PENDING,) if looks < 50 else (GREEN,)
+    assert status(bench.run()) is Rest.DELIVERED
+    assert bench.kinds()["ChecksSeen"] == 2
+    assert bench.kinds()["FeatureHeld"] == 1
+    assert sum(bench.world.looks.values()) > 50
+
+
+def test_red_checks_go_back_to_the_agent_with_their_log_and_the_mended_work_is_pushed() -> None:
+    bench = Bench()
+    first: list[Commit] = []
+
+    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+        first.append(head)
+        return (RED,) if head == first[0] else (GREEN,)
+
+    bench.world.checks = checks
+    assert status(bench.run()) is Rest.DELIVERED
+    assert any("ci / test is broken" in prompt for prompt in prompts(bench)), "no prompt held the log"
+    assert len(bench.world.pushes) == 2
+    assert [pull.number for pull in bench.world.pull_requests.values()] == [1], "the same pull request got new words"
+
+
+def prompts(bench: Bench) -> list[str]:
+    asked = [event.prompt for event in bench.events() if isinstance(event, AgentRequested)]
+    return [bench.world.blobs.get(digest).decode() for digest in asked]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "end"),
+    [(Verdict.APPROVE, Rest.DELIVERED), (Verdict.REJECT, Rest.FAILED), (Verdict.RETRY, Rest.WAITING)],
+)
+def test_checks_that_stay_red_are_for_a_person(verdict: Verdict, end: Rest) -> None:
+    bench = Bench()
+    bench.world.checks = lambda head, looks: (RED,)
+    assert status(bench.run()) is Rest.WAITING
+    assert bench.kinds()["RolledBack"] == 1
+    trial.answer(bench.world, "b", verdict)
+    assert status(bench.run()) is end
+
+
+def test_flaky_checks_are_started_again_before_an_agent_is_asked() -> None:
+    bench = Bench(flaky=("ci / *",))
+    bench.world.checks = lambda head, looks: (GREEN,) if len(bench.world.reruns) == 2 else (RED,)
+    assert status(bench.run()) is Rest.DELIVERED
+    assert bench.world.reruns == ["7", "7"]
+    assert bench.kinds()["RolledBack"] == 0
+
+
+def test_checks_that_never_end_are_a_question_after_the_time_that_the_settings_give() -> None:
+    bench = Bench(checks_wait_seconds=600)
+    bench.world.checks = lambda head, looks: (PENDING,)
+    before = bench.world.now_us
+    assert status(bench.run()) is Rest.WAITING
+    assert 600 <= (bench.world.now_us - before) / 1_000_000 < 700
+
+
+def test_a_pull_request_without_any_check_is_delivered_after_the_grace() -> None:
+    bench = Bench(checks_grace_seconds=90)
+    bench.world.checks = lambda head, looks: ()
+    before = bench.world.now_us
+    assert status(bench.run()) is Rest.DELIVERED
+    assert 90 <= (bench.world.now_us - before) / 1_000_000 < 150
+
+
+# dependencies ---------------------------------------------------------------------------------------------------------
+def test_with_merged_dependencies_a_dependent_starts_from_the_base_with_the_merge_in_it() -> None:
+    bench = Bench({"b": (), "d": ("b",)})
+    bench.pins = replace(bench.pins, pipeline=replace(bench.pins.pipeline, dependencies="merged"))
+    coordinator = bench.run()
+    assert status(coordinator) is Rest.DELIVERED
+    assert not coordinator.state.tracks["d"].admitted
+    assert coordinator.state.resting
+    bench.world.merged.add("feat/b")
+    merged = bench.base_moves(**{"b1.txt": "u1 of b"})
+    coordinator = bench.resume()
+    assert status(coordinator, "d") is Rest.DELIVERED
+    book = book_of(bench.state("d"))
+    assert book is not None
+    assert (book.started.starts_from, book.started.target) == ((merged,), "main")
+
+
+# people ---------------------------------------------------------------------------------------------------------------
+def refusing(spec: CallSpec, files: Files) -> Answer:
+    return (
+        Answer(text="no file at all")
+        if "/ship/" in spec.key and spec.key.split("/")[4] == "1"
+        else trial.script(spec, files)
+    )
+
+
+def rejected(bench: Bench) -> None:
+    """The feature fails in its last phase."""
+    bench.world.script = refusing
+    assert status(bench.run()) is Rest.WAITING
+    trial.answer(bench.world, "b", Verdict.REJECT)
+    coordinator = bench.run()
+    assert (status(coordinator), coordinator.state.finished) == (Rest.FAILED, True)
+
+
+def retry(bench: Bench, phase: str | None, feature: str = "b") -> RetryLeft:
+    put = bench.world.blobs.put
+    return RetryLeft(feature=FeatureId(feature), phase=phase, note=put(b"with care"), who=put(b"tester"))
+
+
+@pytest.mark.parametrize(("phase", "calls"), [(None, 1), ("build", 7), ("plan", 8), ("nonsense", 1)])
+def test_a_failed_feature_of_a_finished_run_is_done_once_more(phase: str | None, calls: int) -> None:
+    bench = Bench()
+    rejected(bench)
+    before = len(bench.world.calls)
+    bench.leave(retry(bench, phase))
+    coordinator = bench.resume()
+    assert (status(coordinator), coordinator.state.finished) == (Rest.DELIVERED, True)
+    assert len(bench.world.calls) - before == calls
+    assert len(bench.world.calls) == len(set(bench.world.calls)), "two calls had one key"
+
+
+def test_a_feature_that_was_given_up_before_it_began_can_still_be_wanted() -> None:
+    bench = Bench({"b": (), "d": ("b",)})
+    trial.begin(bench.world, bench.pins, bench.items)
+    bench.leave(CancelLeft(feature=FeatureId("d"), who=bench.world.blobs.put(b"tester")))
+    assert status(bench.run(), "d") is Rest.CANCELLED
+    bench.leave(retry(bench, None, "d"))
+    assert status(bench.resume(), "d") is Rest.DELIVERED
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_works_or_was_delivered_is_not_done_again(ended: bool) -> None:
+    bench = Bench()
+    trial.begin(bench.world, bench.pins, bench.items)
+    if ended:
+        bench.run()
+    bench.leave(retry(bench, None))
+    bench.run()
+    run = [one.event for one in bench.world.store.read(run_stream(trial.RUN))]
+    assert [event.accepted for event in run if isinstance(event, InboxTaken)] == [False]
+    assert not any(isinstance(event, RetryGiven) for event in run)
+
+
+def test_a_pause_starts_nothing_more_until_somebody_says_go_on() -> None:
+    bench = Bench({"b": (), "d": ()})
+    trial.begin(bench.world, bench.pins, bench.items)
+    who = bench.world.blobs.put(b"tester")
+    bench.leave(PauseLeft(who=who))
+    bench.world.on_wait = lambda: bench.leave(ResumeLeft(who=who))
+    coordinator = bench.run()
+    assert {status(coordinator, feature) for feature in "bd"} == {Rest.DELIVERED}
+    kinds = [type(one.event) for one in bench.world.store.read(run_stream(trial.RUN))]
+    assert kinds.index(RunResumed) - kinds.index(RunPaused) == 2, "only the message that it may go on is in between"
+
+
+# crashes --------------------------------------------------------------------------------------------------------------
+def eventful() -> Bench:
+    """Everything on one way: the base moves with a conflict, the checks are flaky, then red, then green."""
+    bench = Bench(flaky=("flaky",))
+    trial.begin(bench.world, bench.pins, bench.items)
+    bench.world.script = mending
+    bench.base_moves(**{"b1.txt": "theirs"})
+    heads: list[Commit] = []
+
+    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+        if head not in heads:
+            heads.append(head)
+        if len(heads) > 1:
+            return (GREEN,)
+        return (Check(name="flaky", state="red", run="8"),) if not bench.world.reruns else (RED,)
+
+    bench.world.checks = checks
+    return bench
+
+
+def end_of(bench: Bench) -> dict[str, object]:
+    state = bench.state()
+    assert isinstance(state, Ended)
+    return {
+        "status": state.status,
+        "files": bench.on_the_branch(),
+        "calls": sorted(Counter(bench.world.calls)),
+        "pushes": len(bench.world.pushes),
+        "pull requests": len(bench.world.pull_requests),
+    }
+
+
+@pytest.mark.slow
+def test_a_crash_anywhere_on_the_way_to_green_reaches_the_same_end() -> None:
+    clean = eventful()
+    assert status(clean.run()) is Rest.DELIVERED
+    steps, expected = clean.world.steps, end_of(clean)
+    for instant in range(1, steps + 1):
+        bench = eventful()
+        bench.world.dies_at = instant
+        try:
+            bench.run()
+        except Crash:
+            bench.world.dies_at = None
+            bench.resume()
+        found = end_of(bench)
+        calls = found.pop("calls")
+        assert found == {name: value for name, value in expected.items() if name != "calls"}, instant
+        assert isinstance(calls, list)
+        assert len(bench.world.calls) == len(set(bench.world.calls)), instant

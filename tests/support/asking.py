@@ -1,0 +1,149 @@
+"""The trial pipeline in a simulated world, up to a question of each kind; and such a run in the log of a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from mz_engine.pins import Pins
+from mz_engine.ports import CallSpec, Check
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.call import Problem, ProblemClass
+from mz_events.names import Commit
+from mz_events.store import Append
+from mz_qa.simulation.driver import drive
+from mz_qa.simulation.world import Answer, Files, Tree, World
+
+from tests.support import trial
+
+Script = Callable[[World, CallSpec, Files], Answer | None]
+"""None: as the trial's own script says."""
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """A world in which a feature asks, once it was driven."""
+
+    feature: str = "b"
+    script: Script = lambda world, spec, files: None
+    pins: Pins
+    checks: tuple[Check, ...] = (Check(name="ci", state="green", run="1"),)
+    commands: Callable[[str, Files], tuple[int, str]] = trial.commands
+    base: dict[str, str] = {}
+    """What somebody else commits to the base branch after the run began."""
+
+    def world(self) -> World:
+        """Driven until the feature asks."""
+
+        def script(spec: CallSpec, files: Files) -> Answer:
+            return self.script(world, spec, files) or trial.script(spec, files)
+
+        world = World({"README.md": "a project"}, script, self.commands)
+        world.checks = lambda head, looks: self.checks
+        trial.begin(world, self.pins, {self.feature: ()})
+        content = {"README.md": b"a project", **{name: text.encode() for name, text in self.base.items()}}
+        if self.base:
+            moved = world.write(Tree(content, world.base, b"by somebody else"))
+            world.refs["refs/heads/main"] = world.remote["main"] = moved
+        drive(world, trial.RUN, self.pins, seed=1)
+        return world
+
+
+def at(phase: str, role: str, answer: Callable[[World, CallSpec], Answer]) -> Script:
+    """Something else in the calls of one role in one phase, as long as no person has said anything."""
+
+    def script(world: World, spec: CallSpec, files: Files) -> Answer | None:
+        meant = spec.key.split("/")[2] == phase and spec.key.endswith(f"agent.{role}")
+        return answer(world, spec) if meant and "NOTE" not in spec.prompt else None
+
+    return script
+
+
+def fails(kind: ProblemClass, code: str, retry_after_seconds: int | None = None) -> Script:
+    def answer(world: World, spec: CallSpec) -> Answer:
+        detail = world.blobs.put(b"Which database shall I use?")
+        return Answer(problem=Problem(kind=kind, code=code, detail=detail, retry_after_seconds=retry_after_seconds))
+
+    return at("plan", "builder", answer)
+
+
+def moves_a_branch(world: World, spec: CallSpec) -> Answer:
+    world.refs["refs/heads/other"] = Commit("9" * 40)
+    return Answer(
+        files={f"plans/{spec.place.feature}.json": msgspec.json.encode(trial.units(spec.place.feature)).decode()}
+    )
+
+
+def pins_with(**changes: object) -> Pins:
+    """The trial's pins with another build phase."""
+    pins = trial.pins()
+    phases = tuple(
+        msgspec.structs.replace(phase, **changes) if phase.phase == "build" else phase for phase in pins.pipeline.phases
+    )
+    return msgspec.structs.replace(pins, pipeline=msgspec.structs.replace(pins.pipeline, phases=phases))
+
+
+def must_pass() -> Pins:
+    (preparation,) = trial.pins().pipeline.find("build").prepare
+    return pins_with(prepare=(msgspec.structs.replace(preparation, must_pass=True),))
+
+
+def refuses(command: str, files: Files) -> tuple[int, str]:
+    return 1, "nothing works\n2 failed, 1 passed"
+
+
+def weird(world: World, spec: CallSpec) -> Answer:
+    finding = {"severity": "MAJOR", "path": "b1.txt", "message": "This is odd."}
+    return Answer(text=msgspec.json.encode({"severity": "MAJOR", "cause": "weird", "findings": [finding]}).decode())
+
+
+def broken(world: World, spec: CallSpec) -> Answer:
+    feature, unit = spec.place.feature, spec.key.split("/")[3]
+    return Answer(files={f"{feature}{unit[1]}.txt": "broken", f"notes/{feature}.{unit}.md": "first version"})
+
+
+def writes(text: str) -> Script:
+    """The plan, and nothing else."""
+    return at("plan", "builder", lambda world, spec: Answer(files={"plans/b.json": text}))
+
+
+def always(phase: str, answer: Callable[[World, CallSpec], Answer]) -> Script:
+    def script(world: World, spec: CallSpec, files: Files) -> Answer | None:
+        return answer(world, spec) if spec.key.split("/")[2] == phase and spec.key.endswith("builder") else None
+
+    return script
+
+
+def leaves_it(world: World, spec: CallSpec, files: Files) -> Answer | None:
+    """The agent does nothing about a conflict."""
+    meant = spec.key.split("/")[2:4] == ["build", "u1"] and "conflict markers" in spec.prompt
+    return Answer(files={"notes/b.u1.md": "Nothing to do here."}) if meant else None
+
+
+ASKING: dict[str, Asking] = {
+    "exhausted": Asking(pins=trial.pins(), script=writes("no plan")),
+    "retries": Asking(pins=trial.pins(), script=fails(ProblemClass.PHASE, "timeout")),
+    "blocker": Asking(pins=trial.pins(), script=fails(ProblemClass.HUMAN, "agent-blocker")),
+    "limit": Asking(pins=trial.pins(), script=fails(ProblemClass.TRANSIENT, "rate-limit", 1_000_000)),
+    "approval": Asking(pins=trial.pins(), feature="a"),
+    "unrouted": Asking(pins=trial.pins(), script=at("build", "reviewer", weird)),
+    "baseline": Asking(pins=must_pass(), commands=refuses),
+    "rollbacks": Asking(pins=trial.pins(), script=always("build", broken)),
+    "repository": Asking(pins=trial.pins(), script=at("plan", "builder", moves_a_branch)),
+    "secret": Asking(pins=trial.pins(), script=writes("a SECRET")),
+    "conflict": Asking(pins=trial.pins(), base={"b1.txt": "theirs"}, script=leaves_it),
+    "checks": Asking(pins=trial.pins(), checks=(Check(name="ci", state="red", run="1"),)),
+}  # fmt: skip
+"""By the kind of question; `baseline` is an unrouted one before any agent was called."""
+
+
+def keep(world: World, home: Path) -> None:
+    """The world's log and blobs, where commands look for them."""
+    (home / ".mz").mkdir(exist_ok=True)
+    blobs = FileBlobs(home / ".mz" / "blobs")
+    for data in world.blobs.kept.values():
+        blobs.put(data)
+    with SqliteStore(home / ".mz" / "mz.db") as store:
+        for recorded in world.store.read_all():
+            store.append([Append(recorded.stream, None, (recorded.event,))], recorded.recorded_at_us)

@@ -1,0 +1,335 @@
+"""Adapter: a stand-in for GitHub's `gh`, a program of its own: it refuses what gh's help does not list.
+
+Keeps its state in the file FAKE_GH_STATE: pull requests, the checks of their heads as a test has planned them, reruns,
+logs, and every call. FAKE_GH_FAULT is `FAULT` or `FAULT=COMMAND`, for that command only: `lost-request` and
+`lost-reply` die before and after something was changed, once; `login`, `server-error` and `rate-limit` refuse; `hang`
+never answers; `nonsense` answers what is no answer; `exit-codes` tells the state of checks by exit code too; `too-old`
+is a version that cannot show checks as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from tests.support.fake_gh_help import COMMANDS
+
+Given = dict[str, str]
+State = dict[str, Any]
+GREEN = ("SUCCESS", "NEUTRAL", "SKIPPED")
+PENDING = ("QUEUED", "IN_PROGRESS", "WAITING", "REQUESTED", "PENDING", "EXPECTED")
+RERUN = "rerun"
+"""In a plan: it goes on from here when the run was started again."""
+MOMENT = "2026-01-05T08:15:30.1234567Z"
+
+
+def stop(code: int, words: str) -> NoReturn:
+    sys.stderr.write(f"{words}\n")
+    raise SystemExit(code)
+
+
+# the command line -----------------------------------------------------------------------------------------------------
+def parse(verb: str, words: list[str]) -> tuple[Given, list[str]]:
+    """Flags by name and the arguments beside them."""
+    command, rest = COMMANDS[verb], list(words)
+    flags = command.flags()
+    given: Given = {}
+    arguments: list[str] = []
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word == "-":
+            arguments.append(word)
+            continue
+        typed, equals, value = word.partition("=")
+        if typed not in flags:
+            stop(1, f"unknown flag: {word}\n\nUsage:  gh {verb} [flags]")
+        name, takes = flags[typed]
+        if takes and not equals:
+            value = rest.pop(0) if rest else stop(1, f"flag needs an argument: {typed}")
+        given[name] = value if takes else "true"
+    if len(arguments) > command.arguments:
+        stop(1, f"accepts at most {command.arguments} arg(s), received {len(arguments)}")
+    for field in given.get("json", "").split(",") if "json" in given else ():
+        if field not in command.fields.split():
+            stop(1, f'Unknown JSON field: "{field}"\nAvailable fields:\n  {command.fields}')
+    return given, arguments
+
+
+# state ----------------------------------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def kept(file: pathlib.Path) -> Iterator[State]:
+    """The state, written back at the end, with everybody else kept out meanwhile."""
+    with open(file.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state = json.loads(file.read_text()) if file.exists() else empty()
+        try:
+            yield state
+        finally:
+            file.with_suffix(".new").write_text(json.dumps(state, indent=1))
+            file.with_suffix(".new").replace(file)
+
+
+def empty() -> State:
+    return {"calls": [], "pulls": [], "plans": [], "looks": {}, "reruns": [], "logs": {}, "heads": {}, "bare": ""}
+
+
+def head_of(state: State, branch: str) -> str:
+    """The commit that the forge has on a branch: as told, or what was pushed to its bare repository."""
+    if not state["bare"]:
+        return str(state["heads"].get(branch, "0" * 40))
+    command = ["git", f"--git-dir={state['bare']}", "rev-parse", "--verify", f"refs/heads/{branch}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "0" * 40
+
+
+def look_at(state: State, head: str) -> dict[str, int]:
+    """Where the plan of a commit stands: commits take the plans in the order in which they are seen."""
+    at = {"plan": min(len(state["looks"]), max(0, len(state["plans"]) - 1)), "next": 0, "shown": 0}
+    found: dict[str, int] = state["looks"].setdefault(head, at)
+    return found
+
+
+def plan_of(state: State, head: str) -> list[Any]:
+    plan: list[Any] = state["plans"][look_at(state, head)["plan"]] if state["plans"] else [[]]
+    return plan
+
+
+def shown(state: State, head: str) -> list[dict[str, Any]]:
+    """The checks as they were shown last."""
+    look: list[dict[str, Any]] = plan_of(state, head)[look_at(state, head)["shown"]]
+    return look
+
+
+def checks_of_run(state: State, run: str) -> tuple[str, list[dict[str, Any]]]:
+    """The newest commit that has such a run, and its checks."""
+    for head in reversed(state["looks"]):
+        found = [check for check in shown(state, head) if f"/actions/runs/{run}" in check["link"] + "/"]
+        if found:
+            return head, found
+    stop(1, f"failed to get run: HTTP 404: Not Found (https://api.github.com/repos/o/n/actions/runs/{run})")
+
+
+# commands -------------------------------------------------------------------------------------------------------------
+def create(given: Given, state: State) -> str:
+    if "body-file" in given:
+        given["body"] = sys.stdin.read() if given["body-file"] == "-" else pathlib.Path(given["body-file"]).read_text()
+    if not {"title", "body", "head"} <= given.keys():
+        needed = "must provide `--title` and `--body` (or `--fill` or `fill-first` or `--fillverbose`)"
+        stop(1, f"{needed} when not running interactively")
+    repo, base = given.get("repo", "owner/name"), given.get("base", "main")
+    for pull in state["pulls"]:
+        if (pull["state"], pull["headRefName"], pull["baseRefName"]) == ("OPEN", given["head"], base):
+            stop(1, f'a pull request for branch "{given["head"]}" into branch "{base}" already exists:\n{pull["url"]}')
+    if state["bare"] and head_of(state, given["head"]) == "0" * 40:
+        stop(1, "pull request create failed: GraphQL: Head sha can't be blank, Head ref must be a branch")
+    number = 1 + len(state["pulls"])
+    host, name = ("github.com", repo) if repo.count("/") == 1 else repo.split("/", 1)
+    pull = {
+        "number": number,
+        "url": f"https://{host}/{name}/pull/{number}",
+        "title": given["title"],
+        "body": given["body"],
+        "headRefName": given["head"],
+        "baseRefName": base,
+        "state": "OPEN",
+        "isDraft": "draft" in given,
+        "isCrossRepository": False,
+        "mergeCommit": None,
+    }
+    state["pulls"].append(pull)
+    return f"{pull['url']}\n"
+
+
+def fields(given: Given, found: dict[str, Any]) -> dict[str, Any]:
+    wanted = given.get("json") or stop(1, "this stand-in shows JSON only")
+    return {field: found[field] for field in wanted.split(",")}
+
+
+def listed(given: Given, state: State) -> str:
+    which = given.get("state", "open")
+    if which not in ("open", "closed", "merged", "all"):
+        stop(1, f'invalid argument "{which}" for "-s, --state" flag: valid values are {{open|closed|merged|all}}')
+    found = [
+        fields(given, pull)
+        for pull in reversed(state["pulls"])
+        if which in ("all", pull["state"].lower()) and pull["headRefName"] == given.get("head", pull["headRefName"])
+    ]
+    return json.dumps(found[: int(given.get("limit", "30"))])
+
+
+def pull_of(given: Given, arguments: list[str], state: State) -> dict[str, Any]:
+    if not arguments:
+        stop(1, "argument required when using the `--repo` flag" if "repo" in given else "no pull requests found")
+    for pull in state["pulls"]:
+        if arguments[0] in (str(pull["number"]), pull["url"], pull["headRefName"]):
+            return {**pull, "headRefOid": head_of(state, pull["headRefName"])}
+    stop(1, f"GraphQL: Could not resolve to a PullRequest with the number of {arguments[0]}. (repository.pullRequest)")
+
+
+def checks(given: Given, arguments: list[str], state: State) -> str:
+    """One look; the plan goes on with the next one, unless a rerun comes first. An answer that there are none required
+    is followed by the question for all, so it is no look."""
+    pull = pull_of(given, arguments, state)
+    head = pull["headRefOid"]
+    at, plan = look_at(state, head), plan_of(state, head)
+    at["shown"] = at["next"]
+    look = shown(state, head)
+    found = [check for check in look if check["required"] or "required" not in given]
+    if look and not found:
+        stop(1, f"no required checks reported on the '{pull['headRefName']}' branch")
+    if at["next"] + 1 < len(plan) and plan[at["next"] + 1] != RERUN:
+        at["next"] += 1
+    if not look:
+        stop(1, f"no checks reported on the '{pull['headRefName']}' branch")
+    return json.dumps([fields(given, check) for check in found])
+
+
+def exit_code(text: str) -> int:
+    states = [check["state"] for check in json.loads(text)]
+    if any(state not in GREEN + PENDING for state in states):
+        return 1
+    return 8 if any(state in PENDING for state in states) else 0
+
+
+def run_state(checks: list[dict[str, Any]]) -> tuple[str, str]:
+    states = [check["state"] for check in checks]
+    if any(state in PENDING for state in states):
+        return "in_progress", ""
+    return "completed", "success" if all(state in GREEN for state in states) else "failure"
+
+
+def rerun(given: Given, arguments: list[str], state: State) -> str:
+    """gh has the same words for whatever GitHub refuses."""
+    run = arguments[0] if arguments else stop(1, "`<run-id>` or `--job` required when not running interactively")
+    head, found = checks_of_run(state, run)
+    if run_state(found) != ("completed", "failure"):
+        stop(1, f"run {run} cannot be rerun; its workflow file may be broken")
+    state["reruns"].append(run)
+    at, plan = look_at(state, head), plan_of(state, head)
+    if at["next"] + 2 < len(plan) and plan[at["next"] + 1] == RERUN:
+        at["next"] += 2
+        at["shown"] = at["next"]
+    return ""
+
+
+def run_view(given: Given, arguments: list[str], state: State) -> str:
+    if "job" in given:
+        run = next((run for run, job in jobs(state) if job == given["job"]), None)
+        run = run or stop(1, f"failed to get job: HTTP 404: Not Found (/actions/jobs/{given['job']})")
+    else:
+        run = arguments[0] if arguments else stop(1, "run or job ID required when not running interactively")
+    _, found = checks_of_run(state, run)
+    status, conclusion = run_state(found)
+    if "json" in given:
+        return json.dumps(fields(given, {"status": status, "conclusion": conclusion}))
+    if "log-failed" not in given:
+        stop(1, "this stand-in shows JSON and logs only")
+    if status != "completed":
+        stop(1, f"run {run} is still in progress; logs will be available when it is complete")
+    log = state["logs"].get(given.get("job") or run)
+    lines = stop(1, "log not found") if log is None else log.splitlines()
+    return "".join(f"test\tRun tests\t{MOMENT} {line}\n" for line in lines)
+
+
+def jobs(state: State) -> Iterator[tuple[str, str]]:
+    """Runs with their jobs, as the links of all planned checks name them."""
+    for plan in state["plans"]:
+        for look in plan:
+            for check in look if look != RERUN else ():
+                yield from re.findall(r"/actions/runs/(\d+)/job/(\d+)", check["link"])
+
+
+def api(given: Given, arguments: list[str], state: State) -> str:
+    path = arguments[0] if arguments else stop(1, "accepts 1 arg(s), received 0")
+    method = given.get("method", "GET")
+    patched = re.fullmatch(r"repos/[^/]+/[^/]+/pulls/(\d+)", path)
+    logged = re.fullmatch(r"repos/[^/]+/[^/]+/actions/jobs/(\d+)/logs", path)
+    if patched and method == "PATCH" and given.get("input") == "-":
+        pull = next((pull for pull in state["pulls"] if str(pull["number"]) == patched[1]), None)
+        if pull is not None:
+            pull.update(json.load(sys.stdin))
+            return json.dumps(pull)
+    if logged and method == "GET" and logged[1] in state["logs"]:
+        lines = state["logs"][logged[1]].splitlines()
+        return "".join(f"\ufeff{MOMENT} {line}\n" for line in lines)
+    sys.stdout.write('{"message":"Not Found","status":"404"}')
+    stop(1, "gh: Not Found (HTTP 404)")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+def answer(verb: str, given: Given, arguments: list[str], state: State) -> str:
+    match verb:
+        case "pr create":
+            return create(given, state)
+        case "pr list":
+            return listed(given, state)
+        case "pr view":
+            return json.dumps(fields(given, pull_of(given, arguments, state)))
+        case "pr checks":
+            return checks(given, arguments, state)
+        case "run view":
+            return run_view(given, arguments, state)
+        case "run rerun":
+            return rerun(given, arguments, state)
+        case _:
+            return api(given, arguments, state)
+
+
+def refuse(fault: str, verb: str, given: Given) -> None:
+    """What goes wrong before anything is looked at."""
+    if fault == "login":
+        stop(4, "To get started with GitHub CLI, please run:  gh auth login")
+    if fault == "server-error":
+        stop(1, "HTTP 502: Bad gateway (https://someone:secret@api.github.com/graphql)")
+    if fault == "rate-limit":
+        stop(1, "HTTP 403: API rate limit exceeded for user ID 1. (https://api.github.com/graphql)")
+    if fault == "too-old" and verb == "pr checks" and "json" in given:
+        stop(1, "unknown flag: --json\n\nUsage:  gh pr checks [<number> | <url> | <branch>] [flags]")
+    if fault == "hang":
+        time.sleep(3600)
+    if fault == "nonsense":
+        sys.stdout.write("<html>proxy login</html>")
+        raise SystemExit(0)
+
+
+def die_once(fault: str, state: State) -> bool:
+    """Whether this is the time to die of it; it is remembered by whoever writes the state."""
+    died: list[str] = state.setdefault("died", [])
+    if fault in died:
+        return False
+    died.append(fault)
+    return True
+
+
+def main(words: list[str]) -> int:
+    verb = next((verb for verb in COMMANDS if words[: len(verb.split())] == verb.split()), None)
+    if verb is None:
+        stop(1, f'unknown command "{" ".join(words[:2])}" for "gh"')
+    file = pathlib.Path(os.environ["FAKE_GH_STATE"])
+    given, arguments = parse(verb, words[len(verb.split()) :])
+    fault, _, only = os.environ.get("FAKE_GH_FAULT", "").partition("=")
+    fault = fault if only in ("", verb) else ""
+    changes = verb in ("pr create", "run rerun") or given.get("method") == "PATCH"
+    with kept(file) as state:
+        state["calls"].append(words)
+    refuse(fault, verb, given)
+    with kept(file) as state:
+        dies = changes and fault in ("lost-request", "lost-reply") and die_once(fault, state)
+        text = "" if dies and fault == "lost-request" else answer(verb, given, arguments, state)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdout.write(text)
+    return exit_code(text) if fault == "exit-codes" and verb == "pr checks" else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
