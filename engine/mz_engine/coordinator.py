@@ -152,6 +152,10 @@ class Coordinator:
         if news:
             self._append((event,))
 
+    def base(self) -> str:
+        assert self.state.started is not None
+        return self.state.started.base
+
     def features(self) -> tuple[FeatureId, ...]:
         return tuple(FeatureId(feature) for feature in self.state.tracks)
 

@@ -81,6 +81,9 @@ class Coordinating(Protocol):
     def features(self) -> tuple[FeatureId, ...]:
         """All of the run."""
 
+    def base(self) -> str:
+        """Name of the run's base branch."""
+
     def stopping(self) -> bool: ...
 
 
@@ -204,7 +207,14 @@ class FeatureRun:
 
     def _scene(self) -> Scene:
         branches = frozenset(f"{self.pins.config.branch_prefix}/{feature}" for feature in self.run_side.features())
-        return Scene(run=self.run, feature=self.feature, state=self.state, pins=self.pins, branches=branches)
+        return Scene(
+            run=self.run,
+            feature=self.feature,
+            state=self.state,
+            pins=self.pins,
+            branches=branches,
+            base=self.run_side.base(),
+        )
 
     def _advance(self, steps: Effect) -> Step | None:
         try:

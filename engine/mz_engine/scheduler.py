@@ -81,6 +81,9 @@ class Door:
     def features(self) -> tuple[FeatureId, ...]:
         return self.scheduler.coordinator.features()
 
+    def base(self) -> str:
+        return self.scheduler.coordinator.base()
+
     def stopping(self) -> bool:
         scheduler = self.scheduler
         return scheduler.died is not None or scheduler.stop_asked or scheduler.coordinator.stopping()

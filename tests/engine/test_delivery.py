@@ -13,6 +13,7 @@ from mz_engine.ports import CallSpec, Check
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.check import GateChecked
+from mz_events.catalog.delivery import PullRequestRequested
 from mz_events.catalog.inbox import CancelLeft, PauseLeft, ResumeLeft, RetryLeft
 from mz_events.catalog.run import InboxTaken, Rest, RetryGiven, RunPaused, RunResumed, Verdict
 from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
@@ -219,6 +220,17 @@ def test_with_merged_dependencies_a_dependent_starts_from_the_base_with_the_merg
     book = book_of(bench.state("d"))
     assert book is not None
     assert (book.started.starts_from, book.started.target) == ((merged,), "main")
+
+
+def test_a_stacked_feature_targets_its_dependency_and_the_base_once_that_is_merged() -> None:
+    def targets(merged: bool) -> list[str]:
+        bench = Bench({"b": (), "d": ("b",)})
+        bench.world.merged |= {"feat/b"} if merged else set()
+        bench.run()
+        return [event.target for event in bench.events("d") if isinstance(event, PullRequestRequested)]
+
+    assert targets(merged=False) == ["feat/b"]
+    assert targets(merged=True) == ["main"]
 
 
 # people ---------------------------------------------------------------------------------------------------------------

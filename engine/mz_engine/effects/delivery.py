@@ -29,10 +29,11 @@ MARKER = "<<<<<<< "
 def merge_base(scene: Scene) -> Effect:
     """Repeatable: first the branch is put where the stream says, so that a merge which nobody recorded is forgotten."""
     place, cell, head, key = scene.place, scene.cell, scene.work.book.head, scene.key("merge_base")
-    target, settings = scene.work.book.started.target, scene.pins.config.pull_requests
+    settings = scene.pins.config.pull_requests
     remote = None if settings.strategy == "none" else settings.remote
     yield from stand_on(scene, cell.tree)
     try:
+        target = yield from _target(scene)
         base = yield from do("workspace.target_head", lambda ports: ports.workspace.target_head(remote, target))
     except RemoteRefused as error:
         yield from _failed(key, "remote-unreachable", error)
@@ -55,6 +56,15 @@ def merge_base(scene: Scene) -> Effect:
     )
 
 
+def _target(scene: Scene) -> Steps[str]:
+    """The dependency's branch for a stacked feature, and the base once that was merged. Raises RemoteRefused."""
+    target = scene.work.book.started.target
+    if target == scene.base or scene.pins.config.pull_requests.strategy == "none":
+        return target
+    merged = yield from do("forge.merged", lambda ports: ports.forge.merged(target))
+    return scene.base if merged else target
+
+
 def _marked(scene: Scene) -> Steps[tuple[Path, ...]]:
     """Which files of the last merge with conflicts still hold its markers."""
     found: list[Path] = []
@@ -65,11 +75,11 @@ def _marked(scene: Scene) -> Steps[tuple[Path, ...]]:
     return tuple(found)
 
 
-def conflict_words(merged: BaseMerged, scene: Scene) -> str:
+def conflict_words(merged: BaseMerged) -> str:
     """What the agent reads that is to mend it."""
     files = "\n".join(f"- {path}" for path in merged.conflicts)
     return (
-        f"Meanwhile `{scene.work.book.started.target}` has changed, and was merged into this branch. These files hold "
+        "Meanwhile the branch that this is for has changed, and was merged into this one. These files hold "
         f"conflict markers now (`<<<<<<<`, `=======`, `>>>>>>>`):\n{files}\n"
         "In each of them keep what both sides meant, remove the markers, and see that all tests pass. Everything else "
         "of this feature is done already."
@@ -121,12 +131,17 @@ def _failed(key: str, code: str, error: RemoteRefused) -> Effect:
 def open_pull_request(scene: Scene) -> Effect:
     """Title: the feature's, to the letter. Body: the artifact without its heading, and the key by which it is found."""
     started, key = scene.work.book.started, scene.key("open_pr")
+    try:
+        target = yield from _target(scene)
+    except RemoteRefused as error:
+        yield from _failed(key, "pull-request-refused", error)
+        return
     title = yield from get(started.title)
     body = yield from _body(scene)
     request = PullRequestRequested(
         key=key,
         branch=started.branch,
-        target=started.target,
+        target=target,
         title=(yield from put(title)),
         body=(yield from put(f"{body.rstrip()}\n\nMz-Key: {key}\n")),
         strategy=scene.pins.config.pull_requests.strategy,

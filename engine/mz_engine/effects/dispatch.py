@@ -119,7 +119,7 @@ def _block(action: act.Block, scene: Scene) -> Effect:
     if isinstance(last, GateChecked) and last.violations:
         path = last.violations[0].path
     if isinstance(last, BaseMerged) and last.conflicts:
-        path, note = last.conflicts[0], (yield from put(delivery.conflict_words(last, scene)))
+        path, note = last.conflicts[0], (yield from put(delivery.conflict_words(last)))
     yield from emit(
         Blocked(phase=scene.work.phase, unit=cell.unit, cause=action.cause, check=action.check, path=path, note=note)
     )

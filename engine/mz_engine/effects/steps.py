@@ -73,6 +73,8 @@ class Scene(msgspec.Struct, frozen=True):
     pins: Pins
     branches: frozenset[str]
     """Of all features of the run: the engine's own."""
+    base: str
+    """Name of the base branch."""
 
     @property
     def work(self) -> Working:

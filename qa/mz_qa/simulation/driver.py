@@ -53,6 +53,9 @@ class Inline:
     def features(self) -> tuple[FeatureId, ...]:
         return self.coordinator.features()
 
+    def base(self) -> str:
+        return self.coordinator.base()
+
     def stopping(self) -> bool:
         return self.coordinator.stopping()
 
