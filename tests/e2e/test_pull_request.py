@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.bench import Bench
-from tests.support.forge import FakeGh
+from tests.support.remote import SETTINGS, Forge
 
 pytestmark = pytest.mark.slow
-
-URL = "https://github.com/acme/tally.git"
-SETTINGS = """
-commands: {test: python3 -m unittest}
-pull_requests: {strategy: draft}
-"""
-
-
-class Forge:
-    """A bench whose remote is a bare repository beside it, under the name of one on a forge."""
-
-    def __init__(self, directory: Path, fault: str = "") -> None:
-        self.bench, self.gh, self.bare = Bench(directory), FakeGh(directory / "gh"), directory / "bare.git"
-        subprocess.run(["git", "init", "-q", "--bare", self.bare], check=True)
-        (self.bench.root / "mz.yaml").write_text(SETTINGS)
-        self.bench.git("-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qam", "settings")
-        self.bench.git("remote", "add", "origin", URL)
-        self.bench.git("config", f"url.{self.bare}.insteadOf", URL)
-        gh = self.gh.environment(fault)
-        path = f"{gh['PATH'].split(':')[0]}:{self.bench.env['PATH']}"
-        state = {name: value for name, value in gh.items() if name.startswith("FAKE_GH")}
-        self.bench.env |= {**state, "PATH": path}
-
-    def remote_head(self, branch: str) -> str:
-        return subprocess.run(
-            ["git", "-C", self.bare, "rev-parse", branch], check=True, capture_output=True, text=True
-        ).stdout.strip()
 
 
 def test_stacked_features_become_stacked_draft_pull_requests(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Adapter: a `claude` for end-to-end tests: a real process that does what the demo's script says, and can misbehave.
 
 It works from its prompt alone, so that a call that was lost and is made again gets the same answer. Every call is
-written to `calls.log` before anything else is done: what the world saw is counted there. A file `acts/FEATURE.PHASE.py`
-is executed once, before the answer, with `cwd`, `root`, `key`, `say` and `answer` at hand.
+written to `calls.log` before anything else is done: what the world saw is counted there. `acts/FEATURE.PHASE.py`, for
+the second iteration `acts/FEATURE.PHASE.2.py`, is executed once, instead of the answer, with `cwd`, `root`, `key`, `say`
+and `answer` at hand.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def main(directory: str) -> None:
     def answer() -> None:
         perform(take, prompt)
 
-    act = Path(directory) / "acts" / f"{feature[1]}.{phase[1]}.py"
+    iteration = key.split("/")[4]
+    act = Path(directory) / "acts" / f"{feature[1]}.{phase[1]}{'' if iteration == '1' else '.' + iteration}.py"
     if not act.exists():
         answer()
         return
@@ -97,5 +99,7 @@ def carry_out(action: Action) -> None:
         Path(action.write).write_text(action.text)
     elif action.edit:
         text = Path(action.edit).read_text()
+        if action.new in text:
+            return
         assert action.old in text, action
         Path(action.edit).write_text(text.replace(action.old, action.new, 1))

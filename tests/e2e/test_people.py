@@ -1,0 +1,192 @@
+"""People and a run at work: answers, pauses and levels of autonomy, with the installed program and real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.bench import Bench
+
+pytestmark = pytest.mark.slow
+
+FEATURE, OTHER = "group-thousands", "month-filter"
+BLOCKER = "say({'type': 'result', 'subtype': 'success', 'is_error': False, 'result': 'Blocker: need your input'})"
+
+
+def held_up(bench: Bench, feature: str, phase: str) -> Path:
+    """The agent answers in that phase only when the file is there."""
+    go = bench.home.parent / "go"
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.05)\nanswer()\n"
+    bench.act(feature, phase, waits)
+    return go
+
+
+def eventually(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def ended(process: subprocess.Popen[str], code: int) -> str:
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == code, out + err
+    return out + err
+
+
+def question(bench: Bench) -> tuple[str, str, str] | None:
+    """Phase, kind and code of what is asked; None where nothing is."""
+    asked = bench.json("review", "list")["questions"]
+    return (asked[0]["phase"], asked[0]["ask"], asked[0]["code"]) if asked else None
+
+
+# pauses ---------------------------------------------------------------------------------------------------------------
+def by_command(bench: Bench, process: subprocess.Popen[str], pause: bool) -> None:
+    bench.mz("pause" if pause else "resume")
+
+
+def by_signal(bench: Bench, process: subprocess.Popen[str], pause: bool) -> None:
+    process.send_signal(signal.SIGUSR1 if pause else signal.SIGUSR2)
+
+
+@pytest.mark.parametrize("tell", [by_command, by_signal])
+def test_a_paused_run_begins_nothing_and_stays(
+    tmp_path: Path, tell: Callable[[Bench, subprocess.Popen[str], bool], None]
+) -> None:
+    bench = Bench(tmp_path)
+    go = held_up(bench, FEATURE, "prd")
+    process = bench.start("run", "--feature", FEATURE)
+    eventually(bench.calls)
+    tell(bench, process, True)
+    eventually(lambda: bench.json("status")["status"] == "paused")
+    go.touch()
+    eventually(lambda: bench.statuses() == {FEATURE: "stopped"})
+    version = len(bench.events())
+    time.sleep(2)
+    assert (len(bench.events()), sum(bench.calls().values())) == (version, 1), "nothing is begun"
+    assert process.poll() is None
+    assert bench.json("status")["held"]
+    tell(bench, process, False)
+    ended(process, 0)
+    assert bench.statuses() == {FEATURE: "delivered"}
+    assert set(bench.calls().values()) == {1}
+    assert [bool(event["who"]) for event in bench.of_type("run.paused")] == [tell is by_command]
+
+
+def test_ctrl_c_ends_a_paused_run(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    go = held_up(bench, FEATURE, "prd")
+    process = bench.start("run", "--feature", FEATURE)
+    eventually(bench.calls)
+    bench.mz("pause")
+    process.send_signal(signal.SIGINT)
+    go.touch()
+    assert "To go on: mz resume" in ended(process, 20)
+    bench.mz("resume")
+    assert bench.statuses() == {FEATURE: "delivered"}
+
+
+# answers --------------------------------------------------------------------------------------------------------------
+def test_an_answer_is_taken_while_the_run_goes_on(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.act(FEATURE, "prd", BLOCKER)
+    go = held_up(bench, OTHER, "prd")
+    process = bench.start("run", "--feature", FEATURE, "--feature", OTHER)
+    eventually(lambda: bench.calls() and question(bench) == ("prd", "blocker", "agent-blocker"))
+    said = bench.mz("review", "answer", FEATURE, "group by three, with commas", MZ_USER="Ada").stdout
+    assert "has taken it" in said
+    assert "waits for no answer" in bench.mz("review", "approve", FEATURE, code=2).stderr
+    assert process.poll() is None
+    go.touch()
+    ended(process, 0)
+    assert bench.statuses() == {FEATURE: "delivered", OTHER: "delivered"}
+    shown = bench.json("review", "show", FEATURE)
+    assert [(each["who"], each["note"]) for each in shown["decisions"]] == [("Ada", "group by three, with commas")]
+    assert "group by three, with commas" in bench.mz("show", FEATURE, "--prompt").stdout
+
+
+def test_two_people_answer_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.act(FEATURE, "prd", BLOCKER)
+    bench.mz("run", "--feature", FEATURE, code=21)
+    people = [
+        bench.start("review", "approve", FEATURE, MZ_USER="Ada"),
+        bench.start("review", "reject", FEATURE, "--note", "no", MZ_USER="Grace"),
+    ]
+    told = [person.communicate(timeout=60) for person in people]
+    assert sorted(person.returncode for person in people) == [0, 2], told
+    assert "has its answer already" in "".join(err for _, err in told)
+    (question_,) = bench.json("review", "list")["questions"]
+    assert question_["answered"]["who"] == ("Ada" if people[0].returncode == 0 else "Grace")
+
+
+def test_what_was_rejected_is_done_once_more(tmp_path: Path) -> None:
+    """A finished run is taken up again by a retry; the work of later phases is put back first."""
+    bench = Bench(tmp_path)
+    bench.act(FEATURE, "techspec", BLOCKER)
+    bench.mz("run", "--feature", FEATURE, code=21)
+    bench.mz("review", "reject", FEATURE, "--note", "not now")
+    bench.mz("resume", code=1)
+    assert bench.json("status")["status"] == "finished"
+    bench.mz("retry", FEATURE, "--from", "prd", "--note", "now it is time")
+    bench.mz("resume")
+    assert bench.statuses() == {FEATURE: "delivered"}
+    assert "now it is time" in bench.mz("show", FEATURE, "--phase", "prd", "--prompt").stdout
+    shown = bench.json("review", "show", FEATURE)
+    assert [(each["kind"], each["phase"]) for each in shown["decisions"]] == [("answer", None), ("retry", "prd")]
+
+
+def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
+    """The patch of what the agent changed, besides the artifacts, from the captures in git."""
+    bench = Bench(tmp_path)
+    bench.mz("run", "--feature", FEATURE, code=21, MZ_LIMITS_FEATURE_FILES_MAX="1")
+    assert question(bench) == ("tasks", "approval", "size")
+    page = bench.mz("review", "show", FEATURE).stdout
+    assert "the artifact tasks (tasks/group-thousands/tasks.json)" in page
+    assert "what the gate size refused" in page
+    assert "what changed in" not in page, "the artifact is shown as it is"
+    bench.mz("review", "approve", FEATURE, "--note", "this once")
+    bench.mz("resume", code=21)
+    assert question(bench) == ("code", "approval", "files_max")
+    shown = bench.json("review", "show", FEATURE)
+    (patch,) = [each["text"] for each in shown["evidence"] if each["kind"] == "diff"]
+    assert "+++ b/tally/" in patch
+    assert "+++ b/tasks/" not in patch
+    bench.mz("review", "approve", FEATURE)
+    bench.mz("resume")
+    assert bench.statuses() == {FEATURE: "delivered"}
+
+
+# autonomy -------------------------------------------------------------------------------------------------------------
+def test_supervised_asks_after_each_planning_phase(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.mz("run", "--feature", FEATURE, "--autonomy", "supervised", code=21)
+    for phase in ("prd", "techspec", "tasks"):
+        assert question(bench) == (phase, "approval", "checkpoint")
+        bench.mz("review", "approve", FEATURE)
+        bench.mz("resume", code=0 if phase == "tasks" else 21)
+    assert bench.statuses() == {FEATURE: "delivered"}
+    assert [each["who"] for each in bench.of_type("answer.given")] != []
+
+
+@pytest.mark.parametrize(("autonomy", "asks"), [("checkpoint", True), ("full_auto", False)])
+def test_checkpoint_and_full_auto_ask_nothing_that_is_in_order(tmp_path: Path, autonomy: str, asks: bool) -> None:
+    bench = Bench(tmp_path)
+    bench.mz("run", "--feature", FEATURE, "--autonomy", autonomy)
+    assert bench.statuses() == {FEATURE: "delivered"}
+    assert bench.of_type("human.requested") == []
+    prompt = bench.mz("show", FEATURE, "--phase", "prd", "--prompt").stdout
+    assert ("Blocker - need:" in prompt) is asks, "only where somebody is there may an agent ask"
+
+
+def test_an_agent_that_asks_is_heard_also_in_full_auto(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.act(FEATURE, "prd", BLOCKER)
+    bench.mz("run", "--feature", FEATURE, "--autonomy", "full_auto", code=21)
+    assert question(bench) == ("prd", "blocker", "agent-blocker")
