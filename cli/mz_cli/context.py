@@ -117,7 +117,7 @@ def reading(start: Path | None = None) -> Iterator[Reading]:
     """The log of the repository that `start` (the current directory) is in. Raises MzError (MZ1003, MZ5001)."""
     home = find_home((start or Path.cwd()).absolute())
     log = home / HOME / "mz.db"
-    if not log.is_file():
+    if not log.exists():
         raise nothing_ran()
     with SqliteStore(log, read_only=True) as store:
         yield Reading(home, store)

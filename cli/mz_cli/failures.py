@@ -88,7 +88,7 @@ def translated(error: BaseException, words: Sequence[str]) -> MzError:
         case click.ClickException():
             return MzError("MZ1002", sentence(error.format_message()))
         case StoreUnusable() | UnknownEvent():
-            return MzError("MZ1006", sentence(str(error)))
+            return MzError("MZ1006", sentence(str(error)), hint="`mz explain MZ1006` says what can be the matter")
         case BlobMissing():
             return MzError("MZ1006", sentence(str(error)), hint="it was erased, or `.mz/blobs` is not complete")
         case WrongVersion():

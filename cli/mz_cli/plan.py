@@ -32,7 +32,7 @@ def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as
     """Prints the plan; whether there is something to do. Raises MzError as `mz run` would."""
     log = home / HOME / "mz.db"
     with ExitStack() as stack:
-        store = stack.enter_context(SqliteStore(log, read_only=True)) if log.is_file() else None
+        store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
         plan = make_plan(home, os.environ, flags, only, store, digest_of, keeps_views=False)
         known_agent(plan.pins.config.agent)
         waiting = unfinished(store) if store else None

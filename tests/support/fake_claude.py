@@ -2,8 +2,8 @@
 
 It works from its prompt alone, so that a call that was lost and is made again gets the same answer. Every call is
 written to `calls.log` before anything else is done: what the world saw is counted there. `acts/FEATURE.PHASE.py`, for
-the second iteration `acts/FEATURE.PHASE.2.py`, is executed once, instead of the answer, with `cwd`, `root`, `key`, `say`
-and `answer` at hand.
+the second iteration `acts/FEATURE.PHASE.2.py`, is executed once, instead of the answer, with `cwd`, `root`, `key`,
+`say` and `answer` at hand.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def gc(dry_run: bool, as_json: bool) -> None:
     than 24 hours. The log stays as it is. Runs may go on meanwhile.
     """
     home = find_home(Path.cwd()) / HOME
-    if not (home / "mz.db").is_file():
+    if not (home / "mz.db").exists():
         raise nothing_ran()
     with SqliteStore(home / "mz.db", read_only=dry_run) as store:
         done = collect(home, store, dry_run)
@@ -73,7 +73,7 @@ def tell(result: GcResult) -> None:
         (kind, str(heap.count), str(heap.bytes) if whole else size(heap.bytes), why) for kind, heap, why in heaps
     )
     show(Table(columns=columns("what", ">count", ">bytes" if whole else ">size", "why"), rows=rows, empty=""))
-    note(
-        f"{'would free' if result.dry_run else 'freed'} {size(result.freed_bytes)}; "
-        f"{result.kept_blobs.count} blobs stay, {result.young_blobs.count} of them only because they are young"
-    )
+    young = result.young_blobs.count
+    because = f", {young} of them because they are younger than a day" if young else ""
+    freed = f"{'would free' if result.dry_run else 'freed'} {size(result.freed_bytes)}"
+    note(f"{freed}; {result.kept_blobs.count} blobs stay{because}")

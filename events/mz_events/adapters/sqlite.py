@@ -143,15 +143,17 @@ class SqliteStore:
             left -= len(rows) if left > 0 else 0
 
     def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
-        """Events of these types with `after < position <= upto`, in order; the others are not even decoded."""
-        marks = ", ".join("?" * len(types))
+        """Events of these types with `after < position <= upto`, in order; the others are not even decoded, but for
+        those that nobody knows: they raise UnknownEvent, as everywhere."""
+        others = {name for name, _ in self._codec.decoders} - set(types)
+        marks = ", ".join("?" * len(others))
         query = (
-            f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type IN ({marks}) "
+            f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type NOT IN ({marks}) "
             f"ORDER BY position LIMIT {PAGE_ROWS}"
         )
         while True:
             with self._database.reading() as cursor:
-                rows: list[Row] = cursor.execute(query, (after, upto, *types)).fetchall()
+                rows: list[Row] = cursor.execute(query, (after, upto, *others)).fetchall()
             yield from self._decoded(rows)
             if len(rows) < PAGE_ROWS:
                 return
