@@ -22,22 +22,20 @@ URL = "https://github.com/ada/engine/actions/runs/100/job/1000"
 @pytest.fixture
 def gh(tmp_path: pathlib.Path) -> FakeGh:
     gh = FakeGh(tmp_path / "gh")
+    gh.opened(BRANCH)
     gh.push(BRANCH, HEAD)
     return gh
 
 
-@pytest.fixture
-def root(tmp_path: pathlib.Path) -> pathlib.Path:
-    repo = GitRepo(tmp_path / "repo")
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    repo = GitRepo(tmp_path_factory.mktemp("repo"))
     repo.git("remote", "add", "origin", "git@github.com:ada/engine.git")
     return repo.root
 
 
 def forge(root: pathlib.Path, gh: FakeGh, fault: str = "") -> GhForge:
-    port = GhForge(root, "origin", gh.environment(fault))
-    if not gh.pulls:
-        GhForge(root, "origin", gh.environment()).open(BRANCH, "main", "t", "b", draft=False)
-    return port
+    return GhForge(root, "origin", gh.environment(fault))
 
 
 def made(state: Any = "red", name: str = "CI / test", url: str = URL, run: str | None = "100") -> Check:
@@ -88,6 +86,7 @@ def test_a_repository_without_checks_has_none(root: pathlib.Path, gh: FakeGh) ->
     assert forge(root, gh).checks(1, HEAD) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["pending", "red", "green"])
 def test_the_exit_code_may_tell_the_state_too(root: pathlib.Path, gh: FakeGh, state: str) -> None:
     gh.plan([state])
@@ -134,6 +133,7 @@ def test_a_pull_request_that_is_not_there_is_refused(root: pathlib.Path, gh: Fak
         forge(root, gh).checks(7, HEAD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["pr view", "pr checks"])
 @pytest.mark.parametrize(
     ("fault", "words"),
@@ -154,8 +154,8 @@ def test_a_gh_that_cannot_says_what_to_do(root: pathlib.Path, gh: FakeGh, fault:
     assert refused.value.code == code
 
 
+@pytest.mark.slow
 def test_a_gh_that_never_answers_is_given_up(root: pathlib.Path, gh: FakeGh) -> None:
-    forge(root, gh)
     port = GhForge(root, "origin", gh.environment("hang=pr view"), timeout_seconds=0.5)
     with pytest.raises(ForgeUnavailable) as late:
         port.checks(1, HEAD)
@@ -211,6 +211,7 @@ def test_a_log_that_nobody_keeps_is_empty(root: pathlib.Path, gh: FakeGh) -> Non
     assert len(gh.calls) == calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["server-error", "rate-limit", "login"])
 def test_a_log_that_cannot_be_had_now_is_refused(root: pathlib.Path, gh: FakeGh, fault: str) -> None:
     gh.plan(["red"])
@@ -219,6 +220,7 @@ def test_a_log_that_cannot_be_had_now_is_refused(root: pathlib.Path, gh: FakeGh,
         forge(root, gh, fault=f"{fault}=run view").failed_log(made())
 
 
+@pytest.mark.slow
 def test_a_huge_log_keeps_its_end(root: pathlib.Path, gh: FakeGh) -> None:
     gh.plan(["red"])
     gh.log(1000, "\n".join(f"line {number} " + "x" * 400 for number in range(20_000)))
@@ -276,6 +278,7 @@ def test_a_run_that_cannot_be_started_again_is_refused(root: pathlib.Path, gh: F
         forge(root, gh).rerun("7")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "runs"), [("lost-request", 0), ("lost-reply", 1)])
 def test_a_start_that_was_lost_on_the_way(root: pathlib.Path, gh: FakeGh, fault: str, runs: int) -> None:
     gh.plan(["red", "rerun", "pending"])

@@ -158,13 +158,13 @@ for line in sys.stdin:
 class Cutter:
     """Runs one small feature again and again, each time in a process of its own that may be killed at its nth git."""
 
-    def __init__(self, directory: pathlib.Path) -> None:
+    def __init__(self, directory: pathlib.Path, feature: str = FEATURE) -> None:
         directory.mkdir()
         self._plan, git = directory / "plan", directory / "git"
         git.write_text(GIT.format(plan=self._plan, git=shutil.which("git")))
         git.chmod(0o755)
         environment = {**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
-        command = [sys.executable, "-c", FEATURE]
+        command = [sys.executable, "-c", feature]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
 

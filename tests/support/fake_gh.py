@@ -13,10 +13,8 @@ import contextlib
 import fcntl
 import json
 import os
-import pathlib
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -67,16 +65,19 @@ def parse(verb: str, words: list[str]) -> tuple[Given, list[str]]:
 
 # state ----------------------------------------------------------------------------------------------------------------
 @contextlib.contextmanager
-def kept(file: pathlib.Path) -> Iterator[State]:
+def kept(file: str) -> Iterator[State]:
     """The state, written back at the end, with everybody else kept out meanwhile."""
-    with open(file.with_suffix(".lock"), "w") as lock:
+    with open(f"{file}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        state = json.loads(file.read_text()) if file.exists() else empty()
+        state = empty()
+        with contextlib.suppress(FileNotFoundError), open(file) as old:
+            state = json.load(old)
         try:
             yield state
         finally:
-            file.with_suffix(".new").write_text(json.dumps(state, indent=1))
-            file.with_suffix(".new").replace(file)
+            text = json.dumps(state, indent=1)
+            with open(file, "w") as new:
+                new.write(text)
 
 
 def empty() -> State:
@@ -87,6 +88,8 @@ def head_of(state: State, branch: str) -> str:
     """The commit that the forge has on a branch: as told, or what was pushed to its bare repository."""
     if not state["bare"]:
         return str(state["heads"].get(branch, "0" * 40))
+    import subprocess  # It takes as long to import as all the rest of this program.
+
     command = ["git", f"--git-dir={state['bare']}", "rev-parse", "--verify", f"refs/heads/{branch}"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "0" * 40
 
@@ -121,7 +124,8 @@ def checks_of_run(state: State, run: str) -> tuple[str, list[dict[str, Any]]]:
 # commands -------------------------------------------------------------------------------------------------------------
 def create(given: Given, state: State) -> str:
     if "body-file" in given:
-        given["body"] = sys.stdin.read() if given["body-file"] == "-" else pathlib.Path(given["body-file"]).read_text()
+        with open(0 if given["body-file"] == "-" else given["body-file"]) as body:
+            given["body"] = body.read()
     if not {"title", "body", "head"} <= given.keys():
         needed = "must provide `--title` and `--body` (or `--fill` or `fill-first` or `--fillverbose`)"
         stop(1, f"{needed} when not running interactively")
@@ -131,22 +135,20 @@ def create(given: Given, state: State) -> str:
             stop(1, f'a pull request for branch "{given["head"]}" into branch "{base}" already exists:\n{pull["url"]}')
     if state["bare"] and head_of(state, given["head"]) == "0" * 40:
         stop(1, "pull request create failed: GraphQL: Head sha can't be blank, Head ref must be a branch")
+    pull = new_pull(state, repo, given["head"], base)
+    pull.update(title=given["title"], body=given["body"], isDraft="draft" in given)
+    return f"{pull['url']}\n"
+
+
+def new_pull(state: State, repo: str, head: str, base: str) -> dict[str, Any]:
     number = 1 + len(state["pulls"])
     host, name = ("github.com", repo) if repo.count("/") == 1 else repo.split("/", 1)
-    pull = {
-        "number": number,
-        "url": f"https://{host}/{name}/pull/{number}",
-        "title": given["title"],
-        "body": given["body"],
-        "headRefName": given["head"],
-        "baseRefName": base,
-        "state": "OPEN",
-        "isDraft": "draft" in given,
-        "isCrossRepository": False,
-        "mergeCommit": None,
-    }
-    state["pulls"].append(pull)
-    return f"{pull['url']}\n"
+    url = f"https://{host}/{name}/pull/{number}"
+    branches = {"headRefName": head, "baseRefName": base, "isCrossRepository": False}
+    rest = {"title": "", "body": "", "state": "OPEN", "isDraft": False, "mergeCommit": None}
+    state["pulls"].append({"number": number, "url": url, **branches, **rest})
+    found: dict[str, Any] = state["pulls"][-1]
+    return found
 
 
 def fields(given: Given, found: dict[str, Any]) -> dict[str, Any]:
@@ -314,7 +316,7 @@ def main(words: list[str]) -> int:
     verb = next((verb for verb in COMMANDS if words[: len(verb.split())] == verb.split()), None)
     if verb is None:
         stop(1, f'unknown command "{" ".join(words[:2])}" for "gh"')
-    file = pathlib.Path(os.environ["FAKE_GH_STATE"])
+    file = os.environ["FAKE_GH_STATE"]
     given, arguments = parse(verb, words[len(verb.split()) :])
     fault, _, only = os.environ.get("FAKE_GH_FAULT", "").partition("=")
     fault = fault if only in ("", verb) else ""
@@ -329,7 +331,3 @@ def main(words: list[str]) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
     sys.stdout.write(text)
     return exit_code(text) if fault == "exit-codes" and verb == "pr checks" else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

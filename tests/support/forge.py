@@ -3,15 +3,22 @@ asked."""
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.fake_gh import RERUN, kept
+from tests.support.fake_gh import RERUN, kept, new_pull
 from tests.support.tree import ROOT
+
+PROGRAM = f"""#!{sys.executable} -SE
+import sys
+sys.path[0] = {str(ROOT)!r}
+from tests.support.fake_gh import main
+raise SystemExit(main(sys.argv[1:]))
+"""
+"""Begins in a few milliseconds; another package `tests` where it is called does not matter."""
 
 STATES = {"pending": "IN_PROGRESS", "green": "SUCCESS", "red": "FAILURE"}
 Look = str | Sequence[dict[str, Any]]
@@ -38,16 +45,16 @@ class FakeGh:
     """A directory with `gh` in it, and all that it knows."""
 
     def __init__(self, directory: pathlib.Path) -> None:
-        self._state = directory / "state.json"
+        self._state = str(directory / "state.json")
         self._commands = directory / "commands"
         self._commands.mkdir(parents=True)
         gh = self._commands / "gh"
-        gh.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -S -P -m tests.support.fake_gh "$@"\n')
+        gh.write_text(PROGRAM)
         gh.chmod(0o755)
 
     def environment(self, fault: str = "") -> dict[str, str]:
         """For the process that is to find this `gh`; faults: see the stand-in."""
-        own = {"FAKE_GH_STATE": str(self._state), "FAKE_GH_FAULT": fault}
+        own = {"FAKE_GH_STATE": self._state, "FAKE_GH_FAULT": fault}
         return {**os.environ, **own, "PATH": f"{self._commands}{os.pathsep}{os.environ['PATH']}"}
 
     # what it was asked ------------------------------------------------------------------------------------------------
@@ -65,8 +72,9 @@ class FakeGh:
         return self._read("reruns")
 
     def _read(self, what: str) -> list[Any]:
-        found: list[Any] = json.loads(self._state.read_text())[what] if self._state.exists() else []
-        return found
+        with kept(self._state) as state:
+            found: list[Any] = state[what]
+            return found
 
     # what it is to say ------------------------------------------------------------------------------------------------
     def plan(self, *heads: Sequence[Look]) -> None:
@@ -81,6 +89,11 @@ class FakeGh:
         """What a job (or a run) has printed."""
         with kept(self._state) as state:
             state["logs"][str(job)] = text
+
+    def opened(self, branch: str) -> None:
+        """There is a pull request from this branch already."""
+        with kept(self._state) as state:
+            new_pull(state, "ada/engine", branch, "main")
 
     def push(self, branch: str, commit: str) -> None:
         """The forge has noticed a commit."""

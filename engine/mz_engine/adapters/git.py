@@ -198,7 +198,7 @@ class GitWorkspace:
         if worktree.look().branch != made:
             worktree.move_branch(made, head)
         tree = self._captured(worktree, made)
-        worktree.notebook.write_manifest(tree, ignored)
+        worktree.notebook.write_manifest(tree, ignored - self._objects.listing(tree).keys())
         self.ensure(place, made, tree)
         return Merged(commit=made, tree=tree, conflicts=content.conflicts, changed=True)
 

@@ -10,6 +10,8 @@ from mz_events.names import Commit
 from mz_engine.adapters.git_process import Done, Git
 from mz_engine.ports import RemoteRefused, RepositoryUnusable
 
+TARGETS = "refs/mz/targets/"
+"""What was fetched, by remote and branch. Names of runs begin with `r` and a digest: none is called so."""
 NO_SUCH_BRANCH = "couldn't find remote ref"
 STALE_SECONDS = 2.0
 """Nothing holds a lock on a ref for that long."""
@@ -36,12 +38,13 @@ def remote_head(git: Git, remote: str, branch: str) -> Commit | None:
 
 
 def fetch(git: Git, remote: str, branch: str) -> Commit | None:
-    """The branch as the remote has it, with its history, kept under `refs/mz/targets/`; no other ref is moved. None: it
+    """The branch as the remote has it, with its history, kept under TARGETS; no other ref is moved. None: it
     does not exist there. Not to be called twice at a time."""
-    ref = f"refs/mz/targets/{one_part(remote)}/{one_part(branch)}"
+    ref = f"{TARGETS}{one_part(remote)}/{one_part(branch)}"
     never = f"remote.{remote}.followRemoteHEAD=never"
-    flags = ("--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
+    flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
     words = ("-c", never, "fetch", *flags, "--", remote, f"+refs/heads/{branch}:{ref}")
+    _unlock(git, ref)
     done = _run(git, *words)
     if done.code and _unlock(git, ref):
         done = _run(git, *words)
