@@ -179,7 +179,8 @@ def _of_feature(state: FeatureState) -> Iterator[tuple[str, str]]:
         yield f"artifact {name}", f"{made.path or 'the reply'} of {made.phase}, sha256 {made.digest}"
     cost = state.cost
     if cost.calls:
-        yield "cost", f"{cost.calls} calls: {money_words(cost.estimated_usd, cost.reported_usd, cost.computed_usd)}"
+        calls = f"{cost.calls} call{'' if cost.calls == 1 else 's'}"
+        yield "cost", f"{calls}: {money_words(cost.estimated_usd, cost.reported_usd, cost.computed_usd)}"
 
 
 def _of_run(state: RunStateShape) -> Iterator[tuple[str, str]]:
@@ -190,7 +191,5 @@ def _of_run(state: RunStateShape) -> Iterator[tuple[str, str]]:
     for track in state.features:
         why = track.hold or track.code or (f"by {track.held_by}" if track.held_by else "")
         claim = f", claims {' '.join(track.claim)}" if track.claim else ""
-        yield (
-            f"feature {track.id}",
-            f"{track.state}{f' ({why})' if why else ''}, ${track.spent_usd} spent, ${track.reserved_usd} set aside{claim}",
-        )
+        money = f"${track.spent_usd} spent, ${track.reserved_usd} set aside"
+        yield f"feature {track.id}", f"{track.state}{f' ({why})' if why else ''}, {money}{claim}"

@@ -30,6 +30,12 @@ Kind = Literal["words", "violations", "output", "references", "paths", "reply", 
 Words = Callable[[Digest | None], str]
 Log = Sequence[Recorded[Event]]
 SHORT = 12
+TITLES = {
+    Ask.BLOCKER: "what the agent asks",
+    Ask.RETRIES: "what the last call ended with",
+    Ask.LIMIT: "what the last call ended with",
+}
+"""Of the question's own text."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +55,8 @@ def evidence(question: Question, state: State, events: Log, words: Words) -> tup
     """In the order in which a person reads it: why it is asked, then the work itself. Nothing comes twice."""
     cell = _since(question, events)
     refusals = list(_refusals(question, cell, words))
-    asked = Piece(kind="words", title="what is asked", place=question.place, digest=question.detail)
+    title = TITLES.get(question.ask, "what happened")
+    asked = Piece(kind="words", title=title, place=question.place, digest=question.detail)
     artifacts = list(_artifacts(cell))
     pieces = (
         *([asked] if question.detail is not None and not refusals else []),

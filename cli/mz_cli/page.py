@@ -31,7 +31,9 @@ def page(detail: FeatureDetail, limits: Limits) -> Iterator[Line]:
     """The feature as lines: what it is, then phase by phase what was tried and what came of it."""
     yield (Span(detail.id, "bold"), Span(f": {detail.title}"))
     yield from _head(detail)
-    yield from _section("set-up", (text for c in detail.commands if c.stage == "setup" for text in _command(c, limits)))
+    yield from _section(
+        "set-up", (text for c in detail.commands if c.stage == "setup" for text in command_lines(c, limits))
+    )
     for phase in detail.history:
         yield ()
         yield from _phase(phase, detail, limits)
@@ -77,12 +79,12 @@ def _phase(phase: PhaseShape, detail: FeatureDetail, limits: Limits) -> Iterator
     commands = [c for c in detail.commands if (c.phase, c.iteration) == here and c.stage != "setup"]
     calls = [call for call in detail.calls if (call.phase, call.iteration) == here]
     loose = [c for c in commands if not any(_judges(c, call) for call in calls)]
-    yield from (text for c in loose if c.stage == "prepare" for text in _command(c, limits))
+    yield from (text for c in loose if c.stage == "prepare" for text in command_lines(c, limits))
     for call in calls:
         ran = [c for c in commands if _judges(c, call)]
         yield from _attempt(call, limits, {c.name for c in ran})
-        yield from (text for c in ran for text in _command(c, limits, indent="    "))
-    yield from (text for c in loose if c.stage == "gate" for text in _command(c, limits))
+        yield from (text for c in ran for text in command_lines(c, limits, indent="    "))
+    yield from (text for c in loose if c.stage == "gate" for text in command_lines(c, limits))
     yield from _patch(phase.diff, indent="  ")
 
 
@@ -131,7 +133,7 @@ def _told(text: str, limits: Limits) -> str:
 
 
 # commands, commits, patches -------------------------------------------------------------------------------------------
-def _command(command: CommandShape, limits: Limits, indent: str = "  ") -> Iterator[Line]:
+def command_lines(command: CommandShape, limits: Limits, indent: str = "  ") -> Iterator[Line]:
     """One line; below it all of the output where that is asked for, else the end of what a failure printed."""
     good = command.exit == 0
     yield line_of(f"{indent}{command.stage} {command.name}: {command_words(command)}", "" if good else "red")
@@ -161,5 +163,9 @@ def _patch(diff: str | None, indent: str) -> Iterator[Line]:
         return
     yield line_of(f"{indent}diff:")
     for text in clean(diff).splitlines() or ["(nothing changed)"]:
-        look = next((style for beginning, style in PATCH_LOOKS if text.startswith(beginning)), "")
-        yield line_of(f"{indent}{text}", look)
+        yield line_of(f"{indent}{text}", patch_look(text))
+
+
+def patch_look(text: str) -> str:
+    """The style of a line of a patch."""
+    return next((style for beginning, style in PATCH_LOOKS if text.startswith(beginning)), "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mz_engine.errors import MzError
 from mz_events.names import StreamId, feature_stream, run_stream
 
@@ -10,12 +12,14 @@ from mz_cli.help import did_you_mean
 
 FORMS = "RUN@4, FEATURE@12, RUN/FEATURE@12, or as `mz log` prints it"
 
+VERSION = re.compile("[1-9][0-9]{0,17}")
+
 
 def find_place(log: Reading, text: str, run: str | None) -> tuple[StreamId, int]:
     """Stream and version. Names are those of runs (the beginning of an id is enough) and of features: of `run`, else of
     the newest run that has it. Raises MzError (MZ5001, MZ5007)."""
     name, _, digits = text.rpartition("@")
-    if not name or not (digits.isascii() and digits.isdigit() and int(digits)):
+    if not name or not VERSION.fullmatch(digits):
         raise MzError("MZ5007", f"{text[:80]!r} is not a place", hint=f"say {FORMS}; versions count from 1")
     stream, version = _stream(log, name, run), int(digits)
     known = dict(log.store.streams(stream)).get(stream, 0)

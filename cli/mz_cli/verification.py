@@ -16,6 +16,7 @@ from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEven
 
 from mz_cli.context import HOME, Reading
 
+FindingKind = Literal["chain", "event", "blob", "file"]
 PATIENCE_SECONDS = 2.0
 """Between two words on how far it is."""
 TICK = 500
@@ -28,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     place: str
     """`stream@version`, or `log`."""
-    kind: Literal["chain", "event", "blob", "file"]
+    kind: FindingKind
     what: str
     hint: str
 
@@ -59,7 +60,9 @@ def verify_log(log: Reading, run: str | None, say: Callable[[str], None]) -> Ver
     except StoreUnusable as error:
         damages = (Damage("", 0, str(error)),)
     chain = tuple(_of_damage(damage) for damage in damages)
-    mine = tuple(finding for finding in chain if watch.concerns(finding.place.partition("@")[0]))
+    mine = tuple(
+        finding for finding in chain if finding.place in watch.gaps or watch.concerns(finding.place.partition("@")[0])
+    )
     broken = {finding.place.partition("@")[0] for finding in chain}
     events = (finding for finding in watch.findings if finding.place.partition("@")[0] not in broken)
     blobs = tuple(_blobs(log, watch.cited, watch.tell))
@@ -74,7 +77,9 @@ class _Watch:
 
     def __init__(self, run: str | None, tell: Callable[[str], None]) -> None:
         self._run, self.tell = run, tell
-        self.events, self._seen = 0, 0
+        self.events, self._seen, self._position = 0, 0, 0
+        self.gaps: set[str] = set()
+        """Places before which something is missing: nobody knows whose it was."""
         self.streams: set[StreamId] = set()
         self.cited: dict[Digest, list[str]] = {}
         self.findings: list[Finding] = []
@@ -89,11 +94,14 @@ class _Watch:
         self._seen += 1
         if self._seen % TICK == 0:
             self.tell(f"{self._seen} events checked")
+        place = f"{event.stream}@{event.version}"
+        if event.position != self._position + 1:
+            self.gaps.add(place)
+        self._position = event.position
         if not self.concerns(event.stream):
             return
         self.events += 1
         self.streams.add(event.stream)
-        place = f"{event.stream}@{event.version}"
         try:
             for digest in cited(CODEC.decode(event.type, event.schema, event.payload, place)):
                 self.cited.setdefault(digest, []).append(place)

@@ -58,7 +58,7 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
         case AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | ChangesChecked() | ArtifactValidated():
             return _with_call(view, event.ref, event)
         case CallPriced(key=key):
-            return _with_key(view, key, computed_nanousd=event.computed_nanousd)
+            return _with_key(view, key, computed_nanousd=event.computed_nanousd, priced=True)
         case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
             return _checked(view, event)
         case PhaseStarted() | UnitCompleted() | PhaseCompleted() | RolledBack():

@@ -43,11 +43,16 @@ class Overview:
         self._stream = run_stream(run)
         self._features: dict[str, FeatureView] = {}
         self._spent, self._reserved = 0, dict[str, int]()
+        self._events = 0
+        self._last_us: int | None = None
 
     @property
     def run(self) -> RunView:
         committed = self._spent + sum(self._reserved.values())
-        return replace(self._run, features=tuple(self._features.values()), committed_nanousd=committed)
+        return replace(
+            self._run, features=tuple(self._features.values()), committed_nanousd=committed, events=self._events,
+            last_us=self._last_us,
+        )  # fmt: skip
 
     @property
     def pins(self) -> Digest | None:
@@ -65,7 +70,7 @@ class Overview:
             self._features[feature] = evolve_feature(self._find(feature), recorded)
         else:
             return
-        self._run = replace(self._run, events=self._run.events + 1, last_us=recorded.recorded_at_us)
+        self._events, self._last_us = self._events + 1, recorded.recorded_at_us
 
     def _count(self, event: Event) -> None:
         """As the budgets of the run do: see `mz_projections.run`."""

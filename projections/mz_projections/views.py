@@ -95,6 +95,8 @@ class CallView(View, frozen=True, kw_only=True):
     estimated_nanousd: int | None = None
     reported_nanousd: int | None = None
     computed_nanousd: int | None = None
+    priced: bool = False
+    """The price table was asked; `computed_nanousd` says what it knew."""
 
     @property
     def input_tokens(self) -> int | None:
@@ -247,7 +249,8 @@ class FeatureView(View, frozen=True, kw_only=True):
     @property
     def unpriced(self) -> int:
         """Calls that ended and that the computed sum lacks: no price, or tokens that nobody counted."""
-        return sum(call.computed_nanousd is None and call.outcome != "open" for call in self.calls)
+        ended = (call for call in self.calls if call.priced or call.outcome in ("failed", "lost"))
+        return sum(call.computed_nanousd is None for call in ended)
 
 
 class RunView(View, frozen=True, kw_only=True):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.cli.story import Story, tell
+from tests.support.asking import Shelf
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +35,25 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """The whole story, told once: appending is durable, and so it is slow. Nobody may change it."""
+    story = tell(tmp_path_factory.mktemp("told"))
+    story.close()
+    return story
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    """Runs that wait for a person."""
+    return Shelf(tmp_path_factory.mktemp("asking"))
+
+
 @pytest.fixture
-def story(home: Path) -> Iterator[Story]:
+def story(home: Path, told: Story) -> Iterator[Story]:
     """The whole story in the log of `home`."""
-    told = tell(home)
-    yield told
-    told.close()
+    shutil.copytree(told.home / ".mz", home / ".mz")
+    copy = Story(home)
+    copy.recorded, copy.seconds = list(told.recorded), count(len(told.recorded))
+    yield copy
+    copy.close()

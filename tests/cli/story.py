@@ -111,11 +111,11 @@ class Story:
         key = f"{self.run}/{feature}/{phase}/{unit or '-'}/1/{attempt}/agent.{role}"
         return CallRef(key=key, phase=phase, unit=unit, iteration=1, attempt=attempt, role=role)
 
-    def ask(self, feature: str, ref: CallRef) -> None:
+    def ask(self, feature: str, ref: CallRef, tree: Commit = TREE) -> None:
         self.to_feature(
             feature,
             AgentRequested(ref=ref, agent="claude-code", model="claude-sonnet-4-5", prompt=self.blob("Do it, please."),
-                           template=f"{ref.phase}.md.j2", whole=True, session="s1", resumes=False, tree=TREE,
+                           template=f"{ref.phase}.md.j2", whole=True, session="s1", resumes=False, tree=tree,
                            refs=self.blob("{}"), estimated_tokens=3000, estimated_nanousd=25_000_000),
         )  # fmt: skip
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -126,3 +129,20 @@ def test_threads_may_put_the_same_at_once(blobs: FileBlobs) -> None:
         thread.join()
     assert len(found) == 120
     assert len(files(blobs)) == 20
+
+
+def test_a_blob_cannot_be_touched_and_dropped_at_once(blobs: FileBlobs) -> None:
+    """A collector that is just deciding keeps a writer waiting, who then finds the blob gone and writes it again."""
+    digest = blobs.put(b"text")
+    assert list(blobs.kept(digest[:2])) == [digest]
+    with ThreadPoolExecutor(1) as pool:
+        with open(blobs.root.with_name("blobs.lock"), "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            putting = pool.submit(blobs.put, b"text")
+            assert not wait([putting], timeout=0.1).done
+            blobs.path(digest).unlink()
+        assert putting.result(timeout=10) == digest
+    assert blobs.get(digest) == b"text"
+    assert blobs.drop(digest, time.time() - 60) == 0
+    assert blobs.drop(digest, time.time() + 60) > 0
+    assert list(blobs.kept(digest[:2])) == []

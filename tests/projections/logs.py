@@ -16,7 +16,16 @@ from mz_events.catalog.call import (
     ReplyRead,
     Usage,
 )
-from mz_events.catalog.feature import FeatureDelivered, FeatureStarted, HumanAnswered, HumanRequested, UnitStarted
+from mz_events.catalog.check import GateChecked
+from mz_events.catalog.feature import (
+    FeatureDelivered,
+    FeatureStarted,
+    HumanAnswered,
+    HumanRequested,
+    PhaseStarted,
+    RolledBack,
+    UnitStarted,
+)
 from mz_events.catalog.run import (
     AnswerGiven,
     FeatureAdmitted,
@@ -77,7 +86,8 @@ def feature_events(draw: st.DrawFn, run: str, feature: str) -> Event:
         CallPriced(key=ref.key, computed_nanousd=draw(amounts)),
         CallSettled(feature=FeatureId(feature), key=ref.key, nanousd=draw(st.integers(0, 99))),
         sample(FeatureStarted), sample(UnitStarted), sample(FeatureDelivered),
-        sample(HumanRequested), sample(HumanAnswered),
+        sample(HumanRequested), sample(HumanAnswered), sample(PhaseStarted), replace(sample(GateChecked), passed=False),
+        RolledBack(source="phase", to="phase", units=draw(st.sampled_from([(), ("unit",)]))),
     ]  # fmt: skip
     return draw(st.sampled_from(kinds))
 

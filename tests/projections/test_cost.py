@@ -35,7 +35,7 @@ READ = replace(sample(ReplyRead), ref=REF, reported_nanousd=55, usage=(
 ))  # fmt: skip
 PRICED = CallPriced(key="k1", computed_nanousd=60)
 SETTLED = CallSettled(feature=ASKED.ref.key, key="k1", nanousd=61)  # type: ignore[arg-type]
-UNKNOWN = Totals(1, 1, None, None, None, None, None, None, None, None)
+UNKNOWN = Totals(1, 1, 0, *[None] * 9)
 
 
 def recorded(events: Iterable[Event]) -> list[Recorded[Event]]:
@@ -77,7 +77,8 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
     found = totals(costs(recorded([ASKED, free, READ, PRICED])))
     assert found == Totals(
         calls=2,
-        unpriced=1,
+        open=2,
+        unpriced=0,
         input=110,
         output=22,
         cache_read=50,
@@ -86,11 +87,27 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
         reported_nanousd=55,
         computed_nanousd=60,
         settled_nanousd=None,
+        difference_nanousd=-10,
     )
 
 
+def test_calls_that_ended_without_a_price_are_counted() -> None:
+    replied = replace(sample(AgentReplied), ref=REF)
+    stages: list[list[Event]] = [[ASKED], [ASKED, replied], [ASKED, replied, PRICED]]
+    assert [totals(costs(recorded(events))).unpriced for events in stages] == [0, 1, 0]
+
+
+def test_a_difference_needs_both_sides() -> None:
+    free = replace(ASKED, estimated_nanousd=None)
+    assert totals(costs(recorded([ASKED, PRICED]))).difference_nanousd == -10
+    assert totals(costs(recorded([ASKED, READ]))).difference_nanousd == -15, "reported, where nobody computed"
+    assert totals(costs(recorded([ASKED, READ, PRICED]))).difference_nanousd == -10
+    assert totals(costs(recorded([free, PRICED]))).difference_nanousd is None
+    assert totals(costs(recorded([ASKED]))).difference_nanousd is None
+
+
 def test_nothing_costs_nothing_that_is_known() -> None:
-    assert totals([]) == replace(UNKNOWN, calls=0, unpriced=0)
+    assert totals([]) == replace(UNKNOWN, calls=0, open=0)
 
 
 def test_events_of_calls_that_were_never_asked_for_are_left() -> None:
@@ -105,4 +122,4 @@ def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
     apart = [totals([call]) for call in calls]
     for name in Totals.__struct_fields__:
         known = [amount for part in apart if (amount := getattr(part, name)) is not None]
-        assert getattr(together, name) == (sum(known) if known or name in ("calls", "unpriced") else None)
+        assert getattr(together, name) == (sum(known) if known or name in ("calls", "open", "unpriced") else None)

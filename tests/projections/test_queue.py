@@ -1,17 +1,20 @@
-"""What waits for a person."""
+"""What waits for a person, what people said, and what became of what they left."""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import Ask, FeatureCancelled, HumanAnswered, HumanRequested
-from mz_events.catalog.run import AnswerGiven, RunRested
+from mz_events.catalog.inbox import AnswerLeft, CancelLeft, PauseLeft, ResumeLeft, RetryLeft
+from mz_events.catalog.run import AnswerGiven, CancelGiven, InboxTaken, RetryGiven, RunRested
 from mz_events.envelope import Recorded
-from mz_events.names import Digest, StreamId, feature_stream, run_stream
-from mz_projections.queue import Question, queue
+from mz_events.names import Digest, FeatureId, StreamId, feature_stream, inbox_stream, run_stream
+from mz_projections.queue import Question, decisions, letters, queue
 
 from tests.support.samples import sample
 
 RUN, ONE, OTHER = run_stream("r"), feature_stream("r", "one"), feature_stream("r", "other")
+INBOX, GIVEN = inbox_stream("r"), (AnswerGiven, CancelGiven, RetryGiven)
 
 
 def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
@@ -43,3 +46,39 @@ def test_a_feature_that_was_given_up_asks_nothing() -> None:
 
 def test_nothing_waits_in_an_empty_log() -> None:
     assert queue([]) == ()
+
+
+# what people said -----------------------------------------------------------------------------------------------------
+def test_a_decision_knows_its_question() -> None:
+    asked, given = sample(HumanRequested), replace(sample(AnswerGiven), feature=FeatureId("one"))
+    events = recorded((ONE, asked), (RUN, given), (ONE, sample(HumanAnswered)), (RUN, replace(given, note=None)))
+    first, second = decisions(events)
+    assert first.question == queue(events[:1])[0]
+    assert (first.kind, first.verdict, first.at_us, first.place) == ("answer", given.verdict, 20, "run/r@2")
+    assert (second.question, second.note) == (None, None)
+
+
+def test_all_that_people_can_say_of_a_feature_is_a_decision() -> None:
+    kinds = [each.kind for each in decisions(recorded(*((RUN, sample(kind)) for kind in GIVEN)))]
+    assert kinds == ["answer", "cancel", "retry"]
+    retry = decisions(recorded((RUN, sample(RetryGiven))))[0]
+    assert (retry.phase, retry.verdict) == ("phase", None)
+
+
+def test_what_became_of_a_letter() -> None:
+    inbox = recorded(*((INBOX, sample(kind)) for kind in (AnswerLeft, CancelLeft, RetryLeft, PauseLeft, ResumeLeft)))
+    taken = (InboxTaken(version=1, accepted=True), InboxTaken(version=2, accepted=False, why="not-waiting"))
+    found = letters(inbox, recorded(*((RUN, event) for event in taken)))
+    assert [(each.kind, each.fate, each.why) for each in found] == [
+        ("answer", "taken", ""),
+        ("cancel", "refused", "not-waiting"),
+        ("retry", "waits", ""),
+        ("pause", "waits", ""),
+        ("resume", "waits", ""),
+    ]
+    assert [each.feature for each in found] == ["feat-001", "feat-001", "feat-001", None, None]
+    assert (found[0].question, found[2].question) == (len("question"), None)
+
+
+def test_a_question_knows_its_version() -> None:
+    assert queue(recorded((RUN, sample(RunRested)), (ONE, sample(HumanRequested))))[0].version == 2

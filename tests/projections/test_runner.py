@@ -35,6 +35,7 @@ from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_str
 from mz_events.store import Append, StoreUnusable
 from mz_projections.cost import COSTS, costs
 from mz_projections.delivered import DELIVERED, Delivery, newest, text_digest
+from mz_projections.fates import COURSES
 from mz_projections.readmodel import ReadModel
 from mz_projections.runner import Views
 from mz_projections.runs import RUNS
@@ -43,7 +44,7 @@ from tests.projections.logs import logs
 from tests.support.mounts import in_small_filesystem
 from tests.support.samples import sample
 
-MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, COSTS)
+MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, COSTS, COURSES)
 NOW = 1_700_000_000_000_000
 Entries = Sequence[tuple[StreamId, Event]]
 

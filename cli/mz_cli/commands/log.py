@@ -18,7 +18,7 @@ from mz_cli.asof import rows, state_at
 from mz_cli.context import Reading, reading
 from mz_cli.help import command
 from mz_cli.places import find_place
-from mz_cli.render.console import is_terminal, put
+from mz_cli.render.console import answer, is_terminal, put
 from mz_cli.render.document import json_line, show_document
 from mz_cli.render.draw import show
 from mz_cli.render.entry import entry_json, entry_line, header
@@ -80,6 +80,8 @@ def show_state(source: Reading, at: str, run: str | None, as_json: bool) -> None
     state = state_at(events, newest, str(source.home), source.words)
     if as_json:
         show_document("state", state)
+    elif is_terminal(sys.stdout):
+        answer("\n".join(f"{name}: {value}" for name, value in rows(state)))
     else:
         show(Table(columns=columns("what", "then"), rows=rows(state), empty=""))
 

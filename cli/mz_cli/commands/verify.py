@@ -63,12 +63,14 @@ def finding_shapes(found: Verification) -> tuple[FindingShape, ...]:
 
 def show_findings(found: Verification) -> None:
     """A pipe gets the table alone; the sum of it goes beside it."""
-    terminal = is_terminal(sys.stdout)
-    say = answer if terminal else note
-    if found.findings or not terminal:
+    if is_terminal(sys.stdout):
+        for each in found.findings:
+            answer(f"{each.place}: {each.what}\n  {each.hint}")
+        answer(summary(found))
+    else:
         rows = tuple((each.place, each.kind, each.what, each.hint) for each in found.findings)
         show(Table(columns=columns("place", "kind", "what", "what to do"), rows=rows, empty=""))
-    say(summary(found))
+        note(summary(found))
     if found.elsewhere:
         note(f"{found.elsewhere} more in other runs: `mz verify` lists them")
 

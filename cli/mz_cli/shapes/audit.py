@@ -129,8 +129,9 @@ class MadeShape(Shape, frozen=True, kw_only=True):
     computed_usd: str | None
     """Of the call that made it."""
     place: str
+    """Where it was taken in."""
     asked: str | None
-    """Place of the request."""
+    """Where the agent was asked for it."""
 
 
 class DecisionShape(Shape, frozen=True, kw_only=True):
@@ -155,6 +156,7 @@ class GapShape(Shape, frozen=True, kw_only=True):
     """Something that is missing, or that happened and should not have."""
 
     kind: str
+    """See docs/audit.md."""
     feature: str | None
     """Null: it concerns the run."""
     what: str
@@ -185,7 +187,7 @@ class AuditFeature(Shape, frozen=True, kw_only=True):
     cost: Amounts
     thrown_away: Amounts
     place: str | None
-    """The last that was recorded of it."""
+    """Of the last that was recorded of it."""
 
 
 class TimelineEntry(Shape, frozen=True, kw_only=True):
@@ -205,14 +207,17 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     verdict: str
     """yes or no."""
     status: str
+    """As in mz.status/1."""
     pipeline: str
     base: str
     base_commit: str
     mz: str
     begun: str
+    """Place where the run was started."""
     settled: str
-    """Places of the first and of the last event of the run's own stream."""
+    """Place of the last event of the run's own stream."""
     record: Checked
+    """Of what is recorded of the run: its events, and the blobs that they cite."""
     gaps: tuple[GapShape, ...]
     decisions: tuple[DecisionShape, ...]
     """On the run as a whole."""

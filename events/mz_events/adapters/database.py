@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import PoolProxiedConnection, QueuePool
+from typing import TYPE_CHECKING, Any
 
 from mz_events.adapters import migrate
 from mz_events.adapters.lock import StoreLock
 from mz_events.store import StoreUnusable
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.pool import PoolProxiedConnection
 
 CHECKPOINT_PAGES = 1000
 """A checkpoint happens inside a commit, under the lock: rarer and longer ones keep most commits short."""
@@ -44,8 +44,6 @@ def explained(path: Path) -> Iterator[None]:
     """Turns what SQLite and the system raise about the file at `path` into StoreUnusable."""
     try:
         yield
-    except DBAPIError as error:
-        raise _unusable(path, error.orig or error) from error
     except (sqlite3.Error, OSError) as error:
         raise _unusable(path, error) from error
 
@@ -74,14 +72,16 @@ class Database:
         self._copy: TemporaryDirectory[str] | None = None
         self._lock: StoreLock | None = None
         self._writer: PoolProxiedConnection | None = None
+        self._engine: Engine | None = None
+        self._idle: list[sqlite3.Connection] = []
         with explained(path):
-            target = self._for_reading(migrations) if read_only else self._writable(migrations)
-            self.engine = self._engine(target, read_only)
-            try:
-                self._writer = None if read_only else self.engine.raw_connection()
-            except BaseException:
-                self.close()
-                raise
+            self._target = self._for_reading(migrations) if read_only else self._writable(migrations)
+            if not read_only:
+                try:
+                    self._open_writer()
+                except BaseException:
+                    self.close()
+                    raise
 
     def close(self) -> None:
         """Closes every connection; under the lock, for the last one to close writes a checkpoint. Once is enough.
@@ -120,11 +120,15 @@ class Database:
     def reading(self) -> Iterator[sqlite3.Cursor]:
         """The driver's cursor, in autocommit: each statement sees what is committed when it runs."""
         with explained(self.path):
-            connection = self.engine.raw_connection()
             try:
-                yield _cursor(connection)
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connect(self._target)
+                connection.execute("PRAGMA query_only = 1")
+            try:
+                yield connection.cursor()
             finally:
-                connection.close()
+                self._idle.append(connection)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -138,7 +142,10 @@ class Database:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        self.engine.dispose()
+        if self._engine is not None:
+            self._engine.dispose()
+        while self._idle:
+            self._idle.pop().close()
 
     def _for_reading(self, migrations: Sequence[migrate.Migration]) -> str:
         """SQLite writes beside a file even to read it; where it cannot, the file is read as it lies there."""
@@ -221,19 +228,19 @@ class Database:
     def _connect(self, target: str) -> sqlite3.Connection:
         return migrate.connect(target, self._timeout_seconds)
 
-    def _engine(self, target: str, read_only: bool) -> Engine:
-        engine = create_engine(
-            "sqlite+pysqlite://",
-            creator=lambda: self._connect(target),
-            poolclass=QueuePool,
-            pool_size=4,
-            max_overflow=-1,
-        )
+    def _open_writer(self) -> None:
+        """SQLAlchemy is loaded here and not above: it takes longer than all that a reader does."""
+        from sqlalchemy import create_engine, event
+        from sqlalchemy.exc import DBAPIError
+
+        self._engine = create_engine("sqlite+pysqlite://", creator=lambda: self._connect(self._target))
 
         def settle(connection: sqlite3.Connection, _: Any) -> None:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            connection.execute(f"PRAGMA query_only = {int(read_only)}")
 
-        event.listen(engine, "connect", settle)
-        return engine
+        event.listen(self._engine, "connect", settle)
+        try:
+            self._writer = self._engine.raw_connection()
+        except DBAPIError as error:
+            raise error.orig or error from error

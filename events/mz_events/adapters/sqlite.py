@@ -10,11 +10,9 @@ from pathlib import Path
 from types import TracebackType
 
 import msgspec
-from sqlalchemy import func, select
 
-from mz_events.adapters.database import Database, explained
+from mz_events.adapters.database import Database
 from mz_events.adapters.migrate import MIGRATIONS, Migration
-from mz_events.adapters.tables import LOG, STREAM
 from mz_events.catalog.base import Event
 from mz_events.chain import GENESIS, Damage, link, verify
 from mz_events.codec import CODEC, Codec
@@ -23,6 +21,8 @@ from mz_events.names import StreamId
 from mz_events.store import Append, StoreUnusable, WrongVersion
 
 PAGE_ROWS = 1000
+FIRST_ROWS = 50
+"""Of a stream: who wants to know how it begins does not pay for all of it."""
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
@@ -33,7 +33,8 @@ HEAD = "SELECT id, version, recorded_at_us, chain FROM stream WHERE name = ?"
 NEW_STREAM = "INSERT INTO stream (name, version, recorded_at_us, chain) VALUES (?, 0, 0, ?)"
 MOVE = "UPDATE stream SET version = ?, recorded_at_us = ?, chain = ? WHERE id = ?"
 INSERT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-OF_STREAM = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT {PAGE_ROWS}"
+STREAMS = "SELECT name, version FROM stream WHERE substr(name, 1, ?) = ? ORDER BY name"
+OF_STREAM = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT ?"
 OF_LOG = f"SELECT {COLUMNS} FROM event WHERE position > ? ORDER BY position LIMIT ?"
 WHOLE = f"SELECT {PLACE}, CAST(payload AS BLOB), CAST(chain AS BLOB) FROM event ORDER BY position"
 """For checking: somebody may have put text where bytes were."""
@@ -71,8 +72,8 @@ class SqliteStore:
         self._database = Database(path, read_only, timeout_seconds, migrations)
         self._names: dict[int, StreamId] = {}
         try:
-            with explained(path), self._database.engine.connect() as connection:
-                self._log_id = str(connection.execute(select(LOG.c.id)).scalar_one())
+            with self._database.reading() as cursor:
+                self._log_id = str(cursor.execute("SELECT id FROM log").fetchone()[0])
         except BaseException:
             self._database.close()
             raise
@@ -123,13 +124,14 @@ class SqliteStore:
         """
         with self._database.reading() as cursor:
             found = cursor.execute(HEAD, (stream,)).fetchone()
+        page = FIRST_ROWS
         while found is not None:
             with self._database.reading() as cursor:
-                rows: list[Row] = cursor.execute(OF_STREAM, (found[0], after)).fetchall()
-            if not rows:
-                return
+                rows: list[Row] = cursor.execute(OF_STREAM, (found[0], after, page)).fetchall()
             yield from self._decoded(rows)
-            after = rows[-1][1]
+            if len(rows) < page:
+                return
+            after, page = rows[-1][1], PAGE_ROWS
 
     def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
         """Every stream's events with a position greater than `after`, in order of position; at most `limit`."""
@@ -171,10 +173,9 @@ class SqliteStore:
 
     def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
         """Names and versions of the streams that begin with `prefix`, sorted by name."""
-        query = select(STREAM.c.name, STREAM.c.version).order_by(STREAM.c.name)
-        query = query.where(func.substr(STREAM.c.name, 1, len(prefix)) == prefix)
-        with explained(self._database.path), self._database.engine.connect() as connection:
-            return tuple((StreamId(name), version) for name, version in connection.execute(query))
+        with self._database.reading() as cursor:
+            rows = cursor.execute(STREAMS, (len(prefix), prefix)).fetchall()
+        return tuple((StreamId(name), version) for name, version in rows)
 
     def head(self) -> int:
         """Position of the last event; 0 for an empty log."""

@@ -1,0 +1,107 @@
+"""Adapter: `mz diff`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import msgspec
+from mz_engine.exits import Exit
+from mz_events.names import Digest
+from mz_events.store import BlobMissing
+from mz_projections.difference import Differing, RunDifference, difference
+
+from mz_cli.context import Reading, reading
+from mz_cli.help import command
+from mz_cli.render.console import is_terminal, note
+from mz_cli.render.document import show_document
+from mz_cli.render.draw import show
+from mz_cli.render.table import Table, columns
+from mz_cli.render.text import usd
+from mz_cli.shapes.diff import DifferingShape, DiffReport, FeatureDiff
+
+NANOUSD, USD = "_nanousd", "_usd"
+NONE = "-"
+
+
+@command(
+    "diff",
+    examples=(
+        ("mz diff r4f1 r77a", "what changed from one run to the other, feature by feature"),
+        ("mz diff r4f1 r77a --exit-code", "the same, for scripts: 1 when they differ"),
+        ("mz diff r4f1 r77a --json | jq '.start'", "which settings, rules and templates differ"),
+    ),
+    following="`mz show FEATURE --run RUN` explains one side.",
+)
+@click.argument("left")
+@click.argument("right")
+@click.option("--exit-code", "speaking", is_flag=True, help="End with 1 when more than durations differs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.diff/1.")
+def diff(left: str, right: str, speaking: bool, as_json: bool) -> int:
+    """Compare two runs.
+
+    How they were started (pipeline, settings, rules, templates) and how each feature went: status, phases, iterations,
+    attempts, tests, tokens, money, files, artifacts, duration. What is equal is left out. LEFT and RIGHT are the ids
+    of runs or the beginnings of them.
+    """
+    with reading() as log:
+        views = log.view(log.find_run(left)), log.view(log.find_run(right))
+        found = difference(*views, pins(log, views[0].pins), pins(log, views[1].pins))
+        report = diff_report(found, str(log.home))
+    if as_json:
+        show_document("diff", report)
+    else:
+        show_differences(report)
+    return int(Exit.VERDICT if speaking and report.differs else Exit.OK)
+
+
+def pins(log: Reading, digest: Digest | None) -> Any:
+    """What a run was started with, as JSON; None where that is gone."""
+    try:
+        return msgspec.json.decode(log.blobs.get(digest)) if digest else None
+    except (BlobMissing, msgspec.DecodeError):
+        return None
+
+
+def diff_report(found: RunDifference, repository: str) -> DiffReport:
+    return DiffReport(
+        repository=repository, left=found.left, right=found.right, differs=found.differs,
+        start=differing(found.start),
+        features=tuple(
+            FeatureDiff(id=each.feature, left=each.left, right=each.right, differences=differing(each.differing))
+            for each in found.features
+        ),
+    )  # fmt: skip
+
+
+def differing(found: Iterable[Differing]) -> tuple[DifferingShape, ...]:
+    return tuple(
+        DifferingShape(
+            path=each.path.removesuffix(NANOUSD) + USD if each.path.endswith(NANOUSD) else each.path,
+            left=value(each.path, each.left), right=value(each.path, each.right), measured=each.measured,
+        )
+        for each in found
+    )  # fmt: skip
+
+
+def value(path: str, text: str | None) -> str | None:
+    """Money as everywhere in JSON: a decimal string of USD."""
+    return usd(int(text)) if text is not None and path.endswith(NANOUSD) else text
+
+
+def show_differences(report: DiffReport) -> None:
+    rows = [("run", each.path, each.left or NONE, each.right or NONE) for each in report.start]
+    for feature in report.features:
+        if feature.left != feature.right:
+            rows.append((feature.id, "feature", here(feature.left), here(feature.right)))
+        rows += [(feature.id, each.path, each.left or NONE, each.right or NONE) for each in feature.differences]
+    heads = columns("of", "what", report.left, report.right)
+    show(Table(columns=heads, rows=tuple(rows), empty="Nothing differs."))
+    if is_terminal(sys.stdout) and rows and not report.differs:
+        note("only what is measured differs")
+
+
+def here(there: bool) -> str:
+    return "there" if there else "not there"

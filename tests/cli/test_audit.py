@@ -1,0 +1,179 @@
+"""`mz audit`: the verdict first, every claim with its place, from the log alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mz_cli.auditpage import page
+from mz_cli.shapes.audit import AuditReport
+from mz_events.catalog.check import RefMoved
+from mz_events.catalog.feature import Ask, HumanAnswered, HumanRequested, PhaseStarted
+from mz_events.catalog.run import AnswerGiven, Verdict
+from mz_events.names import FeatureId
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.damage import blob_path, tamper
+from tests.cli.drive import on_terminal, run
+from tests.cli.story import RUN, Story
+from tests.cli.test_status import HOSTILE
+
+PLACE = re.compile(r"(?:run|inbox)/[\w-]+(?:/[\w-]+)?@\d+")
+
+
+def report(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    answer = run(capsys, "audit", *words, "--json")
+    found = msgspec.json.decode(answer.out)
+    assert answer.exit == (0 if found["verdict"] == "yes" else 1)
+    return found
+
+
+@pytest.fixture
+def clean(home: Path) -> Story:
+    """A run whose one feature was delivered."""
+    story = Story(home)
+    story.begin("login")
+    story.deliver("login")
+    story.rest()
+    story.close()
+    return story
+
+
+def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    answer = run(capsys, "audit")
+    assert (answer.exit, answer.err) == (1, "")
+    assert answer.out == snapshot
+    assert {line.count("\t") for line in answer.out.splitlines()} == {3}
+    assert answer.out.splitlines()[1].split("\t")[:2] == ["verdict", "no"], "the verdict comes first"
+
+
+def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
+    shown = on_terminal(story.home, "audit", "--feature", "audit", columns=80, env={"NO_COLOR": "1"})
+    assert "\x1b" not in shown
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
+
+
+def test_as_json(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    answer = run(capsys, "audit", "--feature", "login", "--json")
+    assert answer.exit == 0, "this one was delivered"
+    assert answer.out.replace(str(story.home), "HOME") == snapshot
+
+
+def test_a_clean_run(clean: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys)
+    assert (found["verdict"], found["gaps"]) == ("yes", [])
+    assert found["record"] == {
+        "whole": True, "events": len(clean.recorded), "streams": 2, "blobs": found["record"]["blobs"], "findings": []
+    }  # fmt: skip
+    (feature,) = found["features"]
+    (refused, passed) = feature["gates"]
+    assert (refused["passed"], passed["passed"]) == (False, True)
+    assert passed["command"]["passed"] == 7
+    assert len(passed["command"]["output_digest"]) == 64
+    assert [entry["place"] for entry in found["timeline"]] == [each.place for each in clean.recorded]
+
+
+def test_every_claim_names_a_place_that_is_there(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    known = {each.place for each in story.recorded}
+    for line in run(capsys, "audit").out.splitlines()[1:]:
+        section, subject, _, places = line.split("\t")
+        assert places or (section, subject) == ("verdict", "record")
+        assert set(places.split()) <= known
+    assert set(PLACE.findall(run(capsys, "audit", "--json").out)) <= known
+
+
+def test_it_needs_nothing_but_the_log(clean: Story, capsys: pytest.CaptureFixture[str],
+                                      monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """The repository and its worktrees may be gone."""
+    before = run(capsys, "audit").out
+    elsewhere = clean.home / "elsewhere"
+    elsewhere.mkdir()
+    shutil.move(clean.home / ".mz", elsewhere / ".mz")
+    shutil.rmtree(clean.home / ".git")
+    monkeypatch.chdir(elsewhere)
+    assert run(capsys, "audit").out == before
+
+
+def test_money_agrees_with_cost_and_status(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys)
+    cost = msgspec.json.decode(run(capsys, "cost", "--json").out)
+    status = msgspec.json.decode(run(capsys, "status", "--json").out)
+    assert (found["cost"], found["thrown_away"]) == (cost["total"], cost["thrown_away"])
+    assert [each["id"] for each in found["features"]] == [each["id"] for each in status["features"]]
+    for mine, theirs in zip(found["features"], status["features"], strict=True):
+        for name in ("estimated_usd", "reported_usd", "computed_usd"):
+            assert mine["cost"][name] == theirs[name]
+        assert mine["status"] == theirs["status"]
+
+
+def test_a_damaged_record_is_no(clean: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = clean.blob("# text")
+    blob_path(clean.home, digest).unlink()
+    found = report(capsys)
+    assert found["verdict"] == "no"
+    assert found["record"]["findings"][0]["place"] == f"run/{RUN}/login@8"
+    assert "missing\trecord\tblob" in run(capsys, "audit").out
+    tamper(clean.home, "UPDATE event SET recorded_at_us = recorded_at_us + 1 WHERE position = 8")
+    assert {finding["kind"] for finding in report(capsys)["record"]["findings"]} == {"chain", "blob"}
+
+
+def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(home)
+    story.begin("login")
+    story.admit("login")
+    ref = story.ref("login", "prd")
+    question = HumanRequested(phase="prd", unit="", ask=Ask.REPOSITORY, code="ref-moved")
+    story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
+    story.ask("login", ref)
+    story.to_feature("login", RefMoved(ref=ref, name="refs/heads/main", old="1", new="2"), question)
+    assert [gap["kind"] for gap in report(capsys)["gaps"] if gap["fault"]] == ["not-delivered", "ref-moved"]
+    note, who = story.blob("that was \x1b[31mme"), story.blob("mina")
+    story.to_run(AnswerGiven(feature=FeatureId("login"), verdict=Verdict.APPROVE, note=note, who=who))
+    story.to_feature("login", HumanAnswered(heard=4, verdict=Verdict.APPROVE, note=note, who=who))
+    story.close()
+    found = report(capsys)
+    (decision,) = found["features"][0]["decisions"]
+    assert (decision["who"], decision["verdict"], decision["why"]) == ("mina", "approve", "that was \x1b[31mme")
+    assert (decision["ask"], decision["code"], decision["phase"]) == ("repository", "ref-moved", "prd")
+    assert (decision["place"], decision["question"]) == (f"run/{RUN}@4", f"run/{RUN}/login@5")
+    (moved,) = [gap for gap in found["gaps"] if gap["kind"] == "ref-moved"]
+    assert (moved["fault"], moved["allowed"]) == (False, f"run/{RUN}/login@6")
+    page = run(capsys, "audit").out
+    assert "mina says approve, asked about repository (ref-moved) in prd" in page
+    assert "that was me" in page
+    assert "\x1b" not in page
+
+
+def test_hostile_texts_on_any_terminal(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(home)
+    story.begin("login", title=HOSTILE)
+    story.close()
+    found = report(capsys)
+    del found["schema"]
+    for columns in (1, 20, 200):
+        lines = page(msgspec.convert(found, AuditReport), (("12:00:00 login: begins", "run/r@1"),), columns)
+        text = "\n".join(lines)
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "xxxxx" in text
+        long = [line for line in lines if len(line) > max(columns, 20)]
+        assert all(line.strip().startswith("[") for line in long), "a place is never broken"
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "message"),
+    [
+        (("nope",), 2, "there is no run 'nope'"),
+        (("--feature", "lgin"), 10, "did you mean `login`?"),
+    ],
+)
+def test_what_is_not_there(
+    story: Story, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], exit_code: int, message: str
+) -> None:
+    answer = run(capsys, "audit", *words)
+    assert (answer.exit, answer.out) == (exit_code, "")
+    assert message in answer.err

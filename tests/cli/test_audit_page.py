@@ -1,0 +1,38 @@
+"""docs/audit.md explains every word that the commands use."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+from mz_cli.verification import FindingKind
+from mz_projections.audit import FAULTS, GapKind
+from mz_projections.fates import Fate
+from mz_projections.spending import By
+
+from tests.support.tree import ROOT
+
+PAGE = (ROOT / "docs" / "audit.md").read_text()
+
+
+def explained(first: str) -> set[str]:
+    """The words in the first column of the table with this heading."""
+    table = PAGE.partition(f"| {first} | |\n|---|---|\n")[2].partition("\n\n")[0]
+    return {word for row in table.splitlines() for word in re.findall(r"`([\w-]+)`", row.split("|")[1])}
+
+
+def test_fates() -> None:
+    assert explained("fate of a call") == set(get_args(Fate))
+
+
+def test_gaps() -> None:
+    assert explained("fault") == FAULTS
+    assert explained("remark") == set(get_args(GapKind)) - FAULTS
+
+
+def test_findings() -> None:
+    assert explained("finding") == set(get_args(FindingKind))
+
+
+def test_ways_of_adding_up() -> None:
+    assert f"`--by {'|'.join(get_args(By))}`" in PAGE

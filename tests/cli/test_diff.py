@@ -1,0 +1,78 @@
+"""`mz diff`: two runs, and only what differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from mz_events.catalog.run import RunStarted
+from mz_events.names import Commit, RunId
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import on_terminal, run
+from tests.cli.story import RUN, Story
+
+NEWER = "20260302-080000-ffff"
+PINS = '{"config": {"agent": "codex", "budget": {"run_nanousd": 5000000000}}}'
+
+
+@pytest.fixture
+def newer(story: Story) -> Story:
+    """A second run, of which `login` came to a question, and which was started otherwise."""
+    story.close()
+    told = Story(story.home, run=NEWER)
+    told.to_run(
+        RunStarted(run=RunId(NEWER), pipeline="monozukuri", base="main", base_commit=Commit("b" * 40),
+                   pins=told.blob(PINS), core="0.2.0")
+    )  # fmt: skip
+    told.wait("login")
+    told.close()
+    return told
+
+
+def compared(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    answer = run(capsys, "diff", *words, "--json")
+    assert answer.err == ""
+    return msgspec.json.decode(answer.out)
+
+
+def test_in_a_pipe(newer: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    answer = run(capsys, "diff", "20260301", NEWER)
+    assert (answer.exit, answer.err) == (0, "")
+    assert answer.out == snapshot
+    assert {line.count("\t") for line in answer.out.splitlines()} == {3}
+
+
+def test_on_a_terminal(newer: Story, snapshot: SnapshotAssertion) -> None:
+    shown = on_terminal(newer.home, "diff", RUN, NEWER, columns=80, env={"NO_COLOR": "1"})
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
+
+
+def test_as_json(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(capsys, RUN, NEWER)
+    start = {each["path"]: (each["left"], each["right"]) for each in found["start"]}
+    assert start["mz"] == ("0.1.0", "0.2.0")
+    assert (start["config.agent"], start["config.budget.run_usd"]) == ((None, "codex"), (None, "5.00"))
+    login = next(each for each in found["features"] if each["id"] == "login")
+    differences = {each["path"]: (each["left"], each["right"]) for each in login["differences"]}
+    assert differences["status"] == ("delivered", "waiting")
+    assert differences["computed_usd"] == ("0.04938", None)
+    assert [each["left"] for each in found["features"]] == [True] * 4
+    assert [each["right"] for each in found["features"]] == [True, False, False, False]
+
+
+def test_exit_codes(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "diff", RUN, NEWER).exit == 0
+    assert run(capsys, "diff", RUN, NEWER, "--exit-code").exit == 1
+    assert run(capsys, "diff", RUN, RUN, "--exit-code").exit == 0
+    same = compared(capsys, RUN, RUN)
+    assert (same["differs"], same["start"], same["features"]) == (False, [], [])
+
+
+def test_what_is_not_there(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (((RUN, "nope"), "there is no run 'nope'"), (("2026", RUN), "2 runs have ids"),
+                           ((RUN,), "missing argument 'RIGHT'")):  # fmt: skip
+        answer = run(capsys, "diff", *words)
+        assert (answer.exit, answer.out) == (2, "")
+        assert message in answer.err

@@ -1,0 +1,176 @@
+"""`mz log --at`: the state as it was then, and which places there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mz_cli.asof import feature_state, rows, run_state, state_at
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallReserved, CallSettled
+from mz_events.catalog.feature import Ask, FeatureFailed, FeatureHeld, HumanRequested, PhaseStarted, UnitStarted
+from mz_events.catalog.run import Hold, ItemAdded, RunFinished, RunHalted, RunPaused, RunRested, RunStarted, RunStopped
+from mz_events.names import FeatureId
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import on_terminal, run
+from tests.cli.story import RUN, Story
+from tests.support import given
+from tests.support.given import DIGEST
+from tests.support.samples import sample, samples
+
+NEWER = "20260302-080000-ffff"
+
+
+def at(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    answer = run(capsys, "log", "--at", *words, "--json")
+    assert (answer.exit, answer.err) == (0, "")
+    return msgspec.json.decode(answer.out)
+
+
+def state(*events: Event) -> Any:
+    told = given.recorded(*events)
+    found = state_at(told, len(told) + 1, "here", lambda _: "a text").feature
+    return msgspec.json.decode(msgspec.json.encode(found))
+
+
+BUILD = (*given.planned(), PhaseStarted(phase="build", iteration=1, units=("u1", "u2")))
+UNIT = (*BUILD, UnitStarted(phase="build", unit="u1", iteration=1))
+CALL = given.ref("build", unit="u1")
+
+
+def test_a_feature_at_work() -> None:
+    found = state(*UNIT, *given.accepted(CALL), given.gate("test", passed=False))
+    assert (found["state"], found["phase"], found["unit"], found["done"]) == ("working", "build", "u1", ["plan"])
+    assert found["tries"] == [{"role": "builder", "attempt": 1, "refused": 1, "failures": 0}]
+    assert found["checked"] == {"test": False}
+    assert found["units"] == ["u1", "u2"]
+    assert [made["artifact"] for made in found["artifacts"]] == ["plan"]
+    assert found["cost"]["calls"] == 2
+    assert found["owed"] is None
+
+
+def test_what_is_owed() -> None:
+    assert state(*UNIT, given.requested(CALL))["owed"] == "agent.requested"
+
+
+def test_held_waiting_and_ended() -> None:
+    held = state(*UNIT, FeatureHeld(hold=Hold.TIMER, until_us=0, code="rate-limit"))
+    assert (held["state"], held["within"], held["hold"], held["until"]) == (
+        "held", "working", "timer", "1970-01-01T00:00:00.000000Z")  # fmt: skip
+    waits = state(*UNIT, HumanRequested(phase="build", unit="u1", ask=Ask.BLOCKER, detail=DIGEST))
+    assert (waits["state"], waits["question"]["ask"], waits["question"]["detail"]) == ("waiting", "blocker", "a text")
+    failed = state(*BUILD, FeatureFailed(code="no"))
+    assert (failed["state"], failed["code"], failed["done"]) == ("failed", "no", ["plan"])
+    assert (state(given.STARTED)["state"], state(given.STARTED)["branch"]) == ("opening", "feat/a")
+
+
+@pytest.mark.parametrize(
+    ("event", "status"),
+    [
+        (None, "running"),
+        (RunHalted(feature=FeatureId("a"), code="no-key"), "halted"),
+        (RunStopped(), "stopped"),
+        (RunPaused(who=None), "paused"),
+        (RunRested(), "rested"),
+        (RunFinished(), "finished"),
+    ],
+)
+def test_a_run(event: Event | None, status: str) -> None:
+    begun = (sample(RunStarted), sample(ItemAdded), *([event] if event else []))
+    found = run_state(given.given_run(*begun))
+    assert (found.status, [each.state for each in found.features]) == (status, ["queued"])
+
+
+def test_money_of_a_run() -> None:
+    a, item = FeatureId("a"), sample(ItemAdded)
+    events = (sample(RunStarted), msgspec.structs.replace(item, feature=a),
+              CallReserved(feature=a, key="1", nanousd=5_000_000), CallReserved(feature=a, key="2", nanousd=7_000_000),
+              CallSettled(feature=a, key="1", nanousd=4_000_000))  # fmt: skip
+    found = run_state(given.given_run(*events))
+    assert (found.committed_usd, found.features[0].spent_usd, found.features[0].reserved_usd) == (
+        "0.011", "0.004", "0.007")  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", ["run/r1/a", "run/r1"])
+def test_any_event_may_come_first(stream: str) -> None:
+    """Nothing that was ever recorded may keep people from looking."""
+    for event in samples():
+        told = given.recorded(event, stream=stream)
+        assert rows(state_at(told, 1, "here", lambda _: ""))
+    assert feature_state(given.given(), (), lambda _: "").state == "unborn"
+
+
+# through the command --------------------------------------------------------------------------------------------------
+def test_it_is_the_state_of_then(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    early, late = at(capsys, "login@9"), at(capsys, "login@43")
+    assert (early["place"], early["event"], early["newest"]) == (f"run/{RUN}/login@9", "artifact.validated", 43)
+    assert early["feature"]["cost"]["calls"] == 1
+    assert late["feature"]["cost"]["calls"] == 4
+    assert (early["run"], late["run"]) == (None, None)
+    assert at(capsys, f"{RUN}@5")["run"]["features"][-1]["id"] == "later"
+    assert len(at(capsys, f"{RUN}@3")["run"]["features"]) == 2
+
+
+def test_in_a_pipe_and_on_a_terminal(story: Story, capsys: pytest.CaptureFixture[str],
+                                     snapshot: SnapshotAssertion) -> None:  # fmt: skip
+    assert run(capsys, "log", "--at", "login@9").out == snapshot
+    shown = on_terminal(story.home, "log", "--at", f"{RUN}@12", columns=80, env={"NO_COLOR": "1"})
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
+
+
+def test_names_of_places(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    story.close()
+    newer = Story(story.home, run=NEWER)
+    newer.begin("login", "20260301")
+    newer.admit("login")
+    newer.close()
+    for words, place in (
+        (("login@1",), f"run/{NEWER}/login@1"),
+        ((RUN, "login@1"), f"run/{RUN}/login@1"),
+        (("audit@1",), f"run/{RUN}/audit@1"),
+        (("20260301-12@1",), f"run/{RUN}@1"),
+        (("20260301-12/login@1",), f"run/{RUN}/login@1"),
+        ((f"run/{RUN}@1",), f"run/{RUN}@1"),
+        ((f"run/{RUN}/login@1",), f"run/{RUN}/login@1"),
+    ):
+        *chosen, wanted = words
+        assert at(capsys, wanted, *chosen)["place"] == place
+
+
+@pytest.mark.parametrize(
+    ("place", "exit_code", "message"),
+    [
+        ("login", 2, "'login' is not a place"),
+        ("login@", 2, "is not a place"),
+        ("login@0", 2, "versions count from 1"),
+        ("login@-1", 2, "is not a place"),
+        ("login@x", 2, "is not a place"),
+        ("login@" + "9" * 5000, 2, "is not a place"),
+        ("@3", 2, "is not a place"),
+        ("login@99", 2, f"the newest is run/{RUN}/login@43"),
+        ("later@1", 2, f"nothing is recorded in run/{RUN}/later"),
+        ("lgin@1", 2, "did you mean `login`?"),
+        (f"inbox/{RUN}@1", 2, "it holds messages and has no state"),
+        ("run/nope@1", 2, "there is neither a run nor a feature 'nope'"),
+        (f"{RUN}/lgin@1", 10, "did you mean `login`?"),
+        (f"{RUN}/a/b@1", 10, "has no feature 'a/b'"),
+    ],
+)
+def test_places_that_are_not_there(
+    story: Story, capsys: pytest.CaptureFixture[str], place: str, exit_code: int, message: str
+) -> None:
+    answer = run(capsys, "log", "--at", place)
+    assert (answer.exit, answer.out) == (exit_code, "")
+    assert message in answer.err
+
+
+def test_a_state_is_no_list(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("--feature", "login"), ("--follow",)):
+        assert run(capsys, "log", "--at", "login@1", *words).exit == 2
+
+
+def test_nothing_ran(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "log", "--at", "login@1").exit == 2

@@ -1,0 +1,142 @@
+"""`mz verify`: whatever was done to the record is found, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mz_cli.context import reading
+from mz_cli.verification import verify_log
+
+from tests.cli.damage import blob_path, tamper
+from tests.cli.drive import on_terminal, run
+from tests.cli.story import RUN, Story
+
+LOGIN = f"run/{RUN}/login"
+NEWER = "20260302-080000-ffff"
+
+
+@pytest.fixture
+def log(story: Story) -> Story:
+    """The story, with nobody at it."""
+    story.close()
+    return story
+
+
+def found(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    answer = run(capsys, "verify", *words, "--json")
+    report = msgspec.json.decode(answer.out)
+    assert answer.exit == (0 if report["whole"] else 1)
+    assert report["whole"] == (not report["findings"])
+    return report
+
+
+def test_a_whole_log(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    report = found(capsys)
+    assert (report["whole"], report["events"], report["streams"]) == (True, len(log.recorded), 4)
+    assert report["blobs"] == sum(path.is_file() for path in log.blobs.root.rglob("*"))
+    answer = run(capsys, "verify")
+    assert (answer.exit, answer.out) == (0, "place\tkind\twhat\twhat to do\n")
+    assert answer.err.startswith(f"whole: {len(log.recorded)} events in 4 streams")
+
+
+@pytest.mark.parametrize(
+    ("statements", "place", "what"),
+    [
+        (["UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8"],
+         f"{LOGIN}@2", "was changed"),
+        (["DELETE FROM event WHERE position = 9"], f"{LOGIN}@4", "missing"),
+        (["DELETE FROM event WHERE position = (SELECT max(position) FROM event)"], f"run/{RUN}@11", "its head says"),
+        (["UPDATE event SET version = 1000 WHERE position = 9", "UPDATE event SET version = 3 WHERE position = 10",
+          "UPDATE event SET version = 4 WHERE position = 9"], f"{LOGIN}@4", "is followed by"),
+        (["UPDATE event SET recorded_at_us = recorded_at_us + 1 WHERE position = 8"], f"{LOGIN}@2", "was changed"),
+        (["UPDATE event SET payload = x'00ff' WHERE position = 8"], f"{LOGIN}@2", "was changed"),
+        (["UPDATE event SET type = 'phase.dreamt' WHERE position = 8"], f"{LOGIN}@2", "was changed"),
+        (["UPDATE stream SET chain = zeroblob(32) WHERE name LIKE '%/login'"], f"{LOGIN}@43", "head"),
+        (["DELETE FROM stream WHERE name LIKE '%/login'"], "?@1", "was changed"),
+    ],
+)  # fmt: skip
+def test_a_changed_log(
+    log: Story, capsys: pytest.CaptureFixture[str], statements: list[str], place: str, what: str
+) -> None:
+    tamper(log.home, *statements)
+    findings = found(capsys)["findings"]
+    assert {finding["kind"] for finding in findings} == {"chain"}
+    assert (findings[0]["place"], what in findings[0]["what"]) == (place, True)
+    assert "restore .mz/mz.db" in findings[0]["hint"]
+    assert run(capsys, "verify").exit == 1
+
+
+def test_blobs_that_are_gone_or_changed(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    gone, changed = log.blob("# text"), log.blob("Do it, please.")
+    blob_path(log.home, gone).unlink()
+    path = blob_path(log.home, changed)
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    findings = {finding["place"]: finding for finding in found(capsys)["findings"]}
+    assert set(findings) == {f"{LOGIN}@3", f"{LOGIN}@8"}
+    assert findings[f"{LOGIN}@8"]["what"] == f"blob {gone} is missing; 3 more events cite it"
+    assert f"restore .mz/blobs/{gone[:2]}/{gone[2:]}" in findings[f"{LOGIN}@8"]["hint"]
+    assert "does not hold the bytes" in findings[f"{LOGIN}@3"]["what"]
+    assert {finding["kind"] for finding in findings.values()} == {"blob"}
+    shown = on_terminal(log.home, "verify", env={"NO_COLOR": "1"})
+    assert f"{LOGIN}@8: blob {gone} is missing" in shown
+    assert "damaged: 2 found" in shown
+
+
+def test_a_file_that_is_none(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """What can still be opened is judged; what cannot is said to be unusable."""
+    file = log.home / ".mz" / "mz.db"
+    tamper(log.home, "PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(file.read_bytes())
+    for at in range(len(data) // 2, len(data), 97):
+        data[at] ^= 0x55
+    file.write_bytes(bytes(data))
+    report = found(capsys)
+    assert (report["findings"][0]["kind"], report["findings"][0]["place"]) == ("file", "log")
+    file.write_bytes(bytes(data[: len(data) // 3]))
+    assert run(capsys, "verify").exit == 11
+
+
+def test_one_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    newer = Story(log.home, run=NEWER)
+    newer.begin("login")
+    newer.close()
+    tamper(log.home, "UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8")
+    report = found(capsys, NEWER)
+    assert (report["run"], report["events"], report["elsewhere"], report["whole"]) == (NEWER, 2, 1, True)
+    assert "1 more in other runs" in run(capsys, "verify", NEWER).err
+    assert found(capsys, RUN)["findings"][0]["place"] == f"{LOGIN}@2"
+    assert run(capsys, "verify", "nope").exit == 2
+
+
+def test_a_stream_that_is_gone_concerns_every_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is missing says no more whose it was."""
+    newer = Story(log.home, run=NEWER)
+    newer.begin("login")
+    newer.close()
+    last = "SELECT id FROM stream WHERE name LIKE '%abcd/export'"
+    tamper(
+        log.home, f"DELETE FROM event WHERE stream_id = ({last})", "DELETE FROM stream WHERE name LIKE '%abcd/export'"
+    )
+    tamper(log.home, f"DELETE FROM event WHERE position > (SELECT min(position) FROM event WHERE position > 58) "
+                     f"AND stream_id = (SELECT id FROM stream WHERE name = 'run/{RUN}')")  # fmt: skip
+    for run_id in (RUN, NEWER):
+        assert "are missing" in " ".join(finding["what"] for finding in found(capsys, run_id)["findings"])
+
+
+def test_long_checks_say_how_far_they_are(log: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mz_cli.verification.TICK", 10)
+    monkeypatch.setattr("mz_cli.verification.PATIENCE_SECONDS", 0.0)
+    told: list[str] = []
+    with reading(log.home) as opened:
+        verify_log(opened, None, told.append)
+    assert told[:2] == ["10 events checked", "20 events checked"]
+    assert told[-1].endswith("blobs checked")
+
+
+def test_nothing_is_changed_by_checking(home: Path, log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    found(capsys)
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before

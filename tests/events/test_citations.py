@@ -1,0 +1,47 @@
+"""What an event cites: every digest of its payload, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from mz_events.catalog.base import Event, Role
+from mz_events.catalog.call import AgentFailed, AgentReplied, Problem, ProblemClass
+from mz_events.catalog.run import RunStopped
+from mz_events.citations import cited
+from mz_events.codec import encode, type_of
+from mz_events.names import Digest
+
+from tests.support.samples import TEXTS, sample, samples
+
+DIGEST = TEXTS["Digest"]
+
+
+@pytest.mark.parametrize("event", samples(), ids=type_of)
+def test_every_digest_of_every_type(event: Event) -> None:
+    assert len(cited(event)) == len(re.findall(f'"{DIGEST}"', encode(event).decode()))
+
+
+def test_nested_absent_and_none() -> None:
+    problem = Problem(kind=ProblemClass.PHASE, code="x", detail=sample(AgentReplied).stdout)
+    failed = sample(AgentFailed)
+    assert len(cited(failed)) == 3
+    assert cited(RunStopped()) == ()
+    without = AgentFailed(
+        ref=failed.ref, problem=Problem(kind=problem.kind, code="x"), stdout=failed.stdout, stderr=failed.stderr,
+        duration_ms=1, tree=failed.tree,
+    )  # fmt: skip
+    assert cited(without) == (failed.stdout, failed.stderr)
+
+
+class Several(Event, frozen=True, kw_only=True, tag="test.several"):
+    ROLE = Role.FACT
+    digests: tuple[Digest, ...]
+    problems: tuple[Problem, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def test_lists_of_digests_and_of_what_holds_them() -> None:
+    one, two, three = (Digest(digit * 64) for digit in "123")
+    problem = Problem(kind=ProblemClass.PHASE, code="x", detail=three)
+    assert cited(Several(digests=(one, two), problems=(problem,), names=(one,))) == (one, two, three)

@@ -1,0 +1,122 @@
+"""What differs between two runs, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from mz_events.names import Commit, Digest, Path
+from mz_projections.difference import Differing, difference
+from mz_projections.views import ArtifactView, CallView, CommandView, FeatureView, PhaseView, RunView
+
+from tests.support.samples import sample
+
+CALL = CallView(
+    key="k", place="p@1", phase="code", unit="", iteration=1, attempt=1, role="builder", agent="a", model="m",
+    prompt=Digest("d"), asked_us=1, before=Commit("b"), computed_nanousd=5, reported_nanousd=4,
+)  # fmt: skip
+VIEW = FeatureView(
+    feature="login", status="delivered", calls=(CALL,),
+    phases=(PhaseView(phase="code", iteration=1, started_us=1, state="completed"),),
+    touched=(Path("src/a.py"),), started_us=0, ended_us=5_000,
+    artifacts=(ArtifactView(artifact="code", phase="code", unit="", path=None, digest=Digest("a" * 64)),),
+    commands=(replace(sample(CommandView), stage="gate", name="test", passed=7, failed=0),),
+)  # fmt: skip
+
+
+def runs(left: FeatureView | None, right: FeatureView | None) -> tuple[RunView, RunView]:
+    one, two = (RunView(run=run, features=(view,) if view else ()) for run, view in (("l", left), ("r", right)))
+    return one, two
+
+
+def between(left: FeatureView | None, right: FeatureView | None) -> dict[str, tuple[str | None, str | None]]:
+    found = difference(*runs(left, right), None, None)
+    return {each.path: (each.left, each.right) for feature in found.features for each in feature.differing}
+
+
+def test_a_run_does_not_differ_from_itself() -> None:
+    found = difference(*runs(VIEW, VIEW), {"a": [1]}, {"a": [1]})
+    assert (found.start, found.features, found.differs) == ((), (), False)
+
+
+def test_how_a_feature_went() -> None:
+    other = replace(
+        VIEW, status="failed", code="no", touched=(Path("src/b.py"),), rollbacks=1, commands=(), artifacts=(),
+        phases=(replace(VIEW.phases[0], iteration=2),), calls=(CALL, replace(CALL, key="k2", computed_nanousd=None)),
+    )  # fmt: skip
+    assert between(VIEW, other) == {
+        "status": ("delivered", "failed"), "code": (None, "no"), "rollbacks": (None, "1"),
+        "iterations.code": ("1", "2"), "attempts.code": ("1", "2"), "tests.passed": ("7", None),
+        "tests.failed": ("0", None), "reported_nanousd": ("4", "8"), "files.src/a.py": ("touched", None),
+        "files.src/b.py": (None, "touched"), "artifacts.code": ("a" * 12, None),
+    }  # fmt: skip
+
+
+def test_a_feature_that_only_one_has() -> None:
+    found = difference(*runs(VIEW, None), None, None)
+    assert [(each.feature, each.left, each.right) for each in found.features] == [("login", True, False)]
+    assert found.differs
+
+
+def test_durations_are_measured() -> None:
+    found = difference(*runs(VIEW, replace(VIEW, ended_us=9_000)), None, None)
+    assert found.features[0].differing == (Differing("duration_ms", "5", "9", measured=True),)
+    assert not found.differs
+
+
+def test_how_runs_were_started() -> None:
+    left, right = runs(None, None)
+    found = difference(replace(left, pipeline="one"), replace(right, pipeline="two"), None, None)
+    assert found.start == (Differing("pipeline", "one", "two"),)
+    assert found.differs
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ({"a": 1}, {"a": 1, "b": None}, {}),
+        ({"a": {"b": True}}, {"a": {"b": False}}, {"a.b": ("true", "false")}),
+        ({"a": ["x", "y"]}, {"a": ["y"]}, {"a": ('["x","y"]', '["y"]')}),
+        ([{"phase": "prd", "n": 1}], [{"phase": "prd", "n": 2}], {"prd.n": ("1", "2")}),
+        ({"p": [{"phase": "a"}, {"phase": "b"}]}, {"p": [{"phase": "b"}, {"phase": "a"}]},
+         {"p (order)": ('["a","b"]', '["b","a"]')}),
+        ({"p": [{"run": "test"}]}, {"p": [{"run": "test"}, {"rule": "size"}]},
+         {"p.size.rule": (None, "size")}),
+        ({"p": [{"phase": "a"}, {"phase": "a"}]}, {"p": []}, {"p": ('[{"phase":"a"},{"phase":"a"}]', "[]")}),
+        (None, {"a": 1}, {"pins": (None, '{"a":1}')}),
+        ({}, {"a": {"b": 1, "c": None}}, {"a.b": (None, "1")}),
+        ({"b": 2, "a": 1}, {"a": 1, "b": 2}, {}),
+    ],
+)  # fmt: skip
+def test_pins(left: Any, right: Any, expected: dict[str, tuple[str | None, str | None]]) -> None:
+    found = difference(*runs(None, None), left, right)
+    assert {each.path: (each.left, each.right) for each in found.start} == expected
+
+
+def test_long_texts_are_told_by_their_digest() -> None:
+    (found,) = difference(*runs(None, None), {"t": "one\ntwo"}, {"t": "short"}).start
+    assert found.left is not None
+    assert found.left.startswith("sha256:")
+    assert found.left.endswith("(2 lines, 7 characters)")
+    assert found.right == "short"
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["phase", "a", "b"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(json, json)
+def test_any_two_pins(left: Any, right: Any) -> None:
+    def start(one: Any, two: Any) -> dict[str, tuple[str | None, str | None]]:
+        return {each.path: (each.left, each.right) for each in difference(*runs(None, None), one, two).start}
+
+    assert start(left, left) == {}
+    assert start(right, left) == {path: (two, one) for path, (one, two) in start(left, right).items()}

@@ -1,0 +1,146 @@
+"""What became of each call, and what those cost that were for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+from hypothesis import given as given_data
+from hypothesis import settings
+from hypothesis import strategies as st
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentLost, Problem, ProblemClass
+from mz_events.catalog.delivery import CommitRequested
+from mz_events.catalog.feature import FeatureRetried, PhaseCompleted, PhaseStarted, RolledBack, UnitStarted
+from mz_events.names import feature_stream
+from mz_projections.cost import Totals, costs
+from mz_projections.fates import WASTED, Course, courses, fate_of
+from mz_projections.spending import By, judged, spending
+from mz_projections.state import book_of
+
+from tests.projections.logs import feature_events
+from tests.support import given
+from tests.support.given import BASE, DIGEST
+
+FIRST, SECOND = given.ref("plan"), given.ref("plan", attempt=2)
+BUILD = PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3"))
+PLAN = PhaseStarted(phase="plan", iteration=1)
+TEST_FAILED = given.gate("test", passed=False)
+UNIT = UnitStarted(phase="build", unit="u1", iteration=1)
+COMMIT = CommitRequested(
+    key="k", purpose="work", phase="build", unit="u1", tree=BASE, parent=BASE, message=DIGEST
+)  # fmt: skip
+
+
+def fates(*events: Event) -> list[str]:
+    told = given.recorded(*events)
+    followed = courses(told)
+    return [each.fate for each in judged(costs(told), followed)]
+
+
+def course(*events: Event) -> Course:
+    return courses(given.recorded(*events))[feature_stream("r1", "a")]
+
+
+def built(attempt: int = 1) -> tuple[Event, ...]:
+    return given.accepted(given.ref("build", attempt, unit="u1"))
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ((given.requested(FIRST),), ["open"]),
+        (given.accepted(FIRST), ["stands"]),
+        (given.refused_reply(FIRST), ["refused"]),
+        ((*given.refused_reply(FIRST), *given.accepted(SECOND)), ["refused", "stands"]),
+        ((given.requested(FIRST), AgentLost(ref=FIRST, stdout=DIGEST)), ["lost"]),
+        (given.replied(FIRST, Problem(kind=ProblemClass.TRANSIENT, code="rate-limit")), ["failed"]),
+        ((*built(), TEST_FAILED), ["refused"]),
+        ((*built(), TEST_FAILED, *built(2), given.gate("test", passed=True)), ["refused", "stands"]),
+        ((*built(), given.gate("size", passed=False, cause="person"), COMMIT), ["stands"]),
+        ((PLAN, *given.accepted(FIRST), RolledBack(source="plan", to="plan")), ["superseded"]),
+        ((PLAN, *given.accepted(FIRST), FeatureRetried(heard=1, to="plan", who=DIGEST)), ["superseded"]),
+    ],
+)  # fmt: skip
+def test_fates(events: Sequence[Event], expected: list[str]) -> None:
+    assert fates(*events) == expected
+
+
+def test_a_rollback_supersedes_what_began_at_or_after_its_phase() -> None:
+    events = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u1",)))
+    assert fates(*events) == ["stands", "superseded"]
+    other = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u2",)))
+    assert fates(*other) == ["stands", "stands"]
+    whole = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="plan"))
+    assert fates(*whole) == ["superseded", "superseded"]
+
+
+def test_calls_of_the_next_iteration_stand() -> None:
+    again = given.ref("plan", iteration=2)
+    events = (PLAN, *given.accepted(FIRST), RolledBack(source="plan", to="plan"), PLAN, *given.accepted(again))
+    assert fates(*events) == ["superseded", "stands"]
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        RolledBack(source="build", to="plan"),
+        RolledBack(source="build", to="build"),
+        RolledBack(source="build", to="build", units=("u1", "u3")),
+        RolledBack(source="build", to="plan", keeps_tree=True),
+    ],
+)
+def test_it_counts_as_the_state_does(back: RolledBack) -> None:
+    """The engine numbers iterations by its own count; calls are found superseded by ours."""
+    events = (*given.planned(), BUILD, UNIT, *built(), TEST_FAILED, back)
+    book = book_of(given.given(*events))
+    assert book is not None
+    mine = course(*events)
+    assert mine.superseded == book.superseded
+    assert mine.begun == tuple(book.starts)
+
+
+def test_completed_phases_change_nothing() -> None:
+    assert course(PhaseCompleted(phase="plan")) == Course("r1", "a")
+
+
+# sums -----------------------------------------------------------------------------------------------------------------
+@settings(deadline=None, max_examples=40)
+@given_data(st.lists(feature_events("r1", "a"), max_size=30), st.sampled_from(get_args(By)))
+def test_groups_and_fates_add_up(events: list[Event], by: By) -> None:
+    told = given.recorded(*events)
+    calls = judged(costs(told), courses(told))
+    found = spending(calls, by)
+    assert add(group.totals for group in found.groups) == add([found.total])
+    assert add(group.wasted for group in found.groups) == add([found.wasted])
+    assert add(sums for _, sums in found.wasted_by_fate) == add([found.wasted])
+    kept = [each.call for each in calls if each.fate not in WASTED]
+    assert found.total.calls == found.wasted.calls + len(kept)
+    for each in calls:
+        assert fate_of(each.call, courses(told)[feature_stream("r1", "a")]) == each.fate
+
+
+def add(parts: object) -> list[int]:
+    """Field by field; what is unknown counts nothing here."""
+    listed = [part for part in parts if isinstance(part, Totals)]  # type: ignore[attr-defined]
+    return [sum(getattr(part, name) or 0 for part in listed) for name in Totals.__struct_fields__]
+
+
+def test_an_attempt_is_a_group_of_its_own() -> None:
+    told = given.recorded(*given.refused_reply(FIRST), *given.accepted(SECOND))
+    found = spending(judged(costs(told), courses(told)), "attempt")
+    assert [(group.name, group.only.fate if group.only else None) for group in found.groups] == [
+        (FIRST.key, "refused"), (SECOND.key, "stands")]  # fmt: skip
+
+
+def test_whatever_was_for_nothing_is_counted_as_such() -> None:
+    lost, failed, last = (given.ref("plan", attempt) for attempt in (2, 3, 4))
+    told = given.recorded(
+        *given.refused_reply(FIRST), given.requested(lost), AgentLost(ref=lost, stdout=DIGEST),
+        *given.replied(failed, Problem(kind=ProblemClass.PHASE, code="no-terminal")), *given.accepted(last),
+    )  # fmt: skip
+    found = spending(judged(costs(told), courses(told)), "phase")
+    assert [(fate, sums.calls) for fate, sums in found.wasted_by_fate] == [("refused", 1), ("failed", 1), ("lost", 1)]
+    assert (found.wasted.calls, found.wasted.estimated_nanousd, found.total.calls) == (3, 3, 4)
+    assert found.groups[0].wasted == found.wasted
