@@ -4,7 +4,7 @@ BIN := .venv/bin
 CODE := events projections engine recordings qa cli tests
 WORKERS ?= 2
 
-.PHONY: demo test quick lint types fix clis recordings dev help
+.PHONY: demo test quick lint types fix clis recordings figures dev help
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -39,6 +39,10 @@ clis:  ## Install the real agent CLIs, at the versions in scripts/clis.txt, into
 
 recordings: .venv/developed clis  ## Make the bundled recordings again, with the real CLI against a scripted model
 	@$(BIN)/python -m tests.support.rerecord
+
+figures: .venv/developed  ## Measure what mz costs, and renew the table in docs/figures.md; wants a machine that does nothing else
+	@$(BIN)/mz bench all --out docs/figures.json
+	@$(BIN)/python -m mz_qa.bench.page docs/figures.json docs/figures.md
 
 dev: .venv/developed  ## Build the virtual environment for development
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 from msgspec import inspect
+from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.load import load_rules, shared_rules
+from mz_engine.artifacts.rule import RuleSet
 from mz_engine.backlog.item import ItemStatus
 from mz_engine.backlog.markdown import PRIORITIES, STATUSES, parse_backlog
 from mz_engine.configform import ConfigForm
@@ -18,10 +22,13 @@ from mz_engine.errors import Exit
 from mz_engine.exits import WORST_FIRST
 from mz_engine.pipelines.definition import Pipeline
 from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.pipelines.material import check_template, read_rules
+from mz_engine.prompts.data import PromptData
+from mz_engine.prompts.load import load_templates
 from mz_engine.starter import starter_backlog
-from mz_engine.yamlfile import convert
+from mz_engine.yamlfile import convert, load
 
-from tests.support.tree import ROOT
+from tests.support.tree import ROOT, kept_files
 
 
 def page(name: str) -> str:
@@ -100,9 +107,48 @@ def test_every_key_and_word_of_a_pipeline_is_explained() -> None:
     assert sorted(word for word in words if f"`{word}`" not in text) == []
 
 
+def test_every_rule_and_template_that_a_pipeline_may_name_is_listed() -> None:
+    text = page("pipelines")
+    whole = {name for name in load_templates() if "/" not in name and name not in ("base.md.j2", "continuation.md.j2")}
+    assert sorted(name for name in {*load_rules(), *RULES, *whole} if f"`{name}`" not in text) == []
+
+
+def pages_of_the_project() -> list[Path]:
+    return [path for path in kept_files() if path.suffix == ".md" and path.parts[0] not in ("tests", "recordings")]
+
+
+def anchors(text: str) -> set[str]:
+    """As forges make them of headings."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", pages_of_the_project(), ids=str)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = (ROOT / path).read_text("utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (ROOT / path.parent / name) if name else ROOT / path
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file.read_text("utf-8")), target
+
+
+def test_every_page_of_docs_is_in_its_list() -> None:
+    """Nobody finds a page that nothing leads to."""
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text("utf-8"))
+    there = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert sorted(listed) == sorted(there), "docs/README.md lists the pages"
+
+
 def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
-    for text in fenced("pipelines", "yaml"):
-        parse_pipeline(text, "docs/pipelines.md")
+    pipeline, rules = fenced("pipelines", "yaml")
+    parse_pipeline(pipeline, "docs/pipelines.md")
+    assert isinstance(read_rules(load(rules, "docs/pipelines.md"), "risks", shared_rules()), RuleSet)
+    (template,) = fenced("pipelines", "jinja")
+    assert list(check_template("docs/pipelines.md", "risks.md.j2", template, load_templates())) == []
+    assert [name for name in PromptData.__struct_fields__ if f"`{name}`" not in page("pipelines")] == []
     for text in fenced("configuration", "yaml"):
         convert(text, "docs/configuration.md", ConfigForm)
         assert yaml.safe_load(text)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import click
 from msgspec.structs import replace
 from mz_engine.pipelines.definition import Autonomy
 from mz_engine.starter import Choices, Strategy
 
-from mz_cli.render.console import is_terminal
+from mz_cli.render.console import is_terminal, note
+from mz_cli.render.text import line
 
-Ask = Callable[..., Any]
-"""As `click.prompt`."""
+Ask = Callable[[str, str], str]
+"""From a question and the proposed answer to the answer."""
 AUTONOMY = "How often are you asked? supervised: after planning too; checkpoint: at gates; full_auto: never"
 STRATEGY = "Open pull requests? none: nothing leaves this machine"
 
@@ -24,13 +25,14 @@ def may_ask(environment: Mapping[str, str]) -> bool:
     return is_terminal(sys.stdin) and is_terminal(sys.stderr) and not environment.get("CI")
 
 
-def ask_choices(proposed: Choices, agents: Sequence[str], forge: bool, ask: Ask = click.prompt) -> Choices:
+def ask_choices(proposed: Choices, agents: Sequence[str], forge: bool, ask: Ask | None = None) -> Choices:
     """The proposal as the person changed it. Of one agent there is nothing to choose, and pull requests need a remote
     and `gh` (`forge`). Raises click.Abort when they leave."""
+    ask = ask or ask_line
     if len(agents) > 1:
         proposed = replace(proposed, agent=_pick(ask, "Which agent?", agents, proposed.agent))
-    question = "How is this project tested? A command line" + ("" if proposed.test else "; empty: not at all")
-    test = str(ask(question, default=proposed.test, show_default=bool(proposed.test), err=True)).strip()
+    nothing = "" if proposed.test else " (empty: not at all)"
+    test = ask(f"How is this project tested? A command line{nothing}", proposed.test).strip()
     autonomy = cast(Autonomy, _pick(ask, AUTONOMY, get_args(Autonomy), proposed.autonomy))
     proposed = replace(proposed, test=test, autonomy=autonomy)
     if forge:
@@ -39,5 +41,20 @@ def ask_choices(proposed: Choices, agents: Sequence[str], forge: bool, ask: Ask 
     return proposed
 
 
+def ask_line(question: str, default: str) -> str:
+    """One line from the person, or the default where it is empty. The question goes to stderr: stdout is for answers.
+    Raises click.Abort at the end of input."""
+    shown = f" [{line(default)}]" if default else ""
+    sys.stderr.write(f"{question}{shown}: ")
+    sys.stderr.flush()
+    told = sys.stdin.readline()
+    if not told:
+        raise click.Abort
+    return told.strip() or default
+
+
 def _pick(ask: Ask, question: str, known: Sequence[str], proposed: str) -> str:
-    return str(ask(question, type=click.Choice(list(known)), default=proposed, err=True))
+    """Asks until the answer is one of those that are known."""
+    while (told := ask(question, proposed)) not in known:
+        note(f"{line(told)[:80]!r} is none of: {', '.join(known)}")
+    return told

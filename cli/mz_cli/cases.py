@@ -21,6 +21,9 @@ from mz_cli.context import Reading
 from mz_cli.inbox import left
 from mz_cli.render.text import line, moment
 
+SAID = ("answer", "cancel", "retry")
+"""What is about a feature."""
+
 
 class Desk(msgspec.Struct, frozen=True):
     """All that concerns people in one run."""
@@ -31,19 +34,28 @@ class Desk(msgspec.Struct, frozen=True):
     letters: tuple[Letter, ...]
 
     def question(self, feature: str) -> Question | None:
-        """The one that waits for an answer; None also while an answer is on its way to the feature."""
+        """The one that waits for a person; None also while a decision is on its way to the feature."""
         view = self.run.find(feature)
-        waits = view is not None and view.status == "waiting"
-        return next((each for each in self.questions if waits and each.feature == feature), None)
+        if view is None or view.status != "waiting" or self.decided(feature) is not None:
+            return None
+        return self._open(feature)
 
-    def answered(self, question: Question) -> Letter | None:
-        """An answer to the question that no process has taken yet."""
-        return next((each for each in self.letters if self._answers(each, question)), None)
+    def decided(self, feature: str) -> Decision | None:
+        """What a person said to the question that is open, and the run has taken up."""
+        asked = self._open(feature)
+        return next((each for each in self.decisions if asked is not None and each.question == asked), None)
 
-    @staticmethod
-    def _answers(letter: Letter, question: Question) -> bool:
-        to_it = letter.question in (None, question.version)
-        return letter.kind == "answer" and letter.fate == "waits" and letter.feature == question.feature and to_it
+    def pending(self, feature: str) -> Letter | None:
+        """The first of what was left for the feature and is not taken yet: nothing else can be said before that."""
+        asked = self._open(feature)
+        for each in self.letters:
+            to_it = each.question is None or (asked is not None and each.question == asked.version)
+            if each.fate == "waits" and each.feature in (feature, None) and each.kind in SAID and to_it:
+                return each
+        return None
+
+    def _open(self, feature: str) -> Question | None:
+        return next((each for each in self.questions if each.feature == feature), None)
 
 
 def desk(log: Reading, run: str) -> Desk:
@@ -95,21 +107,15 @@ def pipeline_of(log: Reading, view: RunView) -> Pipeline | None:
 
 def the_question(log: Reading, found: Desk, view: FeatureView) -> Question:
     """The question that can be answered now. Raises MzError (MZ5004), which says who was first."""
-    question = found.question(view.feature)
-    letter = found.answered(question) if question else None
+    question, letter = found.question(view.feature), found.pending(view.feature)
     if question is not None and letter is None:
         return question
-    last = letter or next((each for each in reversed(found.decisions) if each.feature == view.feature), None)
+    on_its_way = letter or found.decided(view.feature)
+    last = on_its_way or next((each for each in reversed(found.decisions) if each.feature == view.feature), None)
     before = f"; {said(log, last)}" if last is not None else ""
-    state = "has its answer already" if letter else f"waits for no answer: it is {view.status}"
-    helps = f"it is taken with: mz resume {found.run.run}" if letter else "`mz review list` shows what is asked now"
+    state = "has its answer already" if on_its_way else f"waits for no answer: it is {view.status}"
+    helps = f"it is taken with: mz resume {found.run.run}" if on_its_way else "`mz review list` shows what is asked now"
     raise MzError("MZ5004", f"{view.feature} {state}{before}", hint=helps)
-
-
-def pending(found: Desk, feature: str) -> Letter | None:
-    """What was left for the feature and is not taken yet, the newest."""
-    waits = [each for each in found.letters if each.fate == "waits" and each.feature in (feature, None)]
-    return next((each for each in reversed(waits) if each.kind in ("answer", "retry", "cancel")), None)
 
 
 def said(log: Reading, words: Decision | Letter) -> str:

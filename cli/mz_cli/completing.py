@@ -24,6 +24,10 @@ ITEMS = (
     "SELECT payload FROM event WHERE type = 'item.added' AND "
     "stream_id = (SELECT id FROM stream WHERE name = ?) ORDER BY version"
 )
+PHASES = (
+    "SELECT payload FROM event WHERE type = 'phase.started' AND "
+    "stream_id IN (SELECT id FROM stream WHERE name LIKE ?) ORDER BY position"
+)
 
 Asked = Mapping[str, object]
 """The parameters before, by name."""
@@ -78,14 +82,28 @@ def runs(asked: Asked) -> Iterable[str]:
     return [str(name).removeprefix("run/") for (name,) in rows(RUNS, SUGGESTED_MAX)]
 
 
-def features(asked: Asked) -> Iterable[str]:
-    """Ids of the run that was named before, else of the newest."""
+def the_run(asked: Asked) -> str:
+    """The run that was named before, else the newest. Raises StopIteration."""
     named = asked.get("run")
-    run = next(each for each in runs(asked) if named is None or each.startswith(str(named)))
-    payloads = (payload for (payload,) in rows(ITEMS, f"run/{run}"))
-    found = [json.loads(payload)["feature"] for payload in payloads if isinstance(payload, bytes | str)]
-    taken = asked.get("features") or asked.get("feature") or ()
-    return [name for name in dict.fromkeys(found) if name not in (taken if isinstance(taken, tuple) else ())]
+    return next(each for each in runs(asked) if named is None or each.startswith(str(named)))
+
+
+def features(asked: Asked) -> Iterable[str]:
+    """Ids of the run's features, but those that stand there already."""
+    taken = asked.get("features") or ()
+    found = named_in(rows(ITEMS, f"run/{the_run(asked)}"), "feature")
+    return [name for name in found if not isinstance(taken, tuple) or name not in taken]
+
+
+def phases(asked: Asked) -> Iterable[str]:
+    """Those that the feature, or any of the run, has begun."""
+    return named_in(rows(PHASES, f"run/{the_run(asked)}/{asked.get('feature') or '%'}"), "phase")
+
+
+def named_in(found: Iterable[tuple[object, ...]], key: str) -> Iterable[str]:
+    """What payloads hold under the key, each once."""
+    payloads = (payload for (payload,) in found if isinstance(payload, bytes | str))
+    return dict.fromkeys(json.loads(payload)[key] for payload in payloads)
 
 
 def pipelines(asked: Asked) -> Iterable[str]:
@@ -118,6 +136,7 @@ def topics(asked: Asked) -> Iterable[str]:
 SOURCES: Mapping[str, Callable[[Asked], Iterable[str]]] = {
     "runs": runs,
     "features": features,
+    "phases": phases,
     "pipelines": pipelines,
     "codes": codes,
     "agents": agents,

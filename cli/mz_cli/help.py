@@ -16,10 +16,12 @@ HELP_WIDTH = 96
 KINDS = {
     "run": "runs",
     "runs": "runs",
+    "left": "runs",
+    "right": "runs",
     "feature": "features",
     "features": "features",
+    "phase": "phases",
     "pipeline": "pipelines",
-    "pipelines": "pipelines",
     "code": "codes",
     "agent": "agents",
     "topic": "topics",

@@ -12,6 +12,7 @@ from importlib import import_module
 
 import click
 from click.shell_completion import CompletionItem
+from mz_engine.version import VERSION
 
 from mz_cli.help import HELP_WIDTH, refuse_unknown, write_examples, write_following
 
@@ -24,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "status": "Show a run, what it took, and what waits for you.",
     "show": "Show one feature: its phases, attempts and results.",
     "log": "Print what happened, one line an event.",
+    "diff": "Compare two runs.",
     "audit": "Say what a run did, on what evidence.",
     "cost": "Show what the agents cost: estimated, reported, computed.",
     "verify": "Check that the record is what was recorded.",
@@ -34,11 +36,25 @@ COMMANDS: dict[str, str] = {
     "clean": "Remove what ended runs left: worktrees, captures, spools.",
     "gc": "Free space below .mz that nothing needs any more.",
     "completion": "Print what makes a shell complete the words of mz.",
+    "config": "Show and check the settings.",
+    "explain": "Explain an error code or an exit code.",
+    "schema": "Print a JSON Schema, for editors and for programs.",
     "pipelines": "List, show, check and begin pipelines.",
+    "bench": "Measure what mz costs by itself, against references of the same run.",
     "help": "Explain a topic or a command.",
 }
-"""Name and summary, in the order of `mz --help`. The module is `mz_cli.commands.<name>`, its command too."""
+"""Name and summary. The module is `mz_cli.commands.<name>`, its command too."""
 
+SECTIONS = {
+    "Begin": ("demo", "init", "doctor"),
+    "Work": ("run", "resume", "pause", "cancel", "retry", "review"),
+    "Look": ("status", "show", "log", "cost", "diff"),
+    "Prove": ("audit", "verify", "bench"),
+    "Adjust": ("pipelines", "config", "schema"),
+    "Tidy": ("clean", "gc"),
+    "Learn": ("help", "explain", "completion"),
+}
+"""What the commands are for, as `mz --help` groups them."""
 RENAMED = {"help": "help_"}
 """Commands whose names Python has taken."""
 COMPLETING = "_MZ_COMPLETE"
@@ -48,6 +64,11 @@ EXAMPLES = (
     ("mz demo", "see it work, with nothing installed and nothing to pay"),
     ("mz init && mz run", "deliver this repository's backlog"),
     ("mz status", "how far it is, and what waits for you"),
+)
+
+FOLLOWING = (
+    "`mz demo` shows a whole run in a minute; `mz COMMAND --help` explains a command, `mz help TOPIC` what several "
+    "share: exit-codes, environment, formatting."
 )
 
 
@@ -79,10 +100,12 @@ class LazyGroup(click.Group):
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         write_examples(formatter, EXAMPLES)
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(len(name) for name in COMMANDS)
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", COMMANDS[name]) for name in names if name in COMMANDS])
         click.Command.format_options(self, ctx, formatter)
-        write_following(formatter, "`mz demo` shows a whole run in a minute; `mz COMMAND --help` explains a command.")
+        write_following(formatter, FOLLOWING)
 
 
 WHEN = ("auto", "always", "never")
@@ -114,7 +137,7 @@ def color_first(words: Sequence[str]) -> list[str]:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH},
     invoke_without_command=True,
 )
-@click.version_option(package_name="mz-engine", prog_name="mz", message="%(prog)s %(version)s")
+@click.version_option(VERSION, prog_name="mz", message="%(prog)s %(version)s")
 @click.option(
     "--color",
     type=click.Choice(WHEN),

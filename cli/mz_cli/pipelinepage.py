@@ -85,7 +85,7 @@ def _context(phase: Phase) -> str:
 
 def _gate(gate: Gate) -> str:
     what = gate.name if gate.run else f"{gate.name} (rule)"
-    return f"{what}{f', cause {gate.cause}' if gate.cause else ''}{_per(gate.per)}"
+    return f"{what}{f' with cause {gate.cause}' if gate.cause else ''}{_per(gate.per)}"
 
 
 def _review(review: Review) -> str:
@@ -101,7 +101,7 @@ def _human(human: HumanGate) -> str:
 
 def _route(route: Route) -> str:
     what = {"phase": "", "unit": " (that unit)", "tree": " (on the present tree)"}[route.scope]
-    often = f", at most {route.times} times" if route.times is not None else ""
+    often = {None: "", 1: " once"}.get(route.times, f" at most {route.times} times")
     return f"{route.cause} to {route.to}{what}{often}"
 
 

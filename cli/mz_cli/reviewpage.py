@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mz_events.catalog.run import Verdict
 from mz_events.names import Digest
@@ -10,7 +10,9 @@ from mz_projections.queue import Decision, Letter, Question
 from mz_projections.views import FeatureView, RunView
 
 from mz_cli.evidence import Piece
+from mz_cli.page import patch_look
 from mz_cli.questions import Effects, place_words, question_words
+from mz_cli.render.styled import Line, Span, line_of
 from mz_cli.render.table import Table, columns
 from mz_cli.render.text import clean, instant, line, shorten
 from mz_cli.shapes.people import (
@@ -141,46 +143,56 @@ def hints(questions: Sequence[QuestionShape], detail_max: int) -> tuple[str, ...
     return tuple(lines)
 
 
-def page(detail: ReviewDetail, lines_max: int | None) -> tuple[str, ...]:
+def page(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
     """What a person needs to decide, as lines. Texts longer than `lines_max` lines are cut; None: none is."""
     asked = detail.question
-    lines = [f"{detail.feature}: {detail.title}", f"  run: {detail.run}", f"  status: {detail.status}"]
-    lines += [f"  branch: {detail.branch}"] if detail.branch else []
-    if asked is None:
-        lines += ["", "Nothing is asked now."]
-    else:
-        lines += [f"  where: {_place(asked)}", f"  since: {_minute(asked.since)}, {asked.place}"]
-        lines += ["", f"It waits for you: {asked.words}."]
+    yield (Span(detail.feature, "bold"), Span(f": {detail.title}"))
+    yield from map(line_of, _head(detail))
+    yield ()
+    yield line_of(f"It waits for you: {asked.words}." if asked else "Nothing is asked now.", "bold" if asked else "")
     for piece in detail.evidence:
-        lines += ["", f"{piece.title}:", *_text(piece.text, lines_max, detail.feature)]
+        yield ()
+        yield line_of(f"{piece.title}:", "bold")
+        yield from _text(piece, lines_max, detail.feature)
     if asked is not None and asked.answered is not None:
-        lines += ["", "answered already; no process has taken that yet:", *(f"  {each}" for each in asked.commands)]
+        lines = [f"  {each}" for each in asked.commands]
+        yield from _part("answered already; no process has taken that yet:", lines)
     else:
-        lines += _effects(detail.effects)
-    lines += _past("decisions so far:", [decision_line(each) for each in detail.decisions])
-    lines += _past("left and not taken:", [letter_line(each) for each in detail.letters])
-    return tuple(lines)
+        yield from _part("answers:", _effects(detail.effects))
+    yield from _part("decisions so far:", [f"  {decision_line(each)}" for each in detail.decisions])
+    yield from _part("left and not taken:", [f"  {letter_line(each)}" for each in detail.letters])
 
 
-def _text(text: str, lines_max: int | None, feature: str) -> list[str]:
-    told = clean(text).strip("\n").split("\n")
-    shown = told if lines_max is None or len(told) <= lines_max else told[:lines_max]
-    rest = len(told) - len(shown)
-    more = [f"  ... {rest} more lines: mz review show {feature} --whole"] if rest else []
-    return [*(f"  | {each}" for each in shown), *more]
+def _head(detail: ReviewDetail) -> list[str]:
+    lines = [f"  run: {detail.run}", f"  status: {detail.status}"]
+    lines += [f"  branch: {detail.branch}"] if detail.branch else []
+    if detail.question is not None and detail.question.since is not None:
+        since = f"{_minute(detail.question.since)}, {detail.question.place}"
+        lines += [f"  where: {_place(detail.question)}", f"  since: {since}"]
+    return lines
+
+
+def _text(piece: EvidenceShape, lines_max: int | None, feature: str) -> Iterator[Line]:
+    told = clean(piece.text).strip("\n").split("\n")
+    shown = told if lines_max is None else told[:lines_max]
+    for text in shown:
+        yield (Span("  | "), Span(text, patch_look(text) if piece.kind == "diff" else ""))
+    if len(shown) < len(told):
+        yield line_of(f"  ... {len(told) - len(shown)} more lines: mz review show {feature} --whole")
+
+
+def _part(head: str, lines: Sequence[str]) -> Iterator[Line]:
+    if lines:
+        yield from ((), line_of(head, "bold"), *map(line_of, lines))
 
 
 def _effects(effects: Sequence[EffectShape]) -> list[str]:
-    lines = ["", "answers:"] if effects else []
+    lines = []
     for index, each in enumerate(effects):
         same = next((other.command for other in effects[:index] if other.does == each.does), "")
         does = f"the same as `{' '.join(same.split()[:3])}`" if same else each.does
         lines += [f"  {each.command}", f"      {does}"]
     return lines
-
-
-def _past(head: str, rows: Sequence[str]) -> list[str]:
-    return ["", head, *(f"  {row}" for row in rows)] if rows else []
 
 
 def decision_line(each: DecisionShape) -> str:

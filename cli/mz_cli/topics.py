@@ -17,6 +17,7 @@ VARIABLES = {
     "MZ_USER": "Who you are in answers and cancellations; otherwise git's user, otherwise your login.",
     "VISUAL, EDITOR": "What is opened where a text is asked for.",
     "CI": "Set to anything: nobody is asked.",
+    "CLAUDE_CONFIG_DIR": "Where Claude Code keeps its login; looked into for one, and passed on.",
     "MZ_KEY": "Set by mz, for agents and commands: the key of the call. Processes are found by it; leave it alone.",
 }
 

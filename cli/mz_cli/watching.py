@@ -24,20 +24,24 @@ def watch(log: Reading, run: str) -> None:
     """Shows the run on stderr until it rests, until no process works on it any more, or until Ctrl-C."""
     said = Spools(log.home / HOME / "spool").last_words
     with suppress(KeyboardInterrupt), progress(log.words, log.events, said, footer=FOOTER, wish=wished()) as shown:
+        events = coming(log, run)
         if is_held(log.home):
             shown.begin(run)
-        for recorded in coming(log, run):
+        for recorded in events:
             shown.on_event(recorded)
 
 
 def coming(log: Reading, run: str) -> Iterator[Recorded[Event]]:
-    """What is recorded from now on; ends when nothing more is to come."""
-    own, theirs = run_stream(run), feature_stream(run, "")
-    after = log.store.head()
-    fold = Overview(run)
+    """What is recorded after this call, as it comes; ends when nothing more is to come."""
+    after, fold = log.store.head(), Overview(run)
     for recorded in log.events(run):
         fold.apply(recorded)
         after = max(after, recorded.position)
+    return _polled(log, run, after, fold)
+
+
+def _polled(log: Reading, run: str, after: int, fold: Overview) -> Iterator[Recorded[Event]]:
+    own, theirs = run_stream(run), feature_stream(run, "")
     while True:
         # Asked before looking, so that the last words of a process that ends meanwhile are seen.
         held = is_held(log.home)

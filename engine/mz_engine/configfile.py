@@ -28,7 +28,8 @@ OTHER_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     origins: dict[str, str]
-    """By setting, as the file names it (`budget.run`), and by command (`commands.test`): `default`, `mz.yaml:14:7`, `MZ_BUDGET_RUN` or `command line`."""
+    """By setting, as the file names it (`budget.run`), and by command (`commands.test`): `default`, `mz.yaml:14:7`,
+    `MZ_BUDGET_RUN` or `command line`."""
     found: bool
     """There is an `mz.yaml`."""
     warnings: tuple[Diagnostic, ...] = ()
@@ -125,7 +126,7 @@ class _Layers:
         self.origins[setting.name] = origin
         wrong = list(mismatches(value, setting.type))
         if isinstance(value, str) and not value.isascii() and not _is_text(value):
-            wrong = [Mismatch(route=(), code="MZ2011", message="it is not UTF-8 text")]
+            wrong = [Mismatch(route=(), code="MZ2011", message="it is not UTF-8 text", hint="set it to UTF-8 text")]
         self.found += [self.diagnostic(each, origin) for each in wrong]
         if not wrong:
             *sections, key = setting.name.split(".")

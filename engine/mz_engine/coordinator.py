@@ -175,7 +175,7 @@ class Coordinator:
         """What the message leads to; nothing where it comes too late, or never made sense."""
         tracks = self.state.tracks
         match event:
-            case AnswerLeft(feature=feature) if feature in tracks and _rests(tracks[feature], Rest.WAITING):
+            case AnswerLeft(feature=feature) if feature in tracks and _asks(tracks[feature], event.question):
                 return (AnswerGiven(feature=feature, verdict=event.verdict, note=event.note, who=event.who),)
             case RetryLeft(feature=feature) if feature in tracks and _rests(tracks[feature], *AGAIN):
                 return (RetryGiven(feature=feature, phase=event.phase, note=event.note, who=event.who),)
@@ -200,6 +200,11 @@ class Coordinator:
                 self.state = evolve_run(self.state, one)
             self.see(one)
         return recorded
+
+
+def _asks(track: Track, question: int | None) -> bool:
+    """It waits for a person, and with that question: an answer must not meet a later one."""
+    return _rests(track, Rest.WAITING) and track.rested is not None and question in (None, track.rested.version)
 
 
 def _rests(track: Track, *statuses: Rest) -> bool:

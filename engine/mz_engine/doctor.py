@@ -6,13 +6,17 @@ nothing goes over the network unless `online` allows it. A check never raises: w
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from mz_engine import doctor_agents, doctor_machine, doctor_project
-from mz_engine.adapters.git_repository import find_root
+from mz_engine.adapters.git_repository import ask, find_root
+from mz_engine.agents.supervise import best_level
 from mz_engine.check import Check, Status, told
 from mz_engine.config import Config
 from mz_engine.configfile import Loaded, load_config
@@ -22,11 +26,16 @@ from mz_engine.ports import RemoteRefused, RepositoryUnusable
 OUTSIDE = "what concerns a project was not looked at; change into a repository, or begin one with `git init`"
 
 
+ALL = "`mz config validate` shows all of it"
+
+
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be examined."""
 
     place: Path
     """Where the person is: a directory, in a repository or not."""
+    home: Path | None = None
+    """The repository's main working tree, where the caller has found one."""
     environment: Mapping[str, str]
     online: bool
     """Whether remotes and the forge may be asked."""
@@ -59,12 +68,13 @@ def worst(checks: Iterable[Check]) -> Status:
 
 def _machine(asked: Asked, config: Config | None, root: Path | None) -> Iterator[Check]:
     environment, place = asked.environment, root or asked.place
-    yield from _guarded("python", doctor_machine.python)
-    yield from _guarded("git", lambda: doctor_machine.git(place, environment))
-    yield from _guarded("git-identity", lambda: doctor_machine.identity(place, environment))
-    yield from _guarded("disk", lambda: doctor_machine.disk(place))
-    yield from _guarded("sqlite", doctor_machine.sqlite)
-    yield from _guarded("isolation", doctor_machine.isolation)
+    yield doctor_machine.python(sys.version_info[:3], sys.executable)
+    yield from _guarded("git", lambda: doctor_machine.git(_git(place, environment, "version")))
+    who = ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
+    yield from _guarded("git-identity", lambda: doctor_machine.identity(_git(place, environment, *who)))
+    yield from _guarded("disk", lambda: doctor_machine.disk(shutil.disk_usage(place).free, str(place)))
+    yield doctor_machine.sqlite(sqlite3.sqlite_version_info)
+    yield doctor_machine.isolation(best_level(), sys.platform)
     yield from _guarded("prices", lambda: doctor_agents.prices(asked.now))
     yield from doctor_agents.agents(environment, config.agent if config else None)
 
@@ -76,7 +86,7 @@ def _project(asked: Asked, root: Path, loaded: Loaded) -> Iterator[Check]:
     yield from _guarded("pipeline", lambda: doctor_project.pipeline(root, loaded))
     yield from _guarded("backlog", lambda: doctor_project.backlog(root, loaded))
     yield from _guarded("commands", lambda: doctor_project.commands(root, loaded.config, environment))
-    if loaded.found:
+    if doctor_project.names_schema(root):
         yield from _guarded("editor-schema", lambda: doctor_project.editor_schema(root))
     if loaded.config.pull_requests.strategy != "none":
         yield from _guarded("remote", lambda: doctor_project.remote(root, loaded.config, environment, asked.online))
@@ -85,7 +95,7 @@ def _project(asked: Asked, root: Path, loaded: Loaded) -> Iterator[Check]:
 
 def _repository(asked: Asked) -> tuple[Path | None, Check]:
     try:
-        root = find_root(asked.place, asked.environment)
+        root = asked.home or find_root(asked.place, asked.environment)
     except RepositoryUnusable as error:
         outside = error.code in ("not-a-repository", "git-missing")
         said, _, hint = str(error).partition("; ")
@@ -99,7 +109,7 @@ def _settings(root: Path, environment: Mapping[str, str]) -> tuple[Loaded | None
     try:
         loaded = load_config(root, environment, {})
     except MzError as error:
-        return None, (told("settings", error, "`mz config validate` shows all of it"),)
+        return None, (told("settings", error, ALL),)
     return loaded, (doctor_project.settings(loaded),)
 
 
@@ -107,9 +117,15 @@ def _guarded(name: str, look: Callable[[], Check]) -> tuple[Check]:
     try:
         return (look(),)
     except MzError as error:
-        return (told(name, error),)
+        return (told(name, error, ALL),)
     except RepositoryUnusable as error:
         said, _, hint = str(error).partition("; ")
         return (Check.fail(name, said, hint),)
     except (OSError, RemoteRefused) as error:
         return (Check.warn(name, f"it could not be looked at: {error}"),)
+
+
+def _git(place: Path, environment: Mapping[str, str], *words: str) -> str:
+    """What git says; empty where it says no. Raises RepositoryUnusable where there is no git."""
+    done = ask(place, environment, *words)
+    return done.text if done.code == 0 else ""

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from mz_events.adapters.migrate import MIGRATIONS, connect, format_of
@@ -87,12 +87,11 @@ def pipeline(root: Path, loaded: Loaded) -> Check:
     """Raises MzError."""
     found, warnings = load_named(loaded, root)
     said = f"{found.pipeline}: {', '.join(phase.phase for phase in found.phases)}"
-    left_out = dict.fromkeys(each.hint for each in warnings if each.code == LEFT_OUT)
-    if left_out:
-        return Check.warn("pipeline", f"{said}; {len(left_out)} of its commands are not set", next(iter(left_out)))
-    if warnings:
-        return Check.warn("pipeline", warnings[0].message, warnings[0].hint)
-    return Check.ok("pipeline", said)
+    left_out = {each.message for each in warnings if each.code == LEFT_OUT}
+    others = [each for each in warnings if each.code != LEFT_OUT]
+    if others:
+        return Check.warn("pipeline", others[0].message, others[0].hint)
+    return Check.ok("pipeline", f"{said}; steps without a command: {len(left_out)}" if left_out else said)
 
 
 def backlog(root: Path, loaded: Loaded) -> Check:
@@ -102,7 +101,7 @@ def backlog(root: Path, loaded: Loaded) -> Check:
         return Check.warn("backlog", f"there is no {name} yet", "`mz init` writes a first one")
     items = read_backlog(root, name)
     waiting = sum(item.status is ItemStatus.BACKLOG for item in items)
-    return Check.ok("backlog", f"{name}: {len(items)} features, {waiting} to be done")
+    return Check.ok("backlog", f"{name}: {waiting} of {len(items)} features to be done")
 
 
 def commands(root: Path, config: Config, environment: Mapping[str, str]) -> Check:
@@ -115,7 +114,14 @@ def commands(root: Path, config: Config, environment: Mapping[str, str]) -> Chec
     if "test" not in config.commands:
         hint = "write `test: COMMAND LINE` under `commands:` in mz.yaml"
         return Check.warn("commands", "there is no `test`: agents' work is taken at their word", hint)
-    return Check.ok("commands", f"the programs of {count} commands are here")
+    return Check.ok("commands", f"programs found for {count} of {count} command lines")
+
+
+def names_schema(root: Path) -> bool:
+    """Whether `mz.yaml` sends editors to the schema that `mz init` writes."""
+    with suppress(OSError, UnicodeDecodeError):
+        return SCHEMA_PATH in (root / FILE_NAME).read_text("utf-8")
+    return False
 
 
 def editor_schema(root: Path) -> Check:

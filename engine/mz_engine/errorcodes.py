@@ -274,6 +274,21 @@ _TABLE = (
         "Paths and patterns may hold `{feature}` and, in a phase with `for_each`, `{unit}`; `mutations` also "
         "`{unit.files}`; a commit's subject also `{title}` and `{phase}`.",
     ),
+    ErrorCode(
+        "MZ3017",
+        Exit.INVALID,
+        "template cannot be used",
+        "A file below `pipelines/templates/` is not a jinja2 template, or shows something that a prompt does not "
+        "have, or includes a template that is not there.",
+    ),
+    ErrorCode(
+        "MZ3018",
+        Exit.INVALID,
+        "rule set cannot be used",
+        "A file below `pipelines/rules/` is not a set of rules: a kind, a key or a shared rule that does not "
+        "exist, an id that is not the set's own, a pattern that is no regular expression, a limit that "
+        "mz.yaml does not know.",
+    ),
     # 4: the backlog
     ErrorCode(
         "MZ4001",

@@ -17,7 +17,6 @@ from mz_projections.runner import Views
 
 from mz_engine.adapters.git_repository import branch_commit, current_branch
 from mz_engine.artifacts.check import RULES
-from mz_engine.artifacts.load import load_rules
 from mz_engine.backlog.file import read_backlog
 from mz_engine.backlog.item import Item
 from mz_engine.config import Config
@@ -28,7 +27,7 @@ from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Pipeline
 from mz_engine.pipelines.lint import Known
 from mz_engine.pipelines.load import load_pipeline
-from mz_engine.prompts.load import load_templates
+from mz_engine.pipelines.own import Material, sound_material
 
 HOME = ".mz"
 NAMED_MAX = 20
@@ -58,10 +57,10 @@ def make_plan(
     earlier runs delivered is worked out in memory and no file is touched. Raises MzError, and RepositoryUnusable where
     there is no commit to start from."""
     loaded = load_config(root, environment, flags)
-    config, rules, templates = loaded.config, load_rules(), load_templates()
+    config, material = loaded.config, sound_material(root)
     base = config.base or current_branch(root, environment)
     branch_commit(root, base, environment)
-    pipeline, warnings = load_named(loaded, root)
+    pipeline, warnings = load_named(loaded, root, material)
     items = read_backlog(root, config.backlog)
     check_asked_for(only, items)
     waiting = unfinished(store) if store else None
@@ -74,7 +73,7 @@ def make_plan(
         put,
     )
     return Plan(
-        pins=Pins(pipeline=pipeline, rules=rules, templates=templates, config=config),
+        pins=Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config),
         base=base,
         items=items,
         taken=taken,
@@ -82,23 +81,24 @@ def make_plan(
     )
 
 
-def load_named(loaded: Loaded, root: Path) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
+def load_named(loaded: Loaded, root: Path, material: Material | None = None) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
     """The pipeline that the settings name, as `load_pipeline` gives it; one that is not there is told of with the place
-    of its name."""
+    of its name. `material`: what it may be made of, read anew where that is not given."""
     try:
-        return load_pipeline(loaded.config.pipeline, root, known_names(loaded.config))
+        known = known_names(loaded.config, material or sound_material(root))
+        return load_pipeline(loaded.config.pipeline, root, known)
     except MzError as error:
         if error.code != "MZ3001":
             raise
         raise loaded.blamed("pipeline", error) from error
 
 
-def known_names(config: Config) -> Known:
+def known_names(config: Config, material: Material) -> Known:
     """What names in a pipeline may mean in this repository."""
     return Known(
-        rule_sets=frozenset(load_rules()),
+        rule_sets=frozenset(material.rules),
         rules=frozenset(RULES),
-        templates=frozenset(load_templates()),
+        templates=frozenset(material.templates),
         commands=frozenset(config.commands),
     )
 

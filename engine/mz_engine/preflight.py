@@ -69,7 +69,9 @@ def missing_programs(root: Path, config: Config, environment: Mapping[str, str])
 
 
 def _is_here(program: str, root: Path, environment: Mapping[str, str]) -> bool:
-    return bool(shutil.which(program, path=environment.get("PATH"))) or (root / program).exists()
+    if "/" in program:
+        return (root / program).exists()
+    return shutil.which(program, path=environment.get("PATH")) is not None
 
 
 def check_delivery(workspace: GitWorkspace, config: Config, environment: Mapping[str, str]) -> None:

@@ -42,7 +42,7 @@ def python_stack(root: Path) -> Stack | None:
     """None where nothing says that it is a Python project."""
     named = "".join(text_of(root, name) for name in SETTINGS)
     tests = sorted(_tests(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
-    if not named and not tests and not has(root, "setup.py"):
+    if not tests and not any(has(root, name) for name in (*SETTINGS, "setup.py", "uv.lock")):
         return None
     _, prefix, setup = next((each for each in MANAGERS if has(root, each[0])), ("", "", ""))
     found = {"test": _test(root, named, tests, prefix), "lint": _lint(root, named, prefix)}

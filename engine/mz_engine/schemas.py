@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from mz_events.catalog.base import Event
 from mz_events.codec import ALL_EVENTS, type_of
 
 from mz_engine.configform import Duration
@@ -45,13 +46,13 @@ def events_schema() -> dict[str, Any]:
 
 
 def _without_tag(schema: dict[str, Any]) -> dict[str, Any]:
-    """The type stands beside the event, not in it. A newer mz may add fields."""
+    """The type stands beside the event, not in it."""
     properties = {name: each for name, each in schema["properties"].items() if name != "type"}
     required = [name for name in schema.get("required", ()) if name != "type"]
     return {**schema, "properties": properties, "required": required}
 
 
-def _line(kind: type[object], event: dict[str, Any]) -> dict[str, Any]:
+def _line(kind: type[Event], event: dict[str, Any]) -> dict[str, Any]:
     properties = {
         "type": {"const": type_of(kind)},
         "role": {"enum": ["intent", "outcome", "fact", "derived"]},

@@ -93,7 +93,9 @@ def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> Featu
             return replace(view, status="working", waiting=None, hold=None, until_us=None, because="", code="")
         case FeatureRetried(to=to):
             again = _superseded(view, to, recorded.recorded_at_us) if to else view
-            return replace(again, status="working", waiting=None, hold=None, until_us=None, because="", code="")
+            return replace(
+                again, status="working", waiting=None, hold=None, until_us=None, because="", code="", ended_us=None
+            )
         case FeatureDelivered():
             return replace(view, status=event.terminal, touched=event.touched, **ended)
         case FeatureFailed():

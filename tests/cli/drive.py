@@ -46,15 +46,17 @@ def spawn(home: Path, *words: str, **environment: str) -> Result:
 
 
 def on_terminal(
-    home: Path, *words: str, columns: int = 100, rows: int = 30, env: Mapping[str, str] | None = None
-) -> str:
-    """What a terminal of that size receives; stdout and stderr are both that terminal."""
+    home: Path, *words: str, columns: int = 100, rows: int = 30, env: Mapping[str, str] | None = None,
+    answers: str = "",
+) -> str:  # fmt: skip
+    """What a terminal of that size receives; stdout and stderr are both that terminal, and `answers` is typed."""
     mine, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     environment = {**outside, "TERM": "xterm-256color", "TZ": "UTC", **(env or {})}
     child = subprocess.Popen([*MZ, *words], cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
+    os.write(mine, answers.encode())
     received = bytearray()
     with suppress(OSError):
         while chunk := os.read(mine, 65536):

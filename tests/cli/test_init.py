@@ -1,4 +1,4 @@
-"""`mz init`: proposes, never overwrites."""
+"""`mz init`: looks, asks, proposes, never overwrites."""
 
 from __future__ import annotations
 
@@ -8,22 +8,36 @@ import stat
 import subprocess
 from pathlib import Path
 
+import jsonschema
 import pytest
-from mz_cli.commands.init import Step, write
+import yaml
+from mz_cli.asking import ask_choices
+from mz_cli.commands.init import Step, propose, write
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.configfile import load_config
+from mz_engine.configure import config_schema
 from mz_engine.errors import MzError
+from mz_engine.starter import Choices, Detected
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import run, spawn
+from tests.cli.drive import on_terminal, run, spawn
+from tests.cli.fakeagent import FakeAgent
+
+COMMIT = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "--message=first")
 
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    subprocess.run(["git", "init", "--quiet", "--initial-branch=trunk", str(tmp_path)], check=True)
-    (tmp_path / "package.json").write_text('{"scripts": {"test": "node --test"}}')
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    """With a commit and a test script; an agent is installed."""
+    agent = FakeAgent(tmp_path / "tools", "idle")
+    for name, value in agent.environment.items():
+        monkeypatch.setenv(name, value)
+    root = tmp_path / "repository"
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=trunk", str(root)], check=True)
+    subprocess.run(["git", "-C", str(root), *COMMIT], check=True)
+    (root / "package.json").write_text('{"scripts": {"test": "node --test"}}')
+    monkeypatch.chdir(root)
+    return root
 
 
 def test_first_files(repository: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
@@ -49,15 +63,21 @@ def test_nothing_is_written_in_a_dry_run(
     assert sorted(path.name for path in repository.iterdir()) == [".git", "package.json"]
 
 
+def identity(path: Path) -> tuple[int, ...]:
+    """Changes whenever the file is written to; reading may change the rest."""
+    found = os.lstat(path)
+    return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def test_what_is_there_stays(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / "mz.yaml").write_text("agent: claude-code\n")
     (repository / "features.md").symlink_to("nowhere.md")
     (repository / ".gitignore").write_bytes(b"target\r\n/.mz/\r\n")
-    before = {name: os.lstat(repository / name) for name in ("mz.yaml", "features.md", ".gitignore")}
+    before = {name: identity(repository / name) for name in ("mz.yaml", "features.md", ".gitignore")}
     answer = run(capsys, "init")
     assert answer.exit == 0
     assert answer.out.count("kept ") == 3
-    assert {name: os.lstat(repository / name) for name in before} == before
+    assert {name: identity(repository / name) for name in before} == before
     assert run(capsys, "init").out.count("kept ") == 4
 
 
@@ -87,7 +107,8 @@ def test_a_repository_without_tests(repository: Path, capsys: pytest.CaptureFixt
     (repository / "package.json").unlink()
     answer = run(capsys, "init")
     assert answer.exit == 0
-    assert answer.err.startswith("hint: how this repository is tested was not recognised")
+    assert answer.err == "hint: how this repository is tested is not known; say it under `commands:` in mz.yaml\n"
+    assert run(capsys, "init").err == ""
 
 
 def test_from_a_folder_inside(repository: Path, capsys: pytest.CaptureFixture[str],
@@ -108,7 +129,7 @@ def test_a_place_that_cannot_be_written(repository: Path, capsys: pytest.Capture
 
 def test_outside_of_any_repository(tmp_path: Path) -> None:
     answer = spawn(tmp_path, "init")
-    assert answer.exit == 15
+    assert (answer.exit, answer.out) == (15, "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -117,3 +138,92 @@ def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(MzError, match="File exists"):
         write(tmp_path, Step("make", "mz.yaml", "", b"theirs"))
     assert (tmp_path / "mz.yaml").read_text() == "mine"
+
+
+def test_what_a_dry_run_shows_is_what_is_written(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = json.loads(run(capsys, "init", "--dry-run", "--json").out)
+    told = run(capsys, "init", "--dry-run").out
+    answer = json.loads(run(capsys, "init", "--json").out)
+    assert (shown["schema"], shown["dry_run"], answer["dry_run"]) == ("mz.init/1", True, False)
+    assert shown == {**answer, "dry_run": True}
+    for file in shown["files"]:
+        assert (repository / file["path"]).read_text() == file["content"]
+    config = (repository / "mz.yaml").read_text()
+    assert "".join(f"    {line}\n" for line in config.splitlines()) in told
+    jsonschema.Draft7Validator(config_schema()).validate(yaml.safe_load(config))
+    assert [file["content"] for file in json.loads(run(capsys, "init", "--json").out)["files"]] == [None] * 4
+
+
+def test_what_is_still_to_be_done_is_said(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    told = run(capsys, "init", "--dry-run").err
+    assert told == (
+        "hint: `claude` has neither a login nor a key: run `claude` once and log in, or set ANTHROPIC_API_KEY\n"
+    )
+    subprocess.run(["git", "update-ref", "-d", "HEAD"], check=True)
+    (repository.parent / "tools/bin/claude").unlink()
+    told = run(capsys, "init", "--dry-run").err
+    assert "hint: no agent is installed; `mz doctor` says how to get claude-code\n" in told
+    assert "hint: commit once before `mz run`: worktrees start from a commit\n" in told
+
+
+def test_without_a_commit_there_is_no_plan(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    subprocess.run(["git", "update-ref", "-d", "HEAD"], check=True)
+    run(capsys, "init")
+    answer = run(capsys, "run", "--dry-run")
+    assert (answer.exit, answer.out) == (15, "")
+    assert answer.err == (
+        "error[MZ1003] the repository has no commit yet\nhint: worktrees start from one: commit once\n"
+    )
+
+
+def test_the_first_agent_that_is_installed_is_taken() -> None:
+    assert propose(Detected(), ("claude-code", "other")).agent == "claude-code"
+    assert propose(Detected(), ("other", "third")).agent == "other"
+    assert propose(Detected(), ()).agent == "claude-code"
+
+
+def asked(*answers: str, agents: tuple[str, ...] = ("claude-code",), forge: bool = False) -> tuple[Choices, list[str]]:
+    questions: list[str] = []
+    left = list(answers)
+
+    def ask(question: str, default: str) -> str:
+        questions.append(question.split()[0])
+        return left.pop(0) or default
+
+    return ask_choices(Choices(test="npm test"), agents, forge, ask), questions
+
+
+def test_what_is_recognised_can_be_changed() -> None:
+    assert asked("", "") == (Choices(test="npm test"), ["How", "How"])
+    assert asked(" make ", "full_auto")[0] == Choices(test="make", autonomy="full_auto")
+    every, questions = asked("three", "two", "", "", "draft", agents=("one", "two"), forge=True)
+    assert every == Choices(agent="two", test="npm test", strategy="draft")
+    assert questions == ["Which", "Which", "How", "How", "Open"]
+
+
+@pytest.mark.slow
+def test_questions_are_asked_on_a_terminal(repository: Path) -> None:
+    outside = {name: os.environ[name] for name in ("PATH", "HOME", "ANTHROPIC_API_KEY")} | {"CI": ""}
+    shown = on_terminal(repository, "init", env=outside, answers="make check\nsupervised\n")
+    assert "How is this project tested? A command line [npm test]:" in shown
+    config = load_config(repository, {}, {}).config
+    assert (config.commands["test"].run, config.autonomy) == ("make check", "supervised")
+    assert "?" not in on_terminal(repository, "init", env=outside)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "ci"), [(("--yes",), ""), (("--no-input",), ""), ((), "true"), (("--json",), "")])
+def test_nobody_is_asked_who_does_not_want_to_be(repository: Path, words: tuple[str, ...], ci: str) -> None:
+    shown = on_terminal(repository, "init", *words, env={"CI": ci})
+    assert "tested?" not in shown
+    assert load_config(repository, {}, {}).config.commands["test"].run == "npm test"
+
+
+@pytest.mark.slow
+def test_leaving_at_a_question_writes_nothing(repository: Path) -> None:
+    shown = on_terminal(repository, "init", env={"CI": ""}, answers="\x04")
+    assert shown.rstrip().endswith("stopped")
+    assert sorted(path.name for path in repository.iterdir()) == [".git", "package.json"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mz_cli.main import COMMANDS
-from mz_cli.manual import manual
+from mz_cli.manual import manual, pages
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 
@@ -17,6 +17,9 @@ def test_the_page_is_what_the_commands_print() -> None:
 def test_every_command_has_its_heading() -> None:
     headings = [line for line in manual().splitlines() if line.startswith("## ")]
     assert headings == ["## mz", *(f"## mz {name}" for name in COMMANDS)]
+    below = [line for line in manual().splitlines() if line.startswith("### ")]
+    assert below == [f"### {title}" for title, _ in pages() if len(title.split()) > 2]
+    assert "### mz pipelines lint" in below
 
 
 def test_lines_are_not_longer_than_the_page() -> None:

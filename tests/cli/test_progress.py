@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import threading
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from mz_cli.render.frame import ASCII, UNICODE, Scenery, frame
+from mz_cli.render.live import Live
 from mz_cli.render.milestone import milestone
-from mz_cli.render.progress import Live, Plain, Progress, phases_of, progress
+from mz_cli.render.progress import Plain, Progress, Wish, may_paint, progress
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
-from mz_projections.overview import overview
-from mz_projections.views import CallView, FeatureView, PhaseView, RunView
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.story import RUN, Story
 from tests.support.samples import samples
+from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000
+TERM = {"TERM": "xterm-256color"}
 
 
 def no_words(digest: Digest | None) -> str:
@@ -39,21 +35,29 @@ def no_history(run: str) -> tuple[Recorded[Event], ...]:
     return ()
 
 
+def nothing_said(key: str) -> tuple[str, ...]:
+    return ()
+
+
 def recorded(event: Event, stream: str = f"run/{RUN}/login") -> Recorded[Event]:
     return Recorded(StreamId(stream), 1, 1, 0, 0, event, "", b"")
 
 
-def scenery(width: int = 80, height: int = 24, text: str = "") -> Scenery:
-    now_us = 1_772_366_500_000_000
-    return Scenery(now_us=now_us, width=width, height=height, glyphs=UNICODE,
-                   planned=("prd", "code", "pr"), words=lambda _: text, log=("12:00:00 prd begins",))  # fmt: skip
+def lines_to(stream: io.TextIOBase) -> Progress:
+    return progress(no_words, no_history, nothing_said, footer="", stream=stream)  # type: ignore[arg-type]
 
 
 class Broken:
-    """A reporter that fails, from a given event on."""
+    """A reporter that fails, from a given call on."""
 
     def __init__(self, after: int = 0) -> None:
         self.left, self.closed = after, 0
+
+    def begin(self, run: str) -> None:
+        return
+
+    def tick(self) -> None:
+        return
 
     def tell(self, recorded: Recorded[Event]) -> None:
         self.left -= 1
@@ -70,7 +74,7 @@ class Broken:
 
 def test_lines_where_there_is_no_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
     out = io.StringIO()
-    with progress(no_words, no_history, stream=out) as shown:
+    with lines_to(out) as shown:
         for each in story.recorded:
             shown.on_event(each)
     assert out.getvalue() == snapshot
@@ -82,14 +86,38 @@ def test_every_event_has_words_or_none(event: Event) -> None:
         assert "\n" not in milestone(recorded(event, stream))
 
 
-def test_a_reporter_that_fails_is_replaced(story: Story) -> None:
+# a view that fails ----------------------------------------------------------------------------------------------------
+def test_a_view_that_crashes_is_replaced_by_lines(story: Story) -> None:
     broken, out = Broken(after=3), io.StringIO()
     with Progress(lambda: broken, lambda: Plain(out)) as shown:
         for each in story.recorded:
             shown.on_event(each)
     assert broken.closed == 1
-    assert "started" not in out.getvalue()
-    assert "login: delivered" in out.getvalue()
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "the view failed (RuntimeError: no picture); the run goes on, shown as lines"
+    assert not any("started" in line for line in lines)
+    assert lines[-1].endswith(f"run {RUN} rests")
+
+
+def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
+    """The real picture, with a spool that turns out to be poisonous when an agent is at work."""
+
+    def poison(key: str) -> tuple[str, ...]:
+        raise KeyError(key)
+
+    terminal = Terminal(80, 24)
+    stream = terminal.open()
+    shown = progress(no_words, no_history, poison, footer="", stream=stream, environment=TERM)
+    with shown:
+        for each in story.recorded[:9]:
+            shown.on_event(each)
+        terminal.until(lambda lines: any("the view failed (KeyError" in line for line in lines))
+        for each in story.recorded[9:]:
+            shown.on_event(each)
+        terminal.until(lambda lines: any(line.endswith(f"run {RUN} rests") for line in lines))
+    stream.close()
+    terminal.close()
+    assert not terminal.screen.cursor.hidden
 
 
 def test_nothing_but_failures_is_silence(story: Story) -> None:
@@ -104,100 +132,47 @@ def test_nothing_but_failures_is_silence(story: Story) -> None:
 
 def test_a_closed_stream_is_no_failure(story: Story) -> None:
     out = io.StringIO()
-    with progress(no_words, no_history, stream=out) as shown:
+    with lines_to(out) as shown:
         out.close()
         for each in story.recorded:
             shown.on_event(each)
 
 
-def on_a_terminal(story: Story, words: str, environment: dict[str, str]) -> str:
-    mine, theirs = pty.openpty()
-    received = bytearray()
-
-    def listen() -> None:
+def test_a_terminal_that_takes_nothing_holds_nobody_up(story: Story) -> None:
+    """As after Ctrl-S: writing blocks, and goes on later."""
+    mine, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    while True:
         try:
-            while chunk := os.read(mine, 65536):
-                received.extend(chunk)
-        except OSError:
-            return
-
-    listener = threading.Thread(target=listen)
-    listener.start()
-    with os.fdopen(theirs, "w", encoding="utf-8") as terminal, \
-            progress(lambda _: words, no_history, stream=terminal, environment=environment) as shown:  # fmt: skip
-        for each in story.recorded:
-            shown.on_event(each)
-            time.sleep(0.01)
-        time.sleep(0.3)
-    listener.join(10)
+            os.write(theirs, b"x" * 65536)
+        except BlockingIOError:
+            break
+    os.set_blocking(theirs, True)
+    with os.fdopen(theirs, "w") as full:
+        shown = lines_to(full)
+        with shown:
+            began = time.monotonic()
+            for each in story.recorded:
+                shown.on_event(each)
+            assert time.monotonic() - began < 1
+            os.set_blocking(mine, False)
+            emptied = threading.Thread(target=drain, args=(mine,), daemon=True)
+            emptied.start()
+    emptied.join(10)
     os.close(mine)
-    return received.decode("utf-8", "replace")
 
 
-def test_a_picture_on_a_terminal(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    seen = on_a_terminal(story, HOSTILE, {"TERM": "xterm-256color"})
-    assert f"run {RUN}" in seen
-    assert "audit  waiting (blocker)" in seen
-    assert "\x1b[31mred" not in seen
-    assert "cannot be drawn" not in seen
-    assert seen.rstrip().endswith("\x1b[2K")
-
-
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}, {}])
-def test_no_escapes_where_they_are_not_wanted(story: Story, environment: dict[str, str]) -> None:
-    seen = on_a_terminal(story, "words", environment)
-    assert "\x1b" not in seen
-    assert "login: delivered" in seen
-
-
-def test_the_picture(story: Story, snapshot: SnapshotAssertion) -> None:
-    half = [each for each in story.recorded if each.position < 30]
-    view = overview(RUN, half)
-    lines = [each.text for each in frame(view, scenery(text="All done.\nThe tests pass now."))]
-    assert lines == snapshot
-
-
-WORDS = st.text(max_size=30) | st.just(HOSTILE)
-
-
-@given(st.integers(1, 120), st.integers(1, 40), st.integers(0, 30), WORDS)
-def test_the_picture_fits(width: int, height: int, features: int, text: str) -> None:
-    call = CallView(key="k", place="p", phase="code", unit="", iteration=1, attempt=2, role="builder", agent="a",
-                    model="m", prompt=Digest("d"), asked_us=5, text=Digest("d"))  # fmt: skip
-    phase = PhaseView(phase="code", iteration=1, started_us=5, units=("a", "b"), units_done=("a",))
-    one = FeatureView(feature="login", status="working", phases=(phase,), calls=(call,))
-    many = tuple(msgspec.structs.replace(one, feature=f"f{number}") for number in range(features))
-    view = RunView(run=RUN, started_us=5, features=many)
-    lines = frame(view, scenery(width, height, text))
-    assert len(lines) <= height
-    assert all(len(line.text) <= width for line in lines)
-    assert not any(character in line.text for line in lines for character in "\x1b\n\u202e")
-
-
-def test_what_the_picture_has_no_room_for_is_counted() -> None:
-    many = tuple(FeatureView(feature=f"f{number}", status="working") for number in range(20))
-    lines = [line.text for line in frame(RunView(run=RUN, features=many), scenery(height=10))]
-    assert lines[-3:] == ["...", "20 working", "12:00:00 prd begins"]
-
-
-def test_glyphs_for_plain_encodings(story: Story) -> None:
-    view = overview(RUN, story.recorded[:30])
-    lines = frame(view, msgspec.structs.replace(scenery(), glyphs=ASCII))
-    assert "".join(line.text for line in lines).isascii()
-
-
-@pytest.mark.parametrize(
-    ("pins", "phases"),
-    [("", ()), ("no json", ()), ("{}", ()), ('{"pipeline": {"phases": [{"phase": "prd", "more": 1}]}}', ("prd",)),
-     ('{"pipeline": 3}', ())],
-)  # fmt: skip
-def test_planned_phases(pins: str, phases: tuple[str, ...]) -> None:
-    assert phases_of(pins) == phases
+def drain(end: int) -> None:
+    while True:
+        try:
+            if not os.read(end, 65536):
+                return
+        except BlockingIOError:
+            time.sleep(0.01)
 
 
 def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
-    with open(tmp_path / "out", "w") as out, progress(no_words, no_history, stream=out) as shown:
+    with open(tmp_path / "out", "w") as out, lines_to(out) as shown:
 
         def tell() -> None:
             for each in story.recorded:
@@ -212,31 +187,106 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
     assert len(lines) == 8 * len(set(lines))
 
 
-def test_a_word_from_the_command(story: Story) -> None:
+# what is asked for ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("wish", "environment", "paints"),
+    [
+        ("picture", TERM, True),
+        ("lines", TERM, False),
+        ("quiet", TERM, False),
+        ("picture", {**TERM, "NO_COLOR": "1"}, False),
+        ("picture", {**TERM, "MZ_NO_PROGRESS": "1"}, False),
+        ("picture", {**TERM, "MZ_NO_PROGRESS": ""}, True),
+        ("picture", {"TERM": "dumb", "FORCE_COLOR": "1"}, False),
+        ("picture", {}, False),
+    ],
+)
+def test_a_picture_only_where_it_is_wanted(story: Story, wish: Wish, environment: dict[str, str], paints: bool) -> None:
+    terminal = Terminal(80, 24)
+    with terminal.open() as stream:
+        assert may_paint(stream, environment) == (paints or wish != "picture")
+        shown = progress(no_words, no_history, nothing_said, footer="", wish=wish, stream=stream,
+                         environment=environment)  # fmt: skip
+        with shown:
+            shown.say("said")
+            for each in story.recorded:
+                shown.on_event(each)
+    received = terminal.close().decode()
+    assert ("\x1b" in received) == paints
+    assert paints or ("login: delivered" in received) == (wish != "quiet")
+    assert "said" in received
+
+
+def test_no_picture_without_a_terminal() -> None:
+    assert not may_paint(io.StringIO(), {**TERM, "FORCE_COLOR": "1"})
+
+
+# the picture ----------------------------------------------------------------------------------------------------------
+def test_a_picture_on_a_terminal(story: Story) -> None:
+    terminal = Terminal(80, 24)
+    with terminal.open() as stream:
+        shown = progress(lambda _: HOSTILE, no_history, nothing_said, footer="Ctrl-C: stop", stream=stream,
+                         environment=TERM)  # fmt: skip
+        with shown:
+            for each in story.recorded:
+                shown.on_event(each)
+            lines = terminal.until(lambda lines: "12:01:00 login: delivered" not in lines and "Ctrl-C: stop" in lines)
+            lines = terminal.until(lambda lines: any("rested" in line for line in lines[:1]))
+            assert any("audit  waiting: blocker in prd" in line for line in lines), lines
+            shown.say("a word\x1b[2J from the command")
+            lines = terminal.until(lambda lines: lines[:1] == ["a word from the command"])
+            terminal.resize(20, 8)
+            lines = terminal.until(lambda lines: any("? audit  waiting: b…" in line for line in lines))
+            assert len(lines) <= 8
+    received = terminal.close().decode()
+    assert "\x1b[31mred" not in received
+    assert terminal.text() in ([], ["a word from the comm"], ["a word from the command"])
+
+
+def test_a_run_that_goes_on_is_shown_whole(story: Story) -> None:
+    """The picture begins with what happened before this process, without telling it again."""
+    terminal = Terminal(80, 24)
+    with terminal.open() as stream:
+        shown = progress(no_words, lambda run: iter(story.recorded), nothing_said, footer="", stream=stream,
+                         environment=TERM)  # fmt: skip
+        with shown:
+            shown.on_event(story.recorded[-1])
+            lines = terminal.until(lambda lines: any("login  delivered" in line for line in lines))
+            assert not any("login: delivered" in line for line in lines)
+            assert any(line.endswith("rests") for line in lines)
+    terminal.close()
+
+
+def test_what_the_agent_says_is_seen_while_it_works(story: Story) -> None:
+    asked = [each for each in story.recorded if each.position <= 9]
+    terminal = Terminal(80, 24)
+    with terminal.open() as stream:
+        shown = progress(no_words, no_history, lambda key: (f"I work on {key.split('/')[1]}",), footer="",
+                         stream=stream, environment=TERM)  # fmt: skip
+        with shown:
+            for each in asked:
+                shown.on_event(each)
+            terminal.until(lambda lines: any("» I work on login" in line for line in lines))
+    terminal.close()
+
+
+def test_thousands_of_events_are_shown_in_time(story: Story) -> None:
+    """The picture must not hold up the interpreter: it paints the less often, the longer it takes."""
+    terminal = Terminal(80, 24)
+    with terminal.open() as stream:
+        live = Live(stream, no_words, no_history, nothing_said, "")
+        began = time.process_time()
+        for _ in range(100):
+            for each in story.recorded:
+                live.tell(each)
+                live.tick()
+        assert time.process_time() - began < 5
+        live.close()
+    terminal.close()
+
+
+def test_words_above_all(story: Story) -> None:
     out = io.StringIO()
     with Progress(Broken, lambda: Plain(out)) as shown:
         shown.say("comes to rest")
-    assert out.getvalue() == "comes to rest\n"
-
-
-def test_a_run_that_goes_on_is_shown_whole(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The picture begins with what happened before this process, without repeating the lines."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    out = io.StringIO()
-    last = story.recorded[-1]
-    with Progress(lambda: Live(out, no_words, lambda run: story.recorded)) as shown:
-        shown.on_event(last)
-        time.sleep(0.3)
-    assert "delivered" in out.getvalue()
-    assert "login: delivered" not in out.getvalue()
-
-
-def test_a_live_reporter_survives_odd_words(story: Story) -> None:
-    def raises(digest: Digest | None) -> str:
-        raise KeyError(digest)
-
-    out = io.StringIO()
-    with Progress(lambda: Live(out, raises, no_history), lambda: Plain(out)) as shown:
-        for each in story.recorded:
-            shown.on_event(each)
-    assert "login: delivered" in out.getvalue()
+    assert out.getvalue().splitlines()[-1] == "comes to rest"

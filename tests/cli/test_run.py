@@ -193,7 +193,7 @@ def test_messages_for_a_run_at_work_are_taken(sample: Path, agent: FakeAgent) ->
     running = start(sample, agent, "run", "--feature", FEATURE)
     until(running, "prd attempt 1")
     answer = spawn(sample, "cancel", "--feature", FEATURE)
-    check(answer, 0, "takes it now")
+    check(answer, 0, "has taken it")
     running.send_signal(signal.SIGINT)
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=60)

@@ -5,14 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 from mz_cli.detail import messages
+from mz_cli.main import main
+from mz_cli.page import Limits, command_lines
+from mz_cli.render.styled import plain
+from mz_cli.shapes.run import CommandShape
+from mz_events.catalog.call import AgentReplied
+from mz_events.catalog.check import ArtifactParsed
+from mz_events.catalog.feature import PhaseStarted
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.story import Story
+from tests.support.gitrepo import GitRepo
 
 
 @pytest.mark.parametrize(
-    "words", [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "2", "--prompt")]
+    "words",
+    [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "1", "--prompt", "--output")],
 )
 def test_as_text(
     story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, words: tuple[str, ...]
@@ -40,6 +49,14 @@ def test_prompts_only_on_request(story: Story, capsys: pytest.CaptureFixture[str
         (("lgin",), 10, "has no feature 'lgin'; did you mean `login`?"),
         (("login", "--run", "nope"), 2, "there is no run 'nope'"),
         (("login", "--phase", "cod"), 2, "login has no phase 'cod'; did you mean `code`?"),
+        (("login", "--phase", "xyz"), 2, "login has no phase 'xyz'; it has: prd, code"),
+        (("later", "--phase", "prd"), 2, "later has no phase 'prd'; it has begun none"),
+        (("login", "--attempt", "9"), 2, "login has no attempt 9: it made 2 in prd, 2 in code"),
+        (("login", "--phase", "code", "--attempt", "3"), 2, "login has no attempt 3: it made 2 in code"),
+        (("later", "--attempt", "1"), 2, "later has no attempt 1: it made none"),
+        (("login", "--artifact", "cod"), 2, "login has no artifact 'cod'; did you mean `code`?"),
+        (("login", "--artifact", "xyz"), 2, "login has no artifact 'xyz'; it has: prd, code"),
+        (("later", "--artifact", "prd"), 2, "later has no artifact 'prd'; it has none"),
         (("login", "--attempt", "0"), 2, "0 is not in the range"),
     ],
 )
@@ -82,3 +99,145 @@ def test_erased_words_are_left_out(story: Story, capsys: pytest.CaptureFixture[s
 )
 def test_reports(report: str, told: tuple[str, ...]) -> None:
     assert messages(report) == told
+
+
+# artifacts ------------------------------------------------------------------------------------------------------------
+def unit_story(story: Story) -> None:
+    """Two units, each handed over twice, in a feature of its own."""
+    story.admit("later")
+    story.to_feature("later", PhaseStarted(phase="code", iteration=1, units=("u1", "u2")))
+    for unit in ("u1", "u2"):
+        for attempt in (1, 2):
+            ref = story.ref("later", "code", attempt=attempt, unit=unit)
+            story.ask("later", ref)
+            text = f"# {unit} {attempt}\n\x1b[31mred\x1b[0m\n"
+            story.to_feature(
+                "later",
+                ArtifactParsed(artifact="code", phase="code", unit=unit, digest=story.blob(text), path=None),
+            )
+
+
+def test_an_artifact_is_printed_whole(story: Story, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    unit_story(story)
+    for words, text in (
+        (("code/u1",), b"# u1 2\n\x1b[31mred\x1b[0m\n"),
+        (("code/u2", "--attempt", "1"), b"# u2 1\n\x1b[31mred\x1b[0m\n"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["show", "later", "--artifact", *words])
+        assert capsysbinary.readouterr().out == text
+
+
+def test_an_artifact_of_several_units_is_asked_for_by_unit(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    unit_story(story)
+    answer = run(capsys, "show", "later", "--artifact", "code")
+    assert answer.exit == 2
+    assert "'code' is there once a unit: name one of code/u1, code/u2" in answer.err
+    shown = msgspec.json.decode(run(capsys, "show", "later", "--artifact", "code/u1", "--json").out)
+    assert shown["schema"] == "mz.artifact/1"
+    assert (shown["artifact"], shown["unit"], shown["text"][:6]) == ("code", "u1", "# u1 2")
+
+
+@pytest.mark.slow
+def test_an_artifact_on_a_terminal_has_no_escapes(story: Story) -> None:
+    unit_story(story)
+    story.close()
+    assert on_terminal(story.home, "show", "later", "--artifact", "code/u1") == "# u1 2\nred\n"
+
+
+def test_an_erased_artifact_is_an_error(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in story.blobs.root.rglob("*"):
+        if path.is_file():
+            path.unlink()
+    answer = run(capsys, "show", "login", "--artifact", "prd")
+    assert (answer.exit, answer.out) == (11, "")
+    assert "error[MZ1006]" in answer.err
+
+
+# what belongs to an attempt -------------------------------------------------------------------------------------------
+def test_only_what_belongs_to_the_attempt(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = msgspec.json.decode(run(capsys, "show", "login", "--json").out)
+    first = msgspec.json.decode(run(capsys, "show", "login", "--phase", "code", "--attempt", "1", "--json").out)
+    assert [(c["name"], c["attempt"], c["exit"]) for c in whole["commands"]] == [("test", 1, 1), ("test", 2, 0)]
+    assert [(c["name"], c["attempt"]) for c in first["commands"]] == [("test", 1)]
+    assert [artifact["artifact"] for artifact in first["artifacts"]] == ["code"]
+    assert first["touched"] == ["src/login.py"]
+    prd = msgspec.json.decode(run(capsys, "show", "audit", "--phase", "prd", "--json").out)
+    assert prd["touched"] == []
+
+
+def test_violations_say_rule_place_and_message(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = msgspec.json.decode(run(capsys, "show", "login", "--phase", "prd", "--attempt", "1", "--json").out)
+    (refusal,) = shown["calls"][0]["refusals"]
+    assert refusal["violations"] == [
+        {"rule": "sections", "path": "prd.md", "line": None, "message": "The section Risks is missing."}
+    ]
+
+
+def test_what_commands_printed_only_on_request(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "show", "login", "--phase", "code", "--json"
+    quiet, loud = [msgspec.json.decode(run(capsys, *words, *more).out) for more in ((), ("--output",))]
+    assert {c["output"] for c in quiet["commands"]} == {None}
+    assert {c["output"] for c in loud["commands"]} == {"E  assert"}
+    assert {c["excerpt"] for c in quiet["commands"]} == {"E"}
+
+
+def test_a_long_excerpt_is_cut_on_a_terminal() -> None:
+    told = "\n".join(f"line {number}" for number in range(40))
+    command = CommandShape(
+        stage="gate", phase="code", unit=None, name="test", exit=1, passed=None, failed=None, duration_ms=5,
+        iteration=1, attempt=1, excerpt=told, output_digest="d", output=None,
+    )  # fmt: skip
+    shown = [plain(line) for line in command_lines(command, Limits(excerpt_lines=3))]
+    assert shown[1:] == ["    | line 0", "    | line 1", "    | line 2", "    | ... 37 more lines; --output shows all"]
+    assert len(list(command_lines(command, Limits()))) == 41
+
+
+# diffs ----------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def captured(story: Story) -> GitRepo:
+    """The story goes on in a real repository: one phase, two attempts, three captures."""
+    repository = GitRepo(story.home)
+    trees = []
+    for text in ("one\n", "one\ntwo \x1b[31m\n", "one\n2\n"):
+        trees.append(repository.commit({"notes.txt": text}))
+    story.admit("later")
+    story.to_feature("later", PhaseStarted(phase="code", iteration=1))
+    for attempt in (1, 2):
+        ref = story.ref("later", "code", attempt=attempt)
+        story.ask("later", ref, tree=trees[attempt - 1])
+        story.to_feature(
+            "later",
+            AgentReplied(ref=ref, stdout=story.blob("{}"), stderr=story.blob(""), exit=0, duration_ms=1,
+                         tree=trees[attempt]),
+        )  # fmt: skip
+    return repository
+
+
+def test_what_a_phase_and_an_attempt_changed(
+    captured: GitRepo, story: Story, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phase = run(capsys, "show", "later", "--diff").out
+    assert "\n  +2\n" in phase
+    assert "two" not in phase
+    attempt = run(capsys, "show", "later", "--attempt", "2", "--diff").out
+    assert "\n    -two \n    +2\n" in attempt
+    shown = msgspec.json.decode(run(capsys, "show", "later", "--attempt", "1", "--diff", "--json").out)
+    assert shown["history"][0]["diff"] is None
+    assert "+two" in shown["calls"][0]["diff"]
+    assert msgspec.json.decode(run(capsys, "show", "later", "--json").out)["history"][0]["diff"] is None
+
+
+@pytest.mark.slow
+def test_diffs_have_colours_on_a_terminal_only(captured: GitRepo, story: Story) -> None:
+    story.close()
+    shown = on_terminal(story.home, "show", "later", "--diff")
+    assert "\x1b[32m  +2\x1b[m" in shown
+    assert "\x1b[36m  @@" in shown
+    assert "\x1b" not in on_terminal(story.home, "show", "later", "--diff", env={"NO_COLOR": "1"})
+
+
+def test_captures_that_are_gone(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "show", "login", "--diff")
+    assert answer.exit == 0
+    assert "(the captures are not in the repository any more)" in answer.out

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from mz_events.catalog.delivery import ChecksSeen
+from mz_events.catalog.run import ItemAdded
+from mz_events.names import FeatureId, run_stream
+from mz_events.store import Append
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run, spawn
-from tests.cli.story import RUN, Story, tell
+from tests.cli.story import RUN, START_US, TREE, Story, tell
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond line \u202e🎉 " + "x" * 10_000
 
@@ -109,3 +114,38 @@ def test_reading_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str])
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     assert run(capsys, "status").exit == 0
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+
+
+def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The worktree as long as it is there; the pull request with its checks."""
+    story = Story(home)
+    story.begin("login", "audit")
+    story.deliver("login")
+    story.to_feature("login", ChecksSeen(key="k", commit=TREE, known=True, green=3, red=1, pending=0))
+    story.wait("audit")
+    story.close()
+    tree = home / ".mz" / "worktrees" / RUN / "audit"
+    tree.mkdir(parents=True)
+    login, audit = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
+    assert (login["worktree"], audit["worktree"]) == (None, str(tree))
+    assert login["checks"] == {"green": 3, "red": 1, "pending": 0}
+    heads, first, second = [line.split("\t") for line in run(capsys, "status").out.splitlines()]
+    assert dict(zip(heads, first, strict=True))["pull_request"] == "https://forge.invalid/pull/7"
+    assert dict(zip(heads, second, strict=True))["worktree"] == str(tree)
+    assert dict(zip(heads, second, strict=True))["run"] == RUN
+    shown = on_terminal(home, "status", env={"NO_COLOR": "1"}, columns=300)
+    assert "login: https://forge.invalid/pull/7 (3 checks green, 1 red, 0 pending)" in shown
+    assert f"audit: {tree}" in shown
+
+
+@pytest.mark.slow
+def test_thousands_of_features(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(home)
+    story.begin("first")
+    added = next(each.event for each in story.recorded if isinstance(each.event, ItemAdded))
+    more = tuple(msgspec.structs.replace(added, feature=FeatureId(f"f{number}")) for number in range(5000))
+    story.store.append([Append(run_stream(RUN), None, more)], START_US)
+    story.close()
+    began = time.process_time()
+    assert run(capsys, "status").out.count("\n") == 5002
+    assert time.process_time() - began < 10, "it takes one second"

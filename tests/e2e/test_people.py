@@ -163,6 +163,19 @@ def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
     assert bench.statuses() == {FEATURE: "delivered"}
 
 
+def test_a_secret_is_named_and_never_shown(tmp_path: Path) -> None:
+    key = "sk-ant-api03-" + "A" * 93 + "AA"
+    bench = Bench(tmp_path)
+    path = f"tasks/{FEATURE}/prd.md"
+    bench.act(FEATURE, "prd", f"answer(); (cwd / {path!r}).write_text({key!r})")
+    bench.mz("run", "--feature", FEATURE, code=21)
+    assert question(bench) == ("prd", "secret", path)
+    for shown in (bench.mz("review", "show", FEATURE).stdout, bench.mz("review", "show", FEATURE, "--json").stdout):
+        assert path in shown
+        assert key not in shown
+        assert "what changed in" not in shown
+
+
 # autonomy -------------------------------------------------------------------------------------------------------------
 def test_supervised_asks_after_each_planning_phase(tmp_path: Path) -> None:
     bench = Bench(tmp_path)

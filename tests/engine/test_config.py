@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -10,15 +11,14 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.config import Command, Config
 from mz_engine.configfile import load_config
 from mz_engine.configform import ConfigForm
 from mz_engine.configure import config_schema, settings, to_config
-from mz_engine.detect import detect
 from mz_engine.errors import MzError
-from mz_engine.quantity import NANOUSD_PER_USD, parse_duration, parse_usd
-from mz_engine.starter import Detected, starter_backlog, starter_config
+from mz_engine.quantity import NANOUSD_PER_USD, format_duration, parse_duration, parse_usd
+
+from tests.support.gitrepo import POWERLESS
 
 WHOLE = """\
 pipeline: mine
@@ -157,7 +157,8 @@ def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path, MZ_MODELS_MID="\udcff") == "error[MZ2011] MZ_MODELS_MID: it is not UTF-8 text"
+    told = refused(tmp_path, MZ_MODELS_MID="\udcff")
+    assert told == "error[MZ2011] MZ_MODELS_MID: it is not UTF-8 text\nhint: set it to UTF-8 text"
 
 
 def test_a_variable_that_is_nearly_a_setting_is_a_warning(tmp_path: Path) -> None:
@@ -228,26 +229,6 @@ def test_money_survives_being_written(nanousd: int) -> None:
     assert parse_usd(f"{nanousd // NANOUSD_PER_USD}.{nanousd % NANOUSD_PER_USD:09}") == nanousd
 
 
-DETECTED = [
-    Detected(),
-    Detected(base="main", commands={"test": "npm test", "lint": "npm run lint"}, setup=("npm ci",)),
-    Detected(base='odd"branch', commands={"test": "sh -c 'a: b # c' \"x\\\\y\""}),
-]
-
-
-@pytest.mark.parametrize("detected", DETECTED)
-def test_the_starter_file_passes_its_own_schema(tmp_path: Path, detected: Detected) -> None:
-    text = starter_config(detected)
-    jsonschema.Draft7Validator(config_schema()).validate(yaml.safe_load(text))
-    config = load_config(write(tmp_path, text), {}, {}).config
-    assert {name: command.run for name, command in config.commands.items()} == detected.commands
-    assert (config.base, config.workspace.setup) == (detected.base, detected.setup)
-
-
-def test_the_starter_backlog_has_one_feature() -> None:
-    assert [item.id for item in parse_backlog(starter_backlog(), "features.md")] == ["first-feature"]
-
-
 def test_the_schema_is_for_draft_7_and_says_what_the_border_says(tmp_path: Path) -> None:
     schema = config_schema()
     jsonschema.Draft7Validator.check_schema(schema)
@@ -262,47 +243,99 @@ def test_every_setting_is_described() -> None:
     assert [each.name for each in settings() if not each.description.endswith(".")] == []
 
 
-def tree(root: Path, **files: str) -> Detected:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return detect(root)
+@given(st.integers(1, 7 * 86400))
+def test_durations_survive_being_written(seconds: int) -> None:
+    assert parse_duration(format_duration(seconds)) == seconds
 
 
-def test_detection_of_node(tmp_path: Path) -> None:
-    package = '{"scripts": {"test": "jest", "lint": "eslint .", "build": 5}}'
-    found = tree(tmp_path, **{"package.json": package, "package-lock.json": "{}", "Makefile": "test:\n\ttrue\n"})
-    assert (found.commands, found.setup) == ({"test": "npm test", "lint": "npm run lint"}, ("npm ci",))
+def test_durations_are_written_with_their_units() -> None:
+    assert [format_duration(each) for each in (30, 90, 3600, 5400, 86461)] == ["30s", "1m30s", "1h", "1h30m", "1d1m1s"]
+    assert not [each.name for each in settings() if str(loaded_default(each.name)).isdigit() and "wait" in each.name]
 
 
-def test_detection_of_a_placeholder_script_and_of_broken_json(tmp_path: Path) -> None:
-    script = 'echo \\"Error: no test specified\\" && exit 1'
-    assert tree(tmp_path, **{"package.json": f'{{"scripts": {{"test": "{script}"}}}}'}).commands == {}
-    assert tree(tmp_path, **{"package.json": "{"}).commands == {}
-    assert tree(tmp_path, **{"package.json": "[]"}).commands == {}
+def loaded_default(name: str) -> object:
+    value: object = ConfigForm()
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def test_values_are_kept_as_they_were_written(tmp_path: Path) -> None:
+    loaded = load_config(write(tmp_path, WHOLE), {"MZ_LIMITS_WAIT_MAX": "2h"}, {})
+    assert loaded.values["budget.run"] == "20.00"
+    assert loaded.values["limits.wait_max"] == "2h"
+    assert loaded.values["commands.test"] == "make test"
+    assert loaded.values["commands.lint"] == {"run": "make lint", "timeout": "1h30m"}
+    assert (loaded.origins["commands.lint"], str(loaded.places["commands.lint"])) == ("mz.yaml:12:3", "mz.yaml:12:9")
+    assert set(loaded.values) <= set(loaded.origins)
+
+
+def test_a_misspelt_variable_is_told_of_whatever_else_is_wrong(tmp_path: Path) -> None:
+    told = "warning[MZ2012] the variable MZ_PARALEL_MAX is no setting and has no effect"
+    assert told in refused(tmp_path, MZ_PARALEL_MAX="3", MZ_AUTONOMY="x")
+    assert told in refused(tmp_path, "agnet: x\n", MZ_PARALEL_MAX="3")
+
+
+@pytest.mark.parametrize("name", ["mz.yml", ".mz.yaml"])
+def test_settings_in_another_file_are_not_ignored(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("agent: x\n")
+    with pytest.raises(MzError) as alone:
+        load_config(tmp_path, {}, {})
+    assert str(alone.value) == f"error[MZ2014] {name} settings in {name} are not read\nhint: rename it to mz.yaml"
+    assert refused(tmp_path, "") == (
+        f"error[MZ2014] {name} there are mz.yaml and {name}\nhint: keep what you need in mz.yaml and remove {name}"
+    )
 
 
 @pytest.mark.parametrize(
-    ("files", "command"),
+    ("data", "said"),
     [
-        ({"pyproject.toml": '[project.optional-dependencies]\ndev = ["pytest"]\n'}, "python3 -m pytest -q"),
-        ({"tests/test_a.py": "import pytest\n"}, "python3 -m pytest -q"),
-        ({"tests/test_a.py": "import unittest\n", "tests/__init__.py": ""}, "python3 -m unittest"),
-        ({"tests/test_a.py": "import unittest\n"}, "python3 -m unittest discover -s tests"),
-        ({"test_a.py": "import unittest\n"}, "python3 -m unittest"),
-        ({"Cargo.toml": ""}, "cargo test"),
-        ({"go.mod": ""}, "go test ./..."),
-        ({"Makefile": "all:\ntest: all\n\ttrue\n"}, "make test"),
-        ({"Makefile": "test := 5\n"}, None),
-        ({"README.md": ""}, None),
+        (b"\xef\xbb\xbfagnet: x\r\n", "error[MZ2005] mz.yaml:1:1 unknown key `agnet`"),
+        (b"agent: claude-code\r\nparallel_max: many\r\n", "error[MZ2006] mz.yaml:2:15 `parallel_max`: expected a"),
+        (b"commands:\n\ttest: x\n", "error[MZ2003] mz.yaml:2:1 not YAML: "),
+        (b"agent: a\nagent: b\n", "error[MZ2004] mz.yaml:2:1 the key `agent` stands twice, first in line 1"),
+        (b"parallel_max: '3'\n", "error[MZ2006] mz.yaml:1:15 `parallel_max`: expected a whole number"),
+        (b"agent: 5\n", "error[MZ2006] mz.yaml:1:8 `agent`: expected text, got 5"),
+        (b"# " + b"x" * 1_000_000, "error[MZ2008] mz.yaml it has more than 1,000,000 bytes"),
+        (b"agent: \xff\n", "error[MZ2002] mz.yaml:1:8 byte 0xff is not UTF-8 text"),
+        (b"agent: !!python/name:os.system\n", "error[MZ2006] mz.yaml:1:8 the tag "),
+        (b"--- {}\n--- {}\n", "error[MZ2003] mz.yaml:2:1 not YAML: "),
     ],
 )
-def test_detection_of_the_test_command(tmp_path: Path, files: dict[str, str], command: str | None) -> None:
-    assert tree(tmp_path, **files).commands.get("test") == command
+def test_bad_files_are_refused_with_place_and_hint(tmp_path: Path, data: bytes, said: str) -> None:
+    (tmp_path / "mz.yaml").write_bytes(data)
+    with pytest.raises(MzError) as caught:
+        load_config(tmp_path, {}, {})
+    assert str(caught.value).startswith(said)
+    assert all(each.hint for each in caught.value.diagnostics)
 
 
-def test_detection_of_the_branch(tmp_path: Path) -> None:
-    assert detect(tmp_path).base is None
-    subprocess.run(["git", "init", "-q", "-b", "trunk", str(tmp_path)], check=True)
-    assert detect(tmp_path).base == "trunk"
+def test_a_byte_order_mark_and_crlf_are_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "mz.yaml").write_bytes(b"\xef\xbb\xbfagent: x\r\nparallel_max: 3\r\n")
+    assert load_config(tmp_path, {}, {}).config.parallel_max == 3
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "mz.yaml").symlink_to("nowhere")
+    hint = "\nhint: see that it is there and that you may read it"
+    with pytest.raises(MzError) as dangling:
+        load_config(tmp_path, {}, {})
+    assert str(dangling.value) == f"error[MZ2001] mz.yaml it cannot be read: no such file or directory{hint}"
+    (tmp_path / "mz.yaml").unlink()
+    (tmp_path / "mz.yaml").mkdir()
+    with pytest.raises(MzError, match="it is not a file"):
+        load_config(tmp_path, {}, {})
+
+
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    write(tmp_path, "agent: x\n").joinpath("mz.yaml").chmod(0)
+    script = (
+        "import pathlib, sys\nfrom mz_engine.configfile import load_config\n"
+        "try:\n    load_config(pathlib.Path(sys.argv[1]), {}, {})\n"
+        "except Exception as error:\n    print(error)\n"
+    )
+    tmp_path.chmod(0o755)
+    done = subprocess.run(
+        [*POWERLESS, sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("error[MZ2001] mz.yaml it cannot be read: permission denied\nhint: ")

@@ -89,6 +89,15 @@ def test_the_published_order_decides_between_several() -> None:
     assert worst([]) is Exit.OK
 
 
+def test_any_two_exit_codes_have_one_answer() -> None:
+    """The published order with the refusals put in where they were published too; whichever comes first is told."""
+    order = [Exit(each) for each in (70, 11, 2, 10, 15, 16, 20, 22, 21, 1, 6, 5, 3, 4, 125, 0)]
+    assert sorted(order) == sorted(Exit)
+    for one, other in itertools.permutations(Exit, 2):
+        assert worst([one, other]) is min((one, other), key=order.index)
+        assert worst([one, other, one]) is worst([other, one])
+
+
 def test_in_a_bisection_not_comparable_beats_drift_and_recording_only() -> None:
     nothing_to_compare = Exit.NOT_COMPARABLE
     assert worst([Exit.DRIFT, Exit.RECORDING, nothing_to_compare], bisect=True) is nothing_to_compare

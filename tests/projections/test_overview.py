@@ -14,17 +14,21 @@ from mz_events.catalog.call import (
     AgentRequested,
     CallPriced,
     CallRef,
+    CallReserved,
+    CallSettled,
     Offence,
     ReplyRead,
     Usage,
 )
 from mz_events.catalog.check import ArtifactParsed, ChangesChecked, CommandRan, GateChecked
+from mz_events.catalog.delivery import ChecksSeen
 from mz_events.catalog.feature import (
     Ask,
     FeatureCancelled,
     FeatureDelivered,
     FeatureFailed,
     FeatureHeld,
+    FeatureRetried,
     FeatureStarted,
     HoldReleased,
     HumanAnswered,
@@ -45,6 +49,7 @@ from mz_events.catalog.run import (
     Rest,
     RunFinished,
     RunHalted,
+    RunPaused,
     RunRested,
     RunResumed,
     RunStarted,
@@ -55,6 +60,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId, StreamId, feature_stream, run_stream
 from mz_projections.cost import costs, totals
 from mz_projections.overview import Overview, overview
+from mz_projections.run import fold_run
 from mz_projections.views import FeatureStatus, FeatureView, RunView, total
 
 from tests.support.samples import samples
@@ -267,3 +273,76 @@ def test_phases_units_and_rollbacks() -> None:
                      PhaseCompleted(phase="spec"))  # fmt: skip
     assert again.completed == ("prd", "spec")
     assert again.phases[-1].iteration == 2
+
+
+def test_what_the_budget_counts() -> None:
+    """As the fold that grants calls counts: what was settled, and what is set aside."""
+    events: tuple[Event, ...] = (
+        CallReserved(feature=LOGIN, key="a", nanousd=10), CallSettled(feature=LOGIN, key="a", nanousd=12),
+        CallReserved(feature=LOGIN, key="b", nanousd=5), CallReserved(feature=LOGIN, key="c", nanousd=None),
+    )  # fmt: skip
+    item = ItemAdded(feature=LOGIN, source="s", priority=1, order=0, title=DIGEST, body=DIGEST)
+    view = shown(("", item), *(("", event) for event in events))
+    own = [recorded(run_stream(RUN), event, position) for position, event in enumerate((item, *events), 1)]
+    assert view.committed_nanousd == fold_run(own).committed_nanousd == 17
+
+
+def test_unpriced_calls_are_those_that_a_price_was_asked_for() -> None:
+    first, second = ref(), ref(attempt=2)
+    view = of_login(
+        asked(first), read(first), CallPriced(key=first.key, computed_nanousd=None),
+        asked(second), AgentLost(ref=second, stdout=DIGEST), asked(ref(attempt=3)),
+    )  # fmt: skip
+    assert view.unpriced == 2
+
+
+def test_trees_before_and_after_a_call() -> None:
+    call = ref()
+    view = of_login(asked(call), ChangesChecked(ref=call, tree=Commit("ee" * 20)))
+    assert (view.calls[0].before, view.calls[0].after) == (TREE, "ee" * 20)
+    assert of_login(asked(call)).calls[0].after is None
+
+
+def test_commands_and_artifacts_belong_to_an_attempt() -> None:
+    first, second = ref(), ref(attempt=2)
+
+    def parsed(digest: str) -> ArtifactParsed:
+        return ArtifactParsed(artifact="code", phase="code", unit="", path=None, digest=Digest(digest * 64))
+
+    view = of_login(
+        PhaseStarted(phase="code", iteration=1), ran("test", 1, 0, "prepare"),
+        asked(first), parsed("1"), ran("test", 1, 1), asked(second), parsed("2"), ran("test", 2, 0),
+    )  # fmt: skip
+    assert [(command.iteration, command.attempt) for command in view.commands] == [(1, 0), (1, 1), (1, 2)]
+    assert [[artifact.digest[0] for artifact in call.artifacts] for call in view.calls] == [["1"], ["2"]]
+    assert [artifact.digest[0] for artifact in view.artifacts] == ["2"]
+
+
+def test_a_feature_that_is_done_once_more() -> None:
+    again = FeatureRetried(heard=1, to="code", who=DIGEST)
+    done = (
+        PhaseStarted(phase="prd", iteration=1),
+        PhaseCompleted(phase="prd"),
+        PhaseStarted(phase="code", iteration=1),
+    )
+    view = of_login(*done, FeatureFailed(code="x"), again)
+    assert (view.status, view.code, view.completed) == ("working", "", ("prd",))
+    assert [phase.state for phase in view.phases] == ["completed", "superseded"]
+
+
+def test_checks_of_a_pull_request() -> None:
+    def seen(known: bool) -> ChecksSeen:
+        return ChecksSeen(key="k", commit=TREE, known=known, green=2, red=1, pending=3)
+
+    assert of_login(seen(known=True)).checks == (2, 1, 3)
+    assert of_login(seen(known=True), seen(known=False)).checks is None
+
+
+def test_a_run_is_at_rest_when_nothing_more_comes_by_itself() -> None:
+    working = ("", FeatureAdmitted(feature=LOGIN))
+    assert not shown(working).at_rest
+    assert not shown(working, ("", RunPaused(who=None))).at_rest
+    assert not shown(working, ("", RunStopped())).at_rest
+    assert shown(("", RunStopped())).at_rest
+    assert shown(("", RunRested())).at_rest
+    assert shown(("", RunPaused(who=None))).status == "paused"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,22 @@ def keep(world: World, home: Path) -> None:
     blobs = FileBlobs(home / ".mz" / "blobs")
     for data in world.blobs.kept.values():
         blobs.put(data)
+    appends = [Append(recorded.stream, None, (recorded.event,)) for recorded in world.store.read_all()]
     with SqliteStore(home / ".mz" / "mz.db") as store:
-        for recorded in world.store.read_all():
-            store.append([Append(recorded.stream, None, (recorded.event,))], recorded.recorded_at_us)
+        store.append(appends, world.now_us)
+
+
+class Shelf:
+    """Logs of runs with a question, each written once and copied from then on."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def keep(self, name: str, home: Path) -> str:
+        """The log of that run in `home`; returns the feature that asks."""
+        written = self._place / name
+        if not written.exists():
+            written.mkdir()
+            keep(ASKING[name].world(), written)
+        shutil.copytree(written, home, dirs_exist_ok=True)
+        return ASKING[name].feature

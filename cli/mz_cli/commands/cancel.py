@@ -31,14 +31,15 @@ OVER = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
-@click.option("--why", metavar="TEXT", help="A reason, kept in the log.")
+@click.option("--why", metavar="TEXT", help="A reason, kept in the log; - reads it from stdin.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cancel/1.")
 @click.pass_context
 def cancel(context: click.Context, run: str | None, features: tuple[str, ...], why: str | None, as_json: bool) -> None:
     """Give up features, or all that is left of a run.
 
     Leaves a message for the run. The process that works on it takes the message within a second; where there is
-    none, the next `mz resume` does. Branches and worktrees stay. Name a run, or at least one feature.
+    none, the next `mz resume` does. Branches and worktrees stay, and `mz retry` takes a feature up again. Name a run,
+    or at least one feature.
     """
     if run is None and not features:
         raise click.UsageError("name a run or a feature to give up", context)

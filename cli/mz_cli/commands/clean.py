@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from msgspec.structs import replace
 from mz_engine.adapters.leftovers import Leftovers, standings
 from mz_engine.cleaning import Asked, Leftover, judge
 
+from mz_cli.asking import may_ask
 from mz_cli.context import HOME, LOCK, Reading, is_held, reading
 from mz_cli.help import command
-from mz_cli.render.console import answer, is_terminal, note
+from mz_cli.render.console import is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
@@ -49,13 +51,14 @@ def clean(
     """Remove what ended runs left: worktrees, captures, spools.
 
     The log stays, and so do branches, and everything of a run that is not finished. A worktree with changes that no
-    capture holds is spared and named; files that git ignores are not spared. What was removed cannot be taken up again
-    with `mz retry`. RUN is a run's id or the beginning of one; without it, all runs that ended are meant.
+    capture holds is spared and named; files that git ignores are not spared. `mz retry` can take a cleaned feature up
+    again only until git collects what the captures held. RUN is a run's id or the beginning of one; without it, all
+    runs that ended are meant.
     """
     if force and not runs:
         raise click.UsageError("--force is for runs that are named", context)
     asks = not (yes or dry_run)
-    if asks and (as_json or not (is_terminal(sys.stdin) and is_terminal(sys.stderr))):
+    if asks and (as_json or not may_ask(os.environ)):
         raise click.UsageError("there is no terminal to ask at: say --yes, or look with --dry-run", context)
     with reading() as log:
         source = Leftovers(log.home, log.store)
@@ -129,19 +132,39 @@ def shape(each: Leftover) -> LeftoverShape:
 
 
 def tell(result: CleanResult) -> None:
-    """A pipe gets exact numbers of bytes."""
-    whole = not is_terminal(sys.stdout)
-    rows = tuple(
-        (each.run, each.feature or "-", each.kind, amount(each.bytes, whole), each.name, each.stays or GOES)
-        for each in (*result.removed, *result.stays)
-    )
-    heads = columns("run", "feature", "what", ">bytes" if whole else ">size", "name", "goes or stays")
+    """A pipe gets every leftover, in exact numbers of bytes; a terminal gets those of a kind together."""
+    leftovers = (*result.removed, *result.stays)
+    if is_terminal(sys.stdout):
+        heads, rows = columns("run", "what", ">count", ">size", "features", "goes or stays"), grouped(leftovers)
+    else:
+        heads, rows = columns("run", "feature", "what", ">bytes", "name", "goes or stays"), every(leftovers)
     show(Table(columns=heads, rows=rows, empty="There is nothing to clean."))
-    if not whole and rows:
-        answer("")
 
 
-def amount(size_bytes: int | None, whole: bool) -> str:
-    if size_bytes is None:
-        return "-"
-    return str(size_bytes) if whole else size(size_bytes)
+def every(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (each.run, each.feature or "-", each.kind, "-" if each.bytes is None else str(each.bytes), each.name,
+         each.stays or GOES)
+        for each in leftovers
+    )  # fmt: skip
+
+
+def grouped(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
+    """One row for those of one run and kind with the same fate."""
+    groups: dict[tuple[str, str, str], list[LeftoverShape]] = {}
+    for each in leftovers:
+        groups.setdefault((each.run, each.kind, each.stays or GOES), []).append(each)
+    return tuple(
+        (run, kind, str(len(group)), total(group), " ".join(names_of(group)), fate)
+        for (run, kind, fate), group in groups.items()
+    )
+
+
+def total(group: Sequence[LeftoverShape]) -> str:
+    known = [each.bytes for each in group if each.bytes is not None]
+    return size(sum(known)) if known else "-"
+
+
+def names_of(group: Sequence[LeftoverShape]) -> Iterator[str]:
+    """Features, each once; the whole name of what belongs to none."""
+    yield from dict.fromkeys(each.feature or each.name for each in group)

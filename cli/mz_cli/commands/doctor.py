@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import time
 from pathlib import Path
 
 import click
 from mz_engine.check import Check, Status
 from mz_engine.doctor import Asked, examine, worst
+from mz_engine.errors import MzError
 from mz_engine.exits import Exit
 
+from mz_cli.context import find_home
 from mz_cli.help import command
 from mz_cli.recorded import recordings_check
 from mz_cli.render.cells import width
-from mz_cli.render.console import answer, is_terminal, may_escape, put
+from mz_cli.render.console import answer, is_terminal, may_escape, put, terminal_width
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
-from mz_cli.render.styled import Span, escaped, harmless, plain
+from mz_cli.render.styled import Line, Span, escaped, harmless, plain
 from mz_cli.render.table import Table, columns
+from mz_cli.render.text import clean
 from mz_cli.shapes.project import CheckShape, DoctorShape
 
 LOOKS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
+ROOM_MIN = 30
 VERDICTS = {
     Status.OK: "Everything is there.",
     Status.WARN: "Runs will work; see the warnings.",
@@ -49,7 +54,7 @@ def doctor(online: bool, as_json: bool) -> int:
     runs cannot do without.
     """
     now = time.time()
-    examined = examine(Asked(place=Path.cwd(), environment=os.environ, online=online, now=now))
+    examined = examine(Asked(place=Path.cwd(), home=home(), environment=os.environ, online=online, now=now))
     checks = examined.checks
     if examined.root is not None:
         checks = (*checks, recordings_check(examined.root, now))
@@ -70,17 +75,34 @@ def doctor(online: bool, as_json: bool) -> int:
     return int(code)
 
 
+def home() -> Path | None:
+    try:
+        return find_home(Path.cwd())
+    except MzError:
+        return None
+
+
 def check_shape(check: Check) -> CheckShape:
     return CheckShape(name=check.name, status=check.status.value, summary=check.summary, hint=check.hint or None)
 
 
 def page(checks: tuple[Check, ...]) -> None:
-    """A line a check, and what to do below those that are not well."""
-    room = max(width(check.name) for check in checks)
+    """Each check with what was found, and what to do below those that are not well."""
+    indent = max(width(check.name) for check in checks) + len("fail    ")
     written = escaped if may_escape(sys.stdout, os.environ) else plain
     for check in checks:
-        status = Span(f"{check.status.value:<4}", LOOKS[check.status])
-        name = Span(f"  {check.name:<{room}}  ")
-        put(sys.stdout, written(harmless((status, name, Span(check.summary)))) + "\n")
+        first, *more = beside(check.summary, indent)
+        name = Span(f"  {check.name}".ljust(indent - len("fail")))
+        lines: list[Line] = [(Span(f"{check.status.value:<4}", LOOKS[check.status]), name, Span(first))]
+        lines += [(Span(f"{'':{indent}}{line}"),) for line in more]
         if check.status is not Status.OK and check.hint:
-            put(sys.stdout, written(harmless((Span(f"{'':{room + 8}}hint: {check.hint}", "dim"),))) + "\n")
+            lines += [(Span(f"{'':{indent}}{line}", "dim"),) for line in beside(f"hint: {check.hint}", indent)]
+        put(sys.stdout, "".join(f"{written(harmless(line))}\n" for line in lines))
+
+
+def beside(text: str, indent: int) -> list[str]:
+    """The text in lines that fit behind so many columns; a terminal that is too narrow for that breaks them itself."""
+    room = terminal_width(sys.stdout) - indent
+    return (
+        textwrap.wrap(clean(text), room, break_long_words=False, break_on_hyphens=False) if room >= ROOM_MIN else [text]
+    )

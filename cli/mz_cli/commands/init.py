@@ -71,7 +71,7 @@ def init(dry_run: bool, silent: bool, as_json: bool) -> None:
     for step in planned:
         if not dry_run and step.does != "keep":
             write(root, step)
-    missing = hints(detected, choices, agents)
+    missing = hints(detected, choices if planned[0].does == "make" else None, agents)
     if as_json:
         show_document("init", init_shape(root, detected, choices, tuple(agents), planned, dry_run, missing))
         return
@@ -87,14 +87,14 @@ def propose(detected: Detected, agents: Sequence[str]) -> Choices:
     return usual if usual.agent in agents or not agents else msgspec.structs.replace(usual, agent=agents[0])
 
 
-def hints(detected: Detected, choices: Choices, agents: Mapping[str, AuthCheck]) -> tuple[str, ...]:
-    """What is still to be done by hand."""
+def hints(detected: Detected, choices: Choices | None, agents: Mapping[str, AuthCheck]) -> tuple[str, ...]:
+    """What is still to be done by hand; `choices` is None where the settings were there already."""
     found = []
-    if not choices.test:
+    if choices and not choices.test:
         found.append(f"how this repository is tested is not known; say it under `commands:` in {FILE_NAME}")
-    if choices.agent not in agents:
+    if choices and choices.agent not in agents:
         found.append(f"no agent is installed; `mz doctor` says how to get {choices.agent}")
-    elif agents[choices.agent].code:
+    elif choices and agents[choices.agent].code:
         found.append(f"{agents[choices.agent].message}: {agents[choices.agent].fix}")
     if not detected.has_commit:
         found.append("commit once before `mz run`: worktrees start from a commit")
@@ -108,7 +108,7 @@ def tell(step: Step, dry_run: bool) -> None:
         return
     answer(f"would {step.does} {step.path}: {step.about}")
     if step.path != SCHEMA_PATH:
-        answer(textwrap.indent(step.data.decode(), "    "))
+        answer(textwrap.indent(step.data.decode().rstrip(), "    ", lambda line: True))
 
 
 def init_shape(

@@ -23,6 +23,7 @@ from mz_engine.pipelines.load import (
     find_source,
     project_pipelines,
 )
+from mz_engine.pipelines.own import load_material
 from mz_engine.pipelines.starter import renamed, starter_pipeline
 from mz_engine.planning import known_names
 from mz_engine.textfile import read_text
@@ -45,7 +46,6 @@ from mz_cli.shapes.pipelines import (
     Where,
 )
 
-OWN = "this repository's"
 BUILT_IN = "comes with mz"
 
 
@@ -79,7 +79,8 @@ def list_(as_json: bool) -> None:
     root = root_of(Path.cwd())
     config = settings(root)
     names = dict.fromkeys((*project_pipelines(root), *built_in_pipelines(), config.pipeline))
-    listed = PipelineList(pipelines=tuple(listing(name, root, config) for name in names))
+    known = known_names(config, load_material(root))
+    listed = PipelineList(pipelines=tuple(listing(name, root, config, known) for name in names))
     if as_json:
         show_document("pipelines-list", listed)
         return
@@ -92,12 +93,12 @@ def list_(as_json: bool) -> None:
     show_table(Table(columns=heads, rows=rows, empty="There are none."))
 
 
-def listing(name: str, root: Path, config: Config) -> PipelineListed:
+def listing(name: str, root: Path, config: Config, known: Known) -> PipelineListed:
     chosen = name == config.pipeline
     try:
         source = find_source(name, root)
         phases = tuple(phase.phase for phase in parse_pipeline(source.text, source.name)[0].phases)
-        found = check_source(source, known_names(config))
+        found = check_source(source, known)
         file = None if source.built_in else source.name
     except MzError as error:
         own = error.place.file if error.place else name
@@ -133,7 +134,9 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
     definition, _ = parse_pipeline(source.text, source.name)
     file = None if source.built_in else source.name
     if as_json:
-        show_document("pipelines-show", PipelineShown(name=definition.pipeline, file=file, definition=whole(definition)))
+        show_document(
+            "pipelines-show", PipelineShown(name=definition.pipeline, file=file, definition=whole(definition))
+        )
         return
     parts = [("", tuple(head_lines(definition, file or BUILT_IN)))]
     parts += [(phase.phase, tuple(phase_lines(phase))) for phase in definition.phases]
@@ -170,15 +173,16 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
 
     Says everything that is wrong at once, with file, line and column: unknown keys, artifacts, rules, templates and
     commands, phases that no run can come to, writes that reach into another phase, reviewers that are not independent.
-    Ends with exit code 10 where there are errors; warnings alone are none.
+    The repository's own templates and rule sets are checked too. Ends with exit code 10 where there are errors;
+    warnings alone are none.
     """
     root = root_of(Path.cwd())
-    known = known_names(settings(root))
-    names = pipeline or project_pipelines(root)
-    checked = [checked_file(name, root, known) for name in names]
-    found = tuple(each for _, diagnostics in checked for each in diagnostics)
+    material = load_material(root)
+    known = known_names(settings(root), material)
+    checked = [checked_file(name, root, known) for name in pipeline or project_pipelines(root)]
+    found = (*material.found, *(each for _, diagnostics in checked for each in diagnostics))
     result = LintResult(
-        files=tuple(file for file, _ in checked), errors=errors_in(found), warnings=warnings_in(found),
+        files=(*material.files, *(file for file, _ in checked)), errors=errors_in(found), warnings=warnings_in(found),
         diagnostics=tuple(shape(each) for each in found),
     )  # fmt: skip
     if as_json:
@@ -244,7 +248,7 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
     )
     file = f"{FOLDER}/{name}.yaml"
     write_new(root / file, file, text)
-    found = check_source(Source(name=file, text=text, built_in=False), known_names(config))
+    found = check_source(Source(name=file, text=text, built_in=False), known_names(config, load_material(root)))
     if as_json:
         show_document("pipelines-new", NewPipeline(
             name=name, file=file, copied_from=pipeline, errors=errors_in(found), warnings=warnings_in(found)
@@ -258,12 +262,14 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
 def write_new(path: Path, name: str, text: str) -> None:
     """Only where nothing is. Raises MzError: MZ2015 where something is, MZ1003 where it cannot be written."""
     try:
-        path.parent.mkdir(exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir()
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise MzError("MZ2015", f"{name} is there already", hint="choose another name, or change that file") from None
     except OSError as error:
+        if path.exists():
+            hint = "choose another name, or change that file"
+            raise MzError("MZ2015", f"{name} is there already", hint=hint) from None
         message = f"{name} cannot be written: {error.strerror or error}"
         raise MzError("MZ1003", message, hint="give yourself the right to write there, or make room") from error
 

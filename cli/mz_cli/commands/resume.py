@@ -40,7 +40,7 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="The feature that is answered; repeatable.")
 @click.option("--answer", type=click.Choice(ANSWERS), help="Go on as it stands, once more, or not like this.")
-@click.option("--ack", metavar="WHY", help="Why; goes into the next prompt. Alone it approves.")
+@click.option("--ack", metavar="WHY", help="Why; goes into the next prompt. Alone it approves; - reads it from stdin.")
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.resume/1.")
 @click.pass_context

@@ -10,7 +10,7 @@ from mz_events.names import FeatureId
 from mz_projections.state import book_of
 from mz_projections.views import FeatureView
 
-from mz_cli.cases import Desk, desk, pending, pipeline_of, said, state_of
+from mz_cli.cases import Desk, desk, pipeline_of, said, state_of
 from mz_cli.context import Reading, reading
 from mz_cli.help import command, did_you_mean
 from mz_cli.inbox import keep, leave, who
@@ -67,7 +67,7 @@ def check(log: Reading, found: Desk, feature: str, phase: str | None) -> None:
         raise MzError("MZ5006", f"{feature} {state.format(view.status)}", hint=helps)
     if view.status == "held" and view.because and view.started_us is None:
         raise MzError("MZ5006", f"{feature} waits for {view.because}", hint=f"mz retry {view.because}")
-    letter = pending(found, feature)
+    letter = found.pending(feature)
     if letter is not None:
         hint = f"it is taken with: mz resume {found.run.run}"
         raise MzError("MZ5006", f"{feature} waits for something else: {said(log, letter)}", hint=hint)

@@ -19,7 +19,7 @@ from mz_cli.help import section
 from mz_cli.inbox import keep, leave, who
 from mz_cli.questions import effects, question_words
 from mz_cli.render.console import answer as say
-from mz_cli.render.console import is_terminal
+from mz_cli.render.console import is_terminal, put_lines
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show as draw
 from mz_cli.reviewpage import (
@@ -103,7 +103,7 @@ def shape_of(log: Reading, found: Desk, question: Question) -> QuestionShape:
     view = found.run.find(question.feature)
     can = effects(state_of(log, question.run, question.feature), pipeline_of(log, found.run))
     verdicts = [verdict for verdict, _ in can]
-    return question_shape(question, view.title if view else None, found.answered(question), verdicts, log.words)
+    return question_shape(question, view.title if view else None, found.pending(question.feature), verdicts, log.words)
 
 
 @review.page(
@@ -131,7 +131,7 @@ def show(feature: str, run: str | None, whole: bool, as_json: bool) -> None:
         show_document("review-show", detail)
     else:
         cut = LINES_MAX if is_terminal(sys.stdout) and not whole else None
-        say("\n".join(page(detail, cut)))
+        put_lines(sys.stdout, page(detail, cut))
 
 
 def detail_of(log: Reading, found: Desk, feature: str) -> ReviewDetail:

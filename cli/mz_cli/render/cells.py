@@ -63,3 +63,33 @@ def keep_fitting(parts: Sequence[str], cells: int, gap: str = "  ") -> str:
             break
         shown = longer
     return fit(shown, cells)
+
+
+def wrap(text: str, cells: int) -> list[str]:
+    """The text in lines of at most that many cells (at least one), broken between words, and within a word where that
+    is too long for a line; never empty."""
+    if width(text) <= cells:
+        return [text]
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if width(longer) <= cells:
+            lines[-1] = longer
+            continue
+        *full, rest = broken(word, cells)
+        lines[len(lines) - (not lines[-1]) :] = [*full, rest]
+    return lines
+
+
+def broken(word: str, cells: int) -> list[str]:
+    """Pieces of at most that many cells; a character that is wider than that has a piece of its own."""
+    pieces = [""]
+    taken = 0
+    for character in word:
+        wide = width(character)
+        if pieces[-1] and taken + wide > cells:
+            pieces.append("")
+            taken = 0
+        pieces[-1] += character
+        taken += wide
+    return pieces

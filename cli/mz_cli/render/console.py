@@ -6,13 +6,10 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from mz_cli.render.styled import Line, escaped, harmless, plain
 from mz_cli.render.text import clean
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 WIDTH = 80
 
@@ -37,19 +34,6 @@ def terminal_width(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
     except (OSError, ValueError):
         return WIDTH
-
-
-def console(stream: TextIO, width: int | None = None) -> Console:
-    """A rich console over the stream that never adds colours or escapes where they are not wanted. Without a width it
-    follows the size of the terminal."""
-    from rich.console import Console
-
-    if may_escape(stream, os.environ):
-        return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
-    return Console(
-        file=stream, width=width, highlight=False, emoji=False, markup=False, no_color=True, color_system=None,
-        force_terminal=False,
-    )  # fmt: skip
 
 
 def put(stream: TextIO, text: str) -> None:

@@ -3,11 +3,15 @@ too wide, and as cards where it is too narrow even for that."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-from mz_cli.render.console import console, is_terminal, put, terminal_width
+from mz_cli.render.cells import width as cell_width
+from mz_cli.render.cells import wrap
+from mz_cli.render.console import is_terminal, may_escape, put, put_lines, terminal_width
+from mz_cli.render.styled import line_of
 from mz_cli.render.table import Column, Table
 from mz_cli.render.text import line, shorten
 
@@ -41,7 +45,7 @@ def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     room = terminal_width(stream)
-    least, wanted = _widths(heads, rows, _longest_word), _widths(heads, rows, _length)
+    least, wanted = _widths(heads, rows, _longest_word), _widths(heads, rows, cell_width)
     parts = arrange(least, wanted, room)
     if not parts:
         put(stream, _cards(heads, rows))
@@ -56,15 +60,25 @@ def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO
 
 def _draw_part(heads: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], gap: int,
                stream: TextIO) -> None:  # fmt: skip
-    from rich.table import Table as Drawn
-    from rich.text import Text
+    """Rows of one table. A cell that is too long goes on below, a word that is too long is broken."""
+    bold = "bold" if may_escape(stream, os.environ) else ""
+    lines = [line_of(text, bold) for text in _row_lines([head.name for head in heads], heads, widths, gap)]
+    lines += [line_of(text) for row in rows for text in _row_lines(row, heads, widths, gap)]
+    put_lines(stream, lines)
 
-    drawn = Drawn(box=None, padding=(0, gap, 0, 0), header_style="bold", show_edge=False, pad_edge=False)
-    for column, width in zip(heads, widths, strict=True):
-        drawn.add_column(column.name, justify="right" if column.right else "left", overflow="fold", width=width)
-    for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
-    console(stream, terminal_width(stream)).print(drawn)
+
+def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int], gap: int) -> Iterator[str]:
+    wrapped = [wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    for place in range(max(map(len, wrapped))):
+        parts = [cell[place] if place < len(cell) else "" for cell in wrapped]
+        yield (
+            (" " * gap)
+            .join(
+                " " * (width - cell_width(part)) + part if head.right else part + " " * (width - cell_width(part))
+                for part, head, width in zip(parts, heads, widths, strict=True)
+            )
+            .rstrip()
+        )
 
 
 def fits(widths: Sequence[int], room: int, gap: int) -> bool:
@@ -112,15 +126,9 @@ def _widths(heads: Sequence[Column], rows: Sequence[Sequence[str]], measure: Cal
     return [max(measure(cell) for cell in (head.name, *(row[i] for row in rows))) for i, head in enumerate(heads)]
 
 
-def _length(cell: str) -> int:
-    from rich.cells import cell_len
-
-    return cell_len(cell)
-
-
 def _longest_word(cell: str) -> int:
     """Up to a bound: longer words may be broken."""
-    return max((min(_length(word), WORD_MAX) for word in cell.split()), default=0)
+    return max((min(cell_width(word), WORD_MAX) for word in cell.split()), default=0)
 
 
 def _cards(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:

@@ -27,9 +27,9 @@ RULED = 12
 """Lines from which there is room for rules."""
 TALL = 16
 """Lines from which there is room for the last events."""
-ENDED = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
-IMPORTANCE = (("waiting",), ("working",), ("held", "failed", "stopped"), ("queued",), ENDED)
-"""Statuses, those that people must see first."""
+DONE = ("delivered", "merged", "tagged", "cancelled", "skipped")
+IMPORTANCE = (("waiting",), ("working",), ("held", "failed", "stopped"), ("queued",), DONE)
+"""Statuses, what people must see first."""
 
 
 class Scenery(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ def _title(view: RunView, scenery: Scenery) -> Line:
 
 def _progress(view: RunView, scenery: Scenery) -> Line:
     """A bar over all phases of all features, and the figures of the run."""
-    ended = sum(feature.status in ENDED for feature in view.features)
+    ended = sum(feature.status in (*DONE, "failed") for feature in view.features)
     figures = [f"{ended}/{len(view.features)} done"]
     begun = view.taken_up_us if view.taken_up_us is not None else view.started_us
     figures += [duration(max(scenery.now_us - begun, 0) / 1_000_000)] if begun is not None else []
@@ -100,7 +100,7 @@ def _progress(view: RunView, scenery: Scenery) -> Line:
 def _share(view: RunView, phases: Sequence[str]) -> float:
     """Of the work, counted in phases; from 0 to 1."""
     each = max(len(phases), 1)
-    done = sum(each if f.status in ENDED else min(len(f.completed), each) for f in view.features)
+    done = sum(each if f.status in DONE else min(len(f.completed), each) for f in view.features)
     return done / (each * len(view.features)) if view.features else 0.0
 
 
@@ -144,7 +144,8 @@ def _card_size(view: RunView, room: int) -> int:
     """Lines for each feature at work: as many as leave the others theirs, else as many as leave the work its place."""
     working = sum(feature.status == "working" for feature in view.features)
     others = len(view.features) - working
-    for rest in (others, 1):
+    questions = sum(feature.status == "waiting" for feature in view.features)
+    for rest in (others, questions + 1):
         for size in range(CARD_LINES_MAX, 1, -1):
             if working * size + rest <= room:
                 return size

@@ -5,12 +5,13 @@ from __future__ import annotations
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentRequested, CallRef
 from mz_events.catalog.check import ArtifactValidated, GateChecked, RefMoved, Violation
-from mz_events.catalog.delivery import DeliveryFailed, PullRequestOpened
+from mz_events.catalog.delivery import BaseMerged, ChecksRerun, ChecksSeen, DeliveryFailed, PullRequestOpened
 from mz_events.catalog.feature import (
     FeatureCancelled,
     FeatureDelivered,
     FeatureFailed,
     FeatureHeld,
+    FeatureRetried,
     FeatureStarted,
     HoldReleased,
     HumanAnswered,
@@ -20,10 +21,12 @@ from mz_events.catalog.feature import (
     RolledBack,
 )
 from mz_events.catalog.run import (
+    FeatureMerged,
     ItemHeld,
     ItemSkipped,
     RunFinished,
     RunHalted,
+    RunPaused,
     RunRested,
     RunResumed,
     RunStarted,
@@ -51,6 +54,8 @@ def _of_run(run: str, event: Event) -> str:
             return f"run {run} goes on"
         case RunHalted():
             return f"run {run} halts: {event.code} in {event.feature}"
+        case RunPaused():
+            return f"run {run} is paused"
         case RunStopped():
             return f"run {run} is asked to stop"
         case RunRested():
@@ -59,6 +64,8 @@ def _of_run(run: str, event: Event) -> str:
             return f"run {run} is finished"
         case ItemSkipped():
             return f"{event.feature}: skipped, delivered before ({event.delivered_by})"
+        case FeatureMerged():
+            return f"{event.feature}: its pull request is merged"
         case ItemHeld():
             return f"{event.feature}: held, {event.because} was not delivered"
     return ""
@@ -84,14 +91,27 @@ def _of_feature(event: Event) -> str:
             return f"held: {event.code or event.hold.value}{until}"
         case HoldReleased():
             return "goes on"
+        case FeatureRetried():
+            return f"is done once more{f' from {event.to}' if event.to else ''}"
         case FeatureDelivered():
             return event.terminal
         case FeatureFailed():
             return f"failed: {event.code}"
         case FeatureCancelled():
             return "cancelled"
+    return _of_delivery(event)
+
+
+def _of_delivery(event: Event) -> str:
+    match event:
         case PullRequestOpened():
             return f"pull request {event.url}" if event.url else "pull request text written"
+        case BaseMerged(changed=True):
+            return "the base has moved and is merged in" + (" with conflicts" if event.conflicts else "")
+        case ChecksSeen(known=True):
+            return f"checks: {event.green} green, {event.red} red, {event.pending} pending"
+        case ChecksRerun():
+            return "red checks are run again"
         case DeliveryFailed():
             return f"delivery refused: {event.code}"
     return ""

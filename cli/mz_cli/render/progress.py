@@ -73,6 +73,9 @@ class Quiet:
 class Plain(Quiet):
     """A line for each change that people care about."""
 
+    def begin(self, run: str) -> None:
+        self.say(f"watching run {run}")
+
     def tell(self, recorded: Recorded[Event]) -> None:
         words = milestone(recorded)
         if words:

@@ -18,6 +18,8 @@ TELLING = ("command", "file_path", "path", "notebook_path", "pattern", "query", 
 """What a tool is used on, the most telling first."""
 WORKTREE = re.compile(r"\S*/\.mz/worktrees/[^/\s]+/[^/\s]+/")
 """Where the agent works says nothing to who watches it."""
+CHARACTERS_MAX = 500
+"""Of a line; no terminal shows more."""
 DEPTH_MAX = 6
 _JSON = msgspec.json.Decoder()
 
@@ -26,7 +28,8 @@ def last_words(output: bytes, count: int) -> tuple[str, ...]:
     """At most `count` lines, the newest last, each one line of harmless text. `output` may begin and end anywhere."""
     found: list[str] = []
     for raw in reversed(output.splitlines()):
-        found += [words for said in reversed(list(_words(raw))) if (words := line(WORKTREE.sub("", said)))]
+        told = [line(WORKTREE.sub("", said[:CHARACTERS_MAX])) for said in _words(raw)]
+        found += [words for words in reversed(told) if words]
         if len(found) >= count:
             break
     return tuple(reversed(found[:count]))
@@ -40,7 +43,7 @@ def _words(raw: bytes) -> Iterator[str]:
         return
     try:
         yield from _said(_JSON.decode(raw), DEPTH_MAX)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return
 
 

@@ -57,7 +57,7 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
     since: str | None
     place: str | None
     answered: LetterShape | None
-    """An answer that no process has taken yet."""
+    """An answer, a retry or a cancellation that no process has taken yet."""
     commands: tuple[str, ...]
     """What helps it on, the most natural first."""
 

@@ -66,7 +66,7 @@ class SettingShape(Shape, frozen=True, kw_only=True):
 
 
 class ConfigShape(Shape, frozen=True, kw_only=True):
-    """`mz config show --json`."""
+    """`mz config show --json`: the settings in effect."""
 
     repository: str
     file: str | None

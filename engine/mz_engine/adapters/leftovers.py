@@ -20,6 +20,7 @@ from mz_engine.adapters.git_ignore import rules_of
 from mz_engine.adapters.git_objects import Objects
 from mz_engine.adapters.git_paths import shown
 from mz_engine.adapters.git_process import Git
+from mz_engine.adapters.git_remote import TARGETS
 from mz_engine.adapters.git_repository import describe
 from mz_engine.adapters.git_scan import Walker
 from mz_engine.adapters.git_worktree import Worktree
@@ -96,9 +97,10 @@ class Leftovers:
         if not worktree.path.is_dir() or worktree.path.is_symlink():
             return ()
         branch = worktree.look().branch
+        newest = capture or branch
         held: list[Listing] = [self._objects.listing(commit) for commit in (capture, branch) if commit]
         tracked = held[0] if held else {}
-        rules = self._objects.rules(capture or branch) if held and (capture or branch) else rules_of(())
+        rules = self._objects.rules(newest) if newest else rules_of(())
         try:
             scan = Walker(
                 top=worktree.top,
@@ -118,6 +120,8 @@ class Leftovers:
 
     def _captures(self, refs: Mapping[str, str]) -> Iterator[Leftover]:
         for name, oid in refs.items():
+            if name.startswith(TARGETS):
+                continue
             run, _, rest = name.removeprefix(CAPTURES).partition("/")
             rescued = rest.startswith(f"{RESCUE}/")
             yield Leftover(

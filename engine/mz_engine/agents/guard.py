@@ -1,8 +1,8 @@
 """Adapter: the supervisor of one outside command, a process of its own between `mz` and the command.
 
-It is run as a script, `python -I -S guard.py`, imports little (each start costs the user CPU time) and nothing of ours.
+It is started by `supervise.START`, imports little (each start costs the user CPU time) and nothing of ours. Arguments:
 
-    guard.py LEVEL LIFELINE STATUS FOREIGN [[+]FENCE ...] -- PROGRAM ARGV0 [ARG ...]
+    LEVEL LIFELINE STATUS FOREIGN [[+]FENCE ...] -- PROGRAM ARGV0 [ARG ...]
 
 LIFELINE is the read end of a pipe that `mz` holds: a byte asks the tree to end, end of file kills it. However `mz`
 dies, the kernel closes the pipe, so nothing outlives `mz`. STATUS is the write end of a pipe, answered in lines:
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 
 NAMESPACE = "namespace"
 """PID and mount namespace; the guard is its process 1, so the kernel kills all with it. Needs root."""
@@ -306,8 +305,3 @@ class Kernel:
 def locked_flags(path: str) -> int:
     """Flags of the mount below that a user namespace must not drop when it remounts."""
     return os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
-
-
-if __name__ == "__main__":
-    # Neither atexit nor a flush is owed to anybody, and both cost.
-    os._exit(main(sys.argv[1:]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -143,8 +143,10 @@ def row_cells(tokens: list[Token], start: int) -> Iterator[str]:
             yield token.content
 
 
+@lru_cache(maxsize=1024)
 def plain(heading: str) -> str:
-    """A heading as it is compared: folded, without numbering, emphasis, leading signs and spaces around slashes."""
+    """A heading as it is compared: folded, without numbering, emphasis, leading signs and spaces around slashes. Kept,
+    since each heading of a text is compared with the same words of all rules."""
     text = re.sub(r"[*_`]", "", heading).strip()
     text = NUMBERING.sub("", text)
     text = re.sub(r"\A[^\w]+", "", text)

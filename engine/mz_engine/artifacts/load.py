@@ -12,6 +12,7 @@ from mz_engine.artifacts.patterns import CountPatterns, OutputPatterns
 from mz_engine.artifacts.rule import RuleSet
 
 T = TypeVar("T")
+SHARED = "shared.yaml"
 
 
 @cache
@@ -21,9 +22,18 @@ def load_rules() -> dict[str, RuleSet]:
 
     folder = resources.files("mz_engine.artifacts") / "rules"
     texts = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-    shared = yaml.safe_load(texts.pop("shared.yaml"))
-    sets = (assemble(yaml.safe_load(text), shared) for _, text in sorted(texts.items()))
+    del texts[SHARED]
+    sets = (assemble(yaml.safe_load(text), shared_rules()) for _, text in sorted(texts.items()))
     return {rules.name: rules for rules in sets}
+
+
+@cache
+def shared_rules() -> dict[str, dict[str, Any]]:
+    """Rules that sets take over by `shared: NAME`."""
+    import yaml
+
+    found = yaml.safe_load((resources.files("mz_engine.artifacts") / "rules" / SHARED).read_text("utf-8"))
+    return dict(found)
 
 
 def assemble(data: dict[str, Any], shared: dict[str, dict[str, Any]]) -> RuleSet:

@@ -26,7 +26,7 @@ phases:
   agent: {{role: architect, tier: mid, tools: [read, write]}}
   # For one call: in all, and without a byte of output.
   timeout: {{total: 20m, idle: 5m}}
-  # The words that the agent gets: a template that comes with mz.
+  # The words that the agent gets: a template of mz, or one of your own in pipelines/templates/.
   prompt: techspec.md.j2
   # Files of the repository that go into the prompt, up to so many tokens.
   context: {{include: [README.md, CONTRIBUTING.md], token_budget: 2000}}
@@ -58,7 +58,10 @@ phases:
   inputs: [{{artifact: techspec}}, {{artifact: code}}]
   outputs: [{{artifact: pr, path: "tasks/{{feature}}/pr.md", rules: pr}}]
   commit: "docs({{feature}}): pull request"
-  deliver: [push, open_pr]
+  # What the base has gained is merged in; then the branch is pushed, the pull request opened, its checks awaited.
+  deliver: [merge_base, push, open_pr, await_checks]
+  # A conflict, or red checks: once more from `code`, on the present tree; the second time a person decides.
+  on_block: [{{cause: base, to: code, scope: tree, times: 1}}, {{cause: checks, to: code, scope: tree, times: 1}}]
 """
 
 _NO_PREPARE = """\

@@ -1,0 +1,149 @@
+"""Adapter: `mz bench`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+from mz_engine.errors import MzError
+from mz_qa.bench.figure import Figure, document, number
+
+from mz_cli.help import command
+from mz_cli.render.console import note
+from mz_cli.render.draw import show
+from mz_cli.render.table import Table, columns
+
+NAMES = ("overhead", "store", "startup")
+ALL = "all"
+NOTHING = "Nothing was measured."
+QUICK_FEATURES, QUICK_EVENTS = 1, 5_000
+
+
+@command(
+    "bench",
+    examples=(
+        ("mz bench startup", "how long the cheapest commands take"),
+        ("mz bench all --out figures.json", "everything, for programs too; takes some minutes"),
+        ("mz bench overhead --profile", "where the CPU time of a run goes"),
+    ),
+    following="docs/figures.md explains what is measured, and shows figures.",
+)
+@click.argument("name", type=click.Choice([*NAMES, ALL]))
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the figures to this file, as one object with the schema mz.bench/1.",
+)
+@click.option(
+    "--place",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Where scratch files go, and so the disk that is measured; by default the temporary directory.",
+)
+@click.option("--quick", is_flag=True, help="Small sizes and one round: shows that it works, measures little.")
+@click.option("--profile", is_flag=True, help="Of `overhead`: show where the time goes, instead of figures.")
+def bench(name: str, out: Path | None, place: Path | None, quick: bool, profile: bool) -> None:
+    """Measure what mz costs by itself, against references of the same run.
+
+    NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `store` (appending, reading,
+    rebuilding), `startup` (the cheapest commands), or `all`. No agent is called and nothing is sent anywhere. A goal
+    that is missed is said, and does not change the exit code.
+    """
+    if profile and (name != "overhead" or out):
+        raise click.UsageError("--profile goes with `overhead`, and without --out")
+    if out is not None:
+        write(out, ())
+    mz = program()
+    with tempfile.TemporaryDirectory(prefix="mz-bench-", dir=place) as scratch:
+        here = Path(scratch).resolve()
+        if profile:
+            show_profile(here, mz, quick)
+            return
+        figures: list[Figure] = []
+        for each in NAMES if name == ALL else (name,):
+            note(f"measuring: {each}")
+            (here / each).mkdir()
+            figures += MEASURES[each](here / each, mz, quick)
+    if out is not None:
+        write(out, tuple(figures))
+    show(table(tuple(figures)))
+
+
+def measure_overhead(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.overhead import FEATURES, ROUNDS, overhead
+
+    return overhead(place, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
+
+
+def measure_store(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.store import EVENTS, ROUNDS, store
+
+    return store(place, events=QUICK_EVENTS if quick else EVENTS, rounds=1 if quick else ROUNDS)
+
+
+def measure_startup(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.startup import EVENTS, ROUNDS, startup
+
+    return startup(place, mz, events=QUICK_EVENTS if quick else EVENTS, rounds=1 if quick else ROUNDS)
+
+
+MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
+    "overhead": measure_overhead,
+    "store": measure_store,
+    "startup": measure_startup,
+}
+
+
+def program() -> Path:
+    """The installed `mz`: the one that runs, or the one beside this Python. Raises MzError (MZ1004)."""
+    for place in (Path(sys.argv[0]).absolute(), Path(sys.executable).with_name("mz")):
+        if place.name == "mz" and place.is_file():
+            return place
+    raise MzError("MZ1004", "there is no `mz` beside this Python", hint="install mz-engine, then use its own `mz`")
+
+
+def write(out: Path, figures: tuple[Figure, ...]) -> None:
+    """Raises MzError (MZ1006) where the file cannot be written."""
+    try:
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(document(figures)), indent=2) + b"\n")
+    except OSError as error:
+        message = f"{out} cannot be written: {error.strerror}"
+        raise MzError("MZ1006", message, hint="choose another file with --out") from error
+
+
+def table(figures: tuple[Figure, ...]) -> Table:
+    rows = tuple(
+        (
+            each.name, number(each.value), each.unit, each.reference, number(each.reference_value),
+            f"{each.ratio:.2f}", f"{'>=' if each.better == 'higher' else '<='} {each.goal:.2f}",
+            "met" if each.met else "missed",
+        )
+        for each in figures
+    )  # fmt: skip
+    heads = columns("figure", ">value", "unit", "reference", ">reference value", ">ratio", ">goal", "is")
+    return Table(columns=heads, rows=rows, empty=NOTHING)
+
+
+def show_profile(place: Path, mz: Path, quick: bool) -> None:
+    """Two tables: processes, and functions of `mz` itself."""
+    from mz_qa.bench.breakdown import FUNCTIONS_MAX, breakdown
+    from mz_qa.bench.overhead import FEATURES
+
+    found = breakdown(place, mz, features=QUICK_FEATURES if quick else FEATURES)
+    shares = tuple(
+        (each.what, "-" if each.calls is None else f"{each.calls:.1f}", f"{each.seconds:.3f}", f"{each.part:.0%}")
+        for each in found.shares
+    )
+    show(Table(columns=columns("process", ">calls/feature", ">CPU s/feature", ">part"), rows=shares, empty=NOTHING))
+    functions = tuple(
+        (f"{each.file.rpartition('/mz_')[2].removesuffix('.py')}.{each.name}", f"{each.calls:,}", f"{each.own:.3f}",
+         f"{each.whole:.3f}") for each in found.functions
+    )  # fmt: skip
+    note(f"\nThe {FUNCTIONS_MAX} functions of mz that take most, with what they call; the profiler doubles their time:")
+    heads = columns("function", ">calls", ">own CPU s", ">whole CPU s")
+    show(Table(columns=heads, rows=functions, empty=NOTHING))

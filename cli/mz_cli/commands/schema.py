@@ -1,0 +1,35 @@
+"""Adapter: `mz schema`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+from mz_engine.configure import config_schema
+from mz_engine.schemas import events_schema, pipeline_schema
+
+from mz_cli.help import command
+from mz_cli.render.console import put
+
+SCHEMAS = {"config": config_schema, "pipeline": pipeline_schema, "events": events_schema}
+
+
+@command(
+    "schema",
+    examples=(
+        ("mz schema config", "of mz.yaml; `mz init` writes it where the first lines of mz.yaml say"),
+        ("mz schema pipeline > .mz/schema/pipeline.json", "of pipelines/NAME.yaml"),
+        ("mz schema events", "of a line of `mz log --json`"),
+    ),
+    following="`mz config validate` checks the files themselves.",
+)
+@click.argument("name", type=click.Choice(list(SCHEMAS)))
+def schema(name: str) -> None:
+    """Print a JSON Schema, for editors and for programs.
+
+    Draft 7. Put `# yaml-language-server: $schema=PATH` (for JetBrains `# $schema: PATH`) on the first lines of a YAML
+    file, with the path from that file to the schema.
+    """
+    text = msgspec.json.format(msgspec.json.encode(SCHEMAS[name]()), indent=2)
+    put(sys.stdout, text.decode() + "\n")

@@ -1,0 +1,82 @@
+"""`mz bench`: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mz_cli.commands import bench
+from mz_qa.bench import breakdown
+from mz_qa.bench.breakdown import Breakdown, Function, Share
+from mz_qa.bench.figure import Figure, compare
+
+from tests.cli.drive import run
+
+FIGURES = (
+    compare("store.read", 312_000.0, "events/s", "raw", 390_000.0, at_least=0.9),
+    compare("startup.version", 0.1, "CPU s", "click", 0.08, at_most=2.0),
+)
+
+
+def test_the_table_says_whether_goals_are_met() -> None:
+    assert bench.table(FIGURES).rows == (
+        ("store.read", "312,000", "events/s", "raw", "390,000", "0.80", ">= 0.90", "missed"),
+        ("startup.version", "0.1", "CPU s", "click", "0.08", "1.25", "<= 2.00", "met"),
+    )
+
+
+def test_figures_go_to_a_file_and_to_the_screen(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def measure(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+        seen.append((place.is_dir(), quick))
+        return FIGURES[:1]
+
+    monkeypatch.setitem(bench.MEASURES, "store", measure)
+    monkeypatch.setitem(bench.MEASURES, "startup", lambda *_: FIGURES[1:])
+    monkeypatch.setitem(bench.MEASURES, "overhead", lambda *_: ())
+    result = run(capsys, "bench", "all", "--quick", "--out", "figures.json")
+    assert result.exit == 0, "a goal that is missed is no failure"
+    assert [line.split("\t")[0] for line in result.out.splitlines()] == ["figure", "store.read", "startup.version"]
+    assert seen == [(True, True)]
+    written = json.loads((home / "figures.json").read_text())
+    assert written["schema"] == "mz.bench/1"
+    assert [each["ratio"] for each in written["figures"]] == [0.8, 0.1 / 0.08]
+
+
+@pytest.mark.parametrize(
+    "words", [("nothing",), ("store", "--profile"), ("overhead", "--profile", "--out", "f"), ("store", "--place", "no")]
+)
+def test_what_makes_no_sense_is_refused(home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert run(capsys, "bench", *words).exit == 2
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bench.MEASURES, "store", lambda *_: pytest.fail("measured"))
+    result = run(capsys, "bench", "store", "--out", "nowhere/figures.json")
+    assert result.exit == 11
+    assert "error[MZ1006]" in result.err
+
+
+def test_a_profile_is_two_tables(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Breakdown(
+        (Share("git log", 4.0, 0.25, 0.5), Share("mz itself", None, 0.25, 0.5)),
+        (Function("/x/engine/mz_engine/runner.py", 9, "step", 1200, 0.5, 2.0),),
+    )
+    monkeypatch.setattr(breakdown, "breakdown", lambda *_, **__: found)
+    result = run(capsys, "bench", "overhead", "--profile")
+    assert result.exit == 0
+    assert [line.split("\t") for line in result.out.splitlines()] == [
+        ["process", "calls/feature", "CPU s/feature", "part"],
+        ["git log", "4.0", "0.250", "50%"],
+        ["mz itself", "-", "0.250", "50%"],
+        ["function", "calls", "own CPU s", "whole CPU s"],
+        ["engine/runner.step", "1,200", "0.500", "2.000"],
+    ]

@@ -1,0 +1,247 @@
+"""`mz clean`: what ended runs left goes; what a person may still need stays and is named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from filelock import FileLock
+from mz_engine.adapters.git import GitWorkspace
+from mz_engine.config import WorkspaceSettings
+from mz_engine.ports import Moved, Place
+from mz_events.catalog.inbox import RetryLeft
+from mz_events.catalog.run import FeatureRested, Rest, RunFinished
+from mz_events.names import FeatureId, inbox_stream
+from mz_events.store import Append
+from mz_recordings.sample import make_sample
+
+from tests.cli.drive import Result, on_terminal, run, spawn
+from tests.cli.fakeagent import FakeAgent
+from tests.cli.story import RUN, START_US, Story
+from tests.support.gitrepo import GitRepo
+
+OTHER = "20260302-120000-beef"
+
+
+class Scene:
+    """A repository in which runs left worktrees and captures, and the log that tells of them."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.repo = GitRepo(home)
+        self.start = self.repo.commit({"a.txt": "one", ".gitignore": "*.log\n"})
+        self.workspace = GitWorkspace(home, WorkspaceSettings(), os.environ)
+        self.stories: dict[str, Story] = {}
+
+    def left(self, run: str, feature: str, *, captured: str = "done", ended: bool = True) -> Path:
+        """A run with one failed feature, whose worktree holds `captured` in a file; answers with the worktree."""
+        place = Place(run=run, feature=feature, branch=f"feat/{feature}")
+        opened = self.workspace.open(place, (self.start,))
+        assert not hasattr(opened, "paths")
+        worktree = self.home / ".mz" / "worktrees" / run / feature
+        (worktree / "b.txt").write_text(captured)
+        self.workspace.capture(place, self.start)
+        story = self.stories[run] = Story(self.home, run)
+        story.begin(feature)
+        story.admit(feature)
+        ref = story.ref(feature, "prd")
+        story.ask(feature, ref)
+        story.reply(feature, ref)
+        spool = self.home / ".mz" / "spool" / ref.key.replace("/", "+")
+        spool.mkdir(parents=True)
+        (spool / "stdout").write_text("said")
+        story.to_run(FeatureRested(feature=FeatureId(feature), version=1, status=Rest.FAILED))
+        if ended:
+            story.to_run(RunFinished())
+        return worktree
+
+    def refs(self) -> list[str]:
+        return self.repo.git("for-each-ref", "--format=%(refname)", "refs/mz").splitlines()
+
+    def kinds(self, answer: Result, which: str) -> set[tuple[str, str]]:
+        return {(each["run"], each["kind"]) for each in msgspec.json.decode(answer.out)[which]}
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    made = Scene(tmp_path / "repo")
+    monkeypatch.chdir(made.home)
+    yield made
+    for story in made.stories.values():
+        story.close()
+
+
+def test_what_an_ended_run_left_goes_and_nothing_else(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    worktree = scene.left(RUN, "login")
+    branches = scene.repo.git("for-each-ref", "refs/heads")
+    log = (scene.home / ".mz" / "mz.db").read_bytes()
+    dry = run(capsys, "clean", "--dry-run", "--json")
+    assert scene.kinds(dry, "removed") == {(RUN, "worktree"), (RUN, "capture"), (RUN, "spool")}
+    assert worktree.is_dir()
+    answer = run(capsys, "clean", "--yes", "--json")
+    assert answer.exit == 0, answer
+    assert msgspec.json.decode(answer.out)["removed"] == msgspec.json.decode(dry.out)["removed"]
+    assert not worktree.parent.exists()
+    assert not any((scene.home / ".mz" / "spool").iterdir())
+    assert scene.repo.git("worktree", "list", "--porcelain").count("worktree ") == 1
+    assert scene.repo.git("log", "--all", "--format=%D").count("refs/mz") == 0
+    assert scene.repo.git("for-each-ref", "refs/heads") == branches
+    assert (scene.home / ".mz" / "mz.db").read_bytes() == log
+    again = run(capsys, "clean", "--yes", "--json")
+    assert msgspec.json.decode(again.out)["removed"] == []
+
+
+def test_an_unfinished_run_stays_unless_it_is_named_with_force(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worktree = scene.left(RUN, "login", ended=False)
+    for words in ((), (RUN,), (RUN, "--all")):
+        answer = run(capsys, "clean", "--yes", "--json", *words)
+        assert scene.kinds(answer, "removed") == set()
+        assert {each["stays"] for each in msgspec.json.decode(answer.out)["stays"]} == {"the run is not finished"}
+    assert worktree.is_dir()
+    answer = run(capsys, "clean", "--yes", "--json", RUN, "--force")
+    assert scene.kinds(answer, "removed") == {(RUN, "worktree"), (RUN, "spool")}
+    assert not worktree.exists()
+    assert scene.refs() == [f"refs/mz/{RUN}/login"], "a resume builds the worktree from it"
+
+
+def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    mine, theirs = scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
+    with FileLock(scene.home / ".mz" / "run.lock"):
+        answer = run(capsys, "clean", "--yes", "--json", RUN[:13], OTHER, "--force")
+    assert {each["stays"] for each in msgspec.json.decode(answer.out)["stays"]} == {"a process works on the run"}
+    assert theirs.is_dir()
+    assert not mine.exists()
+
+
+def test_changes_that_no_capture_holds_are_spared_and_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    worktree = scene.left(RUN, "login")
+    (worktree / "mine.txt").write_text("a person's work")
+    (worktree / "build.log").write_text("ignored")
+    answer = run(capsys, "clean", "--yes")
+    assert answer.exit == 0
+    assert "no capture holds what was changed: mine.txt" in answer.out
+    assert (worktree / "mine.txt").is_file()
+    assert scene.refs() == [f"refs/mz/{RUN}/login"], "what changed is told by comparing with it"
+    assert run(capsys, "clean", "--yes", "--force").exit == 2, "force is for runs that are named"
+    assert run(capsys, "clean", "--yes", RUN, "--force").exit == 0
+    assert not worktree.exists()
+    assert scene.refs() == []
+
+
+def test_a_worktree_that_was_half_removed_goes(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a kill in the middle leaves it: files are gone, and git's own file too."""
+    worktree = scene.left(RUN, "login")
+    (worktree / "a.txt").unlink()
+    (worktree / ".git").unlink()
+    assert run(capsys, "clean", "--yes").exit == 0
+    assert not worktree.exists()
+    assert scene.repo.git("worktree", "list", "--porcelain").count("worktree ") == 1
+
+
+def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.left(RUN, "login")
+    place = Place(run=RUN, feature="login", branch="feat/login")
+    scene.repo.git("branch", "theirs")
+    scene.repo.git("switch", "--quiet", "theirs")
+    lost = scene.repo.commit({"c.txt": "work"})
+    scene.repo.git("switch", "--quiet", "main")
+    kept = Moved(name="refs/heads/main", old=scene.start, new="")
+    scene.workspace.rescue(place, (kept, Moved(name="refs/heads/theirs", old=lost, new="")))
+    scene.repo.git("branch", "-D", "theirs")
+    answer = run(capsys, "clean", "--yes", "--json")
+    assert [each["stays"] for each in msgspec.json.decode(answer.out)["stays"]] == [
+        "no branch or tag leads to its commit"
+    ]
+    assert scene.refs() == [f"refs/mz/{RUN}/rescue/heads/theirs/{lost}"]
+
+
+def test_texts_of_pull_requests_go_only_when_asked(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.left(RUN, "login")
+    body = scene.home / ".mz" / "pull-requests" / RUN / "login.md"
+    body.parent.mkdir(parents=True)
+    body.write_text("# Let people log in\n")
+    assert "--all removes it" in run(capsys, "clean", "--yes").out
+    assert body.is_file()
+    assert run(capsys, "clean", "--yes", "--all").exit == 0
+    assert not body.parent.exists()
+
+
+def test_a_run_that_a_message_will_take_up_again_stays(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    worktree = scene.left(RUN, "login")
+    story = scene.stories[RUN]
+    left = RetryLeft(feature=FeatureId("login"), phase=None, who=story.blob("ada"))
+    story.store.append([Append(inbox_stream(RUN), None, (left,))], START_US)
+    assert f"`mz resume {RUN}` takes it" in run(capsys, "clean", "--yes").out
+    assert worktree.is_dir()
+
+
+def test_what_runs_left_that_the_log_does_not_know(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.left(RUN, "login")
+    scene.repo.git("update-ref", f"refs/mz/{OTHER}/audit", scene.start)
+    answer = run(capsys, "clean", "--yes", "--json")
+    assert [each["stays"] for each in msgspec.json.decode(answer.out)["stays"]] == ["the log has no such run"]
+    assert run(capsys, "clean", "--yes", OTHER, "--force").exit == 0
+    assert scene.refs() == []
+    assert run(capsys, "clean", "--yes", OTHER).exit == 2
+
+
+def test_nobody_is_asked_without_a_terminal(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    worktree = scene.left(RUN, "login")
+    answer = run(capsys, "clean")
+    assert answer.exit == 2
+    assert "say --yes, or look with --dry-run" in answer.err
+    assert run(capsys, "clean", "--json").exit == 2
+    assert worktree.is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("said", "there"), [("n\n", True), ("\n", True), ("y\n", False)])
+def test_a_person_is_asked_first(scene: Scene, said: str, there: bool) -> None:
+    worktree = scene.left(RUN, "login")
+    shown = on_terminal(scene.home, "clean", answers=said)
+    assert "Remove 3 of these?" in shown
+    assert shown.index("worktree") < shown.index("Remove 3")
+    assert worktree.is_dir() is there
+
+
+@pytest.mark.slow
+def test_after_a_real_run_that_was_given_up(tmp_path: Path) -> None:
+    """The whole way: a run waits, is given up, is cleaned, and its feature is done once more all the same."""
+    home, agent = tmp_path / "tally", FakeAgent(tmp_path / "agent", "idle")
+    make_sample(home, os.environ)
+
+    def mz(*words: str, exit_code: int = 0) -> Result:
+        answer = spawn(home, *words, **agent.environment)
+        assert answer.exit == exit_code, answer
+        return answer
+
+    mz("run", "--feature", "group-thousands", exit_code=21)
+    started = msgspec.json.decode(mz("status", "--json").out)["run"]
+    assert "\tgoes\n" not in mz("clean", "--dry-run").out
+    mz("cancel", started)
+    mz("resume")
+    removed = msgspec.json.decode(mz("clean", "--yes", "--json").out)["removed"]
+    assert sorted({each["kind"] for each in removed}) == ["capture", "spool", "worktree"]
+    told = spawn(home, "verify")
+    assert told.exit == 0, told
+    mz("retry", "group-thousands")
+    (home / ".mz" / "pull-requests" / started).mkdir(parents=True)
+    (home / ".mz" / "pull-requests" / started / "other.md").touch()
+    assert f"`mz resume {started}` takes it" in mz("clean", "--dry-run", "--all").out
+    mz("resume", started, exit_code=21)
+
+
+def test_what_was_fetched_of_a_target_belongs_to_no_run(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.left(RUN, "login")
+    head = scene.repo.git("rev-parse", "HEAD").strip()
+    scene.repo.git("update-ref", "refs/mz/targets/origin/main", head)
+    answer = run(capsys, "clean", "--yes", "--json")
+    assert answer.exit == 0, answer
+    assert scene.refs() == ["refs/mz/targets/origin/main"]

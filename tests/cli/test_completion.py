@@ -1,0 +1,127 @@
+"""Completion: what real shells and the protocol behind them suggest; looking leaves no trace."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from mz_cli.completing import SHELLS, SOURCES, suggest
+from mz_cli.help import KINDS
+from mz_cli.main import COMMANDS
+
+from tests.cli.drive import MZ, run
+from tests.cli.story import RUN, Story
+
+SHELL_WORDS = {"bash": "complete -o nosort -F _mz_completion mz", "zsh": "#compdef mz", "fish": "complete --no-files"}
+
+
+def completed(home: Path, line: str, shell: str = "zsh") -> list[str]:
+    """What `mz` answers a shell that completes the last word of the line."""
+    words = line.split(" ")
+    environment = {
+        **os.environ, "_MZ_COMPLETE": f"{shell}_complete", "COMP_WORDS": line,
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
+    }  # fmt: skip
+    done = subprocess.run(MZ, cwd=home, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    return lines[1::3] if shell == "zsh" else [each.partition(",")[2] for each in lines]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_of_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "completion", shell)
+    assert (answer.exit, answer.err) == (0, "")
+    assert SHELL_WORDS[shell] in answer.out
+    assert f"_MZ_COMPLETE={shell}_complete" in answer.out
+
+
+def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "completion", "tcsh").exit == 2
+
+
+@pytest.mark.parametrize("shell", [name for name in SHELLS if shutil.which(name)])
+def test_real_shells_accept_the_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "completion"
+    script.write_text(run(capsys, "completion", shell).out)
+    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("mz sta", {"status"}),
+        ("mz pipelines sh", {"show"}),
+        ("mz show ", {"login", "audit", "export", "later"}),
+        ("mz log --feature lo", {"login"}),
+        ("mz status 2026", {RUN}),
+        ("mz run --auto", {"--autonomy"}),
+        ("mz run --autonomy f", {"full_auto"}),
+        ("mz pipelines show mo", {"monozukuri"}),
+    ],
+)
+def test_a_real_bash_completes(story: Story, line: str, expected: set[str]) -> None:
+    """The script is evaluated by bash, and its function called as bash would call it."""
+    bin_ = story.home / "bin"
+    bin_.mkdir()
+    (bin_ / "mz").write_text(f"#!/bin/sh\nexec {MZ[0]} -c '{MZ[2]}' \"$@\"\n")
+    (bin_ / "mz").chmod(0o755)
+    words = line.split(" ")
+    commands = (
+        'eval "$(mz completion bash)"\n'
+        f"COMP_WORDS=({shlex.join(words)})\nCOMP_CWORD={len(words) - 1}\n"
+        '_mz_completion mz\nprintf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", commands], cwd=story.home, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == expected
+
+
+def test_words_of_each_kind(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    assert suggest("runs", "", {}) == [RUN]
+    assert suggest("features", "l", {}) == ["login", "later"]
+    assert suggest("features", "", {"features": ("login", "audit")}) == ["export", "later"]
+    assert suggest("features", "", {"run": "nope"}) == []
+    assert suggest("phases", "", {"feature": "login"}) == ["prd", "code"]
+    assert suggest("phases", "c", {}) == ["code"]
+    assert suggest("phases", "", {"feature": "export"}) == []
+    assert suggest("codes", "MZ2005", {}) == ["MZ2005"]
+    assert "monozukuri" in suggest("pipelines", "", {})
+    assert "claude-code" in suggest("agents", "", {})
+    assert suggest("topics", "exit", {}) == ["exit-codes"]
+    assert set(KINDS.values()) <= set(SOURCES)
+
+
+def test_looking_leaves_no_trace(story: Story, tmp_path: Path) -> None:
+    story.close()
+    before = {path: path.stat().st_mtime_ns for path in story.home.rglob("*")}
+    assert suggest("features", "", {}) == ["login", "audit", "export", "later"]
+    assert {path: path.stat().st_mtime_ns for path in story.home.rglob("*")} == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"this is no database" * 100])
+def test_nothing_is_said_where_nothing_can_be_known(home: Path, content: bytes | None) -> None:
+    if content is not None:
+        (home / ".mz").mkdir()
+        (home / ".mz" / "mz.db").write_bytes(content)
+    before = sorted(home.rglob("*"))
+    assert suggest("runs", "", {}) == suggest("features", "", {}) == []
+    assert sorted(home.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_the_protocol_is_silent_whatever_it_is_asked(story: Story) -> None:
+    assert completed(story.home, "mz show lo") == ["login"]
+    assert completed(story.home, "mz no-such-command ") == []
+    assert completed(story.home, "mz log --no-such-option 20") == [RUN]
+    assert completed(story.home, "mz status", shell="csh") == []
+    assert completed(story.home, "mz sta", shell="fish") == [f"status\t{COMMANDS['status']}"]

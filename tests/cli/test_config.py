@@ -1,0 +1,122 @@
+"""`mz config`: what is in effect and why; and what is wrong, with its place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from mz_engine.configure import settings
+
+from tests.cli.drive import on_terminal, run
+
+
+@pytest.fixture
+def root(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository without settings."""
+    subprocess.run(["git", "init", "--quiet", str(home)], check=True)
+    for each in settings():
+        monkeypatch.delenv(each.variable, raising=False)
+    return home
+
+
+def test_every_setting_is_shown_with_its_origin(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "mz.yaml").write_text("agent: claude-code\nbudget:\n  run: '20.00'\ncommands:\n  test: {run: make test}\n")
+    monkeypatch.setenv("MZ_AUTONOMY", "full_auto")
+    answer = run(capsys, "config", "show", "--origin")
+    rows = {line.split("\t")[0]: line.split("\t")[1:] for line in answer.out.splitlines()}
+    assert answer.exit == 0
+    assert rows.pop("setting") == ["value", "origin"]
+    assert rows.pop("commands.test") == ["run: make test, timeout: 10m", "mz.yaml:5:3"]
+    assert list(rows) == [each.name for each in settings() if each.name != "commands"]
+    assert rows["agent"] == ["claude-code", "mz.yaml:1:1"]
+    assert rows["budget.run"] == ["20.00", "mz.yaml:3:3"]
+    assert rows["autonomy"] == ["full_auto", "MZ_AUTONOMY"]
+    assert rows["limits.wait_max"] == ["1h", "default"]
+    assert rows["workspace.keep"] == ["node_modules, .venv", "default"]
+    assert {len(line.split("\t")) for line in run(capsys, "config", "show").out.splitlines()} == {2}
+
+
+def test_for_programs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(run(capsys, "config", "show", "--json").out)
+    assert (told["schema"], told["file"], told["repository"]) == ("mz.config-show/1", None, str(root))
+    assert {each["origin"] for each in told["settings"]} == {"default"}
+    assert all(each["description"].endswith(".") for each in told["settings"])
+    values = {each["name"]: each["value"] for each in told["settings"]}
+    assert (values["base"], values["parallel_max"], values["commands"]) == (None, 2, {})
+
+
+def test_secrets_are_masked(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setenv("DATABASE_PASSWORD", "correct-horse-battery")
+    (root / "mz.yaml").write_text(
+        "commands: {test: DB=correct-horse-battery make}\nworkspace: {setup: [echo correct-horse-battery]}\n"
+        "pull_requests: {remote: correct-horse-battery}\n"
+    )
+    shown = run(capsys, "config", "show").out + run(capsys, "config", "show", "--json").out
+    assert "horse" not in shown
+    assert shown.count("make") == 2
+
+
+def test_a_misspelt_variable_is_told_of(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MZ_AUTONMY", "full_auto")
+    warned = run(capsys, "config", "show").err
+    assert warned == (
+        "warning[MZ2012] the variable MZ_AUTONMY is no setting and has no effect\nhint: did you mean `MZ_AUTONOMY`?\n"
+    )
+    monkeypatch.setenv("MZ_PARALLEL_MAX", "many")
+    refused = run(capsys, "config", "show")
+    assert (refused.exit, refused.out) == (10, "")
+    assert "error[MZ2011] MZ_PARALLEL_MAX: expected a whole number" in refused.err
+    assert warned in refused.err
+
+
+def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "config", "validate")
+    assert (answer.exit, answer.out.splitlines()[0]) == (0, "there is no mz.yaml: all is as by default")
+    (root / "mz.yaml").write_text("commands: {test: make, lint: make lint, build: make build}\n")
+    (root / "features.md").write_text("## [FEAT] a: A\n## [DONE] b: B\n")
+    answer = run(capsys, "config", "validate")
+    assert (answer.exit, answer.err) == (0, "")
+    assert answer.out == "mz.yaml is valid\npipeline monozukuri is valid\nfeatures.md is valid; features in it: 2\n"
+    told = json.loads(run(capsys, "config", "validate", "--json").out)
+    assert (told["schema"], told["file"], told["features"], told["warnings"]) == (
+        "mz.config-validate/1", "mz.yaml", 2, [],
+    )  # fmt: skip
+
+
+def test_all_that_is_wrong_is_said_at_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "mz.yaml").write_text("# one\npipeline: mnozukuri\nbacklog: wrong.md\n")
+    (root / "wrong.md").write_text("## [FEAT] a\n")
+    answer = run(capsys, "config", "validate")
+    assert (answer.exit, answer.out) == (10, "")
+    assert answer.err == (
+        "error[MZ3001] mz.yaml:2:11 there is no pipeline `mnozukuri`\nhint: did you mean `monozukuri`?\n\n"
+        "error[MZ4002] wrong.md:1:1 '## [FEAT] a' is not the heading of a feature\nhint: did you mean "
+        "`## [FEAT] a: a`?\n"
+    )
+
+
+def test_a_gate_without_its_command_has_a_place(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "pipelines").mkdir()
+    (root / "pipelines/own.yaml").write_text(
+        "pipeline: own\nversion: 1\nphases:\n- {phase: a, gates: [{run: tset}], deliver: [push, open_pr]}\n"
+    )
+    (root / "mz.yaml").write_text("pipeline: own\ncommands: {test: make}\n")
+    answer = run(capsys, "config", "validate", "--json")
+    told = json.loads(answer.err)
+    assert (answer.exit, answer.out, told["code"]) == (10, "", "MZ3009")
+    assert told["where"] == {"file": "pipelines/own.yaml", "line": 4, "column": 28}
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_whole_names(root: Path) -> None:
+    shown = on_terminal(root, "config", "show", "--origin", columns=60).splitlines()
+    assert "pull_requests.strategy       none  (default)" in shown
+    assert "limits.techspec_files_max    8  (default)" in shown

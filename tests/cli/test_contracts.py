@@ -1,0 +1,255 @@
+"""What holds for every command: how it introduces itself, how it refuses, what it prints for programs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import jsonschema
+import msgspec
+import pytest
+from mz_cli.documents import DOCUMENTS
+from mz_cli.help import Page, Section
+from mz_cli.jsonpage import page as json_page
+from mz_cli.main import COMMANDS, SECTIONS, choose_color, color_first, mz
+from mz_cli.manual import pages
+from mz_cli.shapes.lines import LogEntry, LogHeader
+from mz_cli.topics import TOPICS
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import on_terminal, run
+from tests.cli.story import RUN, Story
+from tests.support.tree import ROOT
+
+PAGES = dict(pages())
+COMMAND_PAGES = {title: page for title, page in PAGES.items() if not isinstance(page, click.Group)}
+PLAIN = {"mz completion", "mz help", "mz schema", "mz bench"}
+"""They print a text or a file for a program of its own, so there is no `--json`."""
+LINES = {"mz log"}
+"""Their JSON is lines."""
+CALLED = re.compile(r"`mz ([a-z]+)(?: ([a-z]+))?[ `]")
+OUTSIDE = re.compile(r"\bjq\b|^#")
+
+
+# pages ----------------------------------------------------------------------------------------------------------------
+def test_every_command_stands_in_one_section_of_the_help() -> None:
+    named = [name for names in SECTIONS.values() for name in names if name in COMMANDS]
+    assert sorted(named) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("title", [title for title in PAGES if title != "mz"])
+def test_a_page_is_complete(title: str) -> None:
+    page = PAGES[title]
+    assert isinstance(page, Page)
+    assert page.examples
+    assert page.following
+    assert re.fullmatch(r"[A-Z].*\.", (page.help or "").splitlines()[0])
+    assert not [param for param in page.params if isinstance(param, click.Option) and not param.help]
+    words = " ".join([page.help or "", page.following, *(purpose for _, purpose in page.examples)])
+    for name, below in CALLED.findall(f"{words} "):
+        assert name in COMMANDS or name == "COMMAND", f"{title} speaks of `mz {name}`"
+        family = PAGES.get(f"mz {name}")
+        assert not (below and isinstance(family, Section)) or below in family.commands, f"`mz {name} {below}`"
+
+
+@pytest.mark.parametrize("title", [title for title in PAGES if title != "mz"])
+def test_examples_are_of_this_command_and_understood(title: str) -> None:
+    page = PAGES[title]
+    assert isinstance(page, Page)
+    for line, _ in page.examples:
+        called = list(calls(line))
+        assert called, line
+        for words in called:
+            understood(words)
+    assert any(line.startswith(title) or f"{title} " in line for line, _ in page.examples), title
+
+
+def calls(line: str) -> Iterator[list[str]]:
+    """The words after each `mz` of a shell's line."""
+    words = shlex.split(line.replace('"$(', " ").replace(')"', " "), comments=True)
+    while "mz" in words:
+        words = words[words.index("mz") + 1 :]
+        end = next((at for at, word in enumerate(words) if word in ("|", "&&", "<", ">", ">>", ";")), len(words))
+        yield words[:end]
+
+
+def understood(words: list[str]) -> None:
+    """Raises UsageError for a word that no command takes."""
+    with mz.make_context("mz", color_first(words)) as context:
+        rest, here = [*context._protected_args, *context.args], context
+        while isinstance(here.command, click.Group) and rest:
+            name, found, rest = here.command.resolve_command(here, rest)
+            assert found is not None, words
+            here = found.make_context(name, rest, parent=here)
+            rest = [*here._protected_args, *here.args] if isinstance(found, click.Group) else []
+
+
+@pytest.mark.parametrize("title", COMMAND_PAGES)
+def test_wrong_words_are_refused_with_a_hint(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = title.split()[1:]
+    answer = run(capsys, *words, "--no-such-option")
+    assert (answer.exit, answer.out) == (2, "")
+    assert answer.err.startswith("error[MZ1002] no such option '--no-such-option'")
+    assert f"hint: `{title} --help`" in answer.err
+
+
+@pytest.mark.parametrize("title", COMMAND_PAGES)
+def test_what_reads_can_print_json(title: str) -> None:
+    """Its help names the schema, and docs/json.md describes it."""
+    options = {name: param for param in COMMAND_PAGES[title].params for name in param.opts}
+    if title in PLAIN:
+        assert "--json" not in options
+        return
+    found = options["--json"]
+    assert isinstance(found, click.Option)
+    names = re.findall(r"mz\.([a-z-]+)/1", found.help or "")
+    assert names or title in LINES, f"{title} --json should name its schema"
+    assert set(names) <= set(DOCUMENTS), "describe it in mz_cli.documents"
+
+
+@pytest.mark.parametrize("words", [("statsu",), ("pipelines", "lnit"), ("help", "exit-cods"), ("run", "--dry-rum")])
+def test_a_slip_is_met_with_a_suggestion(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, *words)
+    assert answer.exit == 2
+    assert "did you mean" in answer.err.lower() or "possible options" in answer.err.lower(), answer.err
+
+
+def test_nobody_is_asked_where_nobody_can_answer() -> None:
+    """Whoever puts a question looks first whether there is a terminal."""
+    asks = re.compile(r"click\.(confirm|prompt|edit|pause|getchar)\(|\binput\(")
+    files = [file for file in (ROOT / "cli" / "mz_cli").rglob("*.py") if asks.search(file.read_text("utf-8"))]
+    assert files
+    assert not [file.name for file in files if not re.search(r"may_ask|is_terminal", file.read_text("utf-8"))]
+
+
+# topics ---------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("topic", TOPICS)
+def test_topics(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "help", topic)
+    assert answer.exit == 0
+    assert max(len(line) for line in answer.out.splitlines()) <= 90
+    assert topic in run(capsys, "help", "help").out
+    assert topic in run(capsys, "--help").out
+
+
+def test_every_variable_that_is_read_is_in_the_topic() -> None:
+    text = TOPICS["environment"][1]()
+    read = re.compile(r"""environ(?:ment)?(?:\.get\(|\[)"([A-Z_]+)\"""")
+    found = {name for room in ("cli", "engine") for file in (ROOT / room).rglob("*.py") for name in
+             read.findall(file.read_text("utf-8"))}  # fmt: skip
+    ordinary = {"PATH", "HOME", "TMPDIR"}
+    assert {name for name in found - ordinary if name not in text} == set()
+
+
+def test_help_of_a_command_is_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "help", "pipelines", "new").out.strip() == run(capsys, "pipelines", "new", "-h").out.strip()
+    assert run(capsys, "help").out.strip() == run(capsys, "--help").out.strip()
+
+
+# JSON -----------------------------------------------------------------------------------------------------------------
+def test_the_page_of_json_is_what_the_code_says() -> None:
+    assert (ROOT / "docs" / "json.md").read_text("utf-8") == json_page(), (
+        "write it anew: python -m mz_cli.jsonpage docs/json.md"
+    )
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_schema_of_each_document(name: str, snapshot: SnapshotAssertion) -> None:
+    """A change here is a change for everybody's scripts: additions keep the number, anything else raises it."""
+    schema = msgspec.json.schema(DOCUMENTS[name])
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() == snapshot
+
+
+READING = (
+    "status", f"status {RUN}", "show login", "cost", "verify", "audit", "gc --dry-run", "review list",
+    "review show audit", "pipelines list", "pipelines show monozukuri", "pipelines lint monozukuri",
+    f"log --at {RUN}@1",
+)  # fmt: skip
+REFUSED = ("status nope", "show nope", "pipelines show nope", "clean", "log --at nope")
+TABLES = ("status", "cost", "gc", "review list", "pipelines list", "pipelines show monozukuri")
+
+
+def test_one_object_of_the_schema_that_is_documented(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in READING:
+        answer = run(capsys, *words.split(), "--json")
+        assert answer.err == "", words
+        told = msgspec.json.decode(answer.out)
+        name = re.fullmatch(r"mz\.([a-z-]+)/1", told.pop("schema"))
+        assert name is not None, words
+        shape = DOCUMENTS[name[1]]
+        assert set(told) == {field.encode_name for field in msgspec.structs.fields(shape)}, words
+        jsonschema.validate(told, msgspec.json.schema(shape))
+
+
+def test_errors_are_documented_objects_too(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in REFUSED:
+        answer = run(capsys, *words.split(), "--json")
+        told = msgspec.json.decode(answer.err)
+        assert (answer.out, told["exit"]) == ("", answer.exit), words
+        assert told.pop("schema") == "mz.error/1"
+        assert set(told) == {field.encode_name for field in msgspec.structs.fields(DOCUMENTS["error"])}
+        jsonschema.validate(told, msgspec.json.schema(DOCUMENTS["error"]))
+
+
+def test_a_pipe_gets_columns_apart_by_tabs(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in TABLES:
+        answer = run(capsys, *words.split())
+        lines = answer.out.splitlines()
+        assert answer.exit == 0, words
+        assert len(lines) > 1, words
+        assert {line.count("\t") for line in lines} == {lines[0].count("\t")}, words
+        assert lines[0].count("\t") >= 2, words
+        assert "\x1b" not in answer.out, words
+
+
+def test_the_lines_of_the_log_are_documented(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *others = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
+    jsonschema.validate(first, msgspec.json.schema(LogHeader))
+    check = jsonschema.Draft202012Validator(msgspec.json.schema(LogEntry))
+    for told in others:
+        check.validate(told)
+        assert set(told) == {field.encode_name for field in msgspec.structs.fields(LogEntry)}
+
+
+# colours --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (("status", "--json"), ["status", "--json"]),
+        (("status", "--color", "never", "--json"), ["--color", "never", "status", "--json"]),
+        (("--color=always", "status"), ["--color=always", "status"]),
+        (("status", "--color"), ["--color", "status"]),
+        (("review", "answer", "--", "--color", "x"), ["review", "answer", "--", "--color", "x"]),
+    ],
+)
+def test_the_flag_may_stand_after_the_command(words: tuple[str, ...], first: list[str]) -> None:
+    assert color_first(words) == first
+
+
+@pytest.mark.parametrize(
+    ("when", "left"),
+    [(None, {"NO_COLOR": "1"}), ("auto", {}), ("always", {"FORCE_COLOR": "1"}), ("never", {"NO_COLOR": "1"})],
+)
+def test_the_flag_wins_over_the_variables(
+    monkeypatch: pytest.MonkeyPatch, when: str | None, left: dict[str, str]
+) -> None:
+    import os
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "")
+    monkeypatch.delenv("FORCE_COLOR")
+    choose_color(when)
+    names = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE")
+    assert {name: os.environ[name] for name in names if name in os.environ} == left
+
+
+@pytest.mark.slow
+def test_colours_on_a_terminal(story: Story) -> None:
+    home: Path = story.home
+    assert "\x1b" in on_terminal(home, "status")
+    assert "\x1b" not in on_terminal(home, "status", "--color", "never")
+    assert "\x1b" in on_terminal(home, "status", "--color=always", env={"NO_COLOR": "1"})

@@ -1,0 +1,138 @@
+"""`mz doctor` as people and scripts see it; and that it keeps off the network and says no secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from mz_cli.recorded import recordings_check
+from mz_engine.check import Status
+
+from tests.cli.drive import on_terminal, run
+from tests.cli.fakeagent import FakeAgent
+from tests.support.gitrepo import GitRepo
+from tests.support.tree import ROOT
+
+CASSETTE = ROOT / "recordings/mz_recordings/bundled/monozukuri-claude-code"
+DENYING = """
+import sys
+def deny(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.gethostbyname"):
+        raise SystemExit(f"network: {event} {arguments}")
+sys.addaudithook(deny)
+from mz_cli.main import main
+main()
+"""
+SPYING = '#!/bin/sh\necho "{name} $@" >> {heard}\nexec {program} "$@"\n'
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GitRepo:
+    """Somebody is in it, and has an agent."""
+    for name, value in FakeAgent(tmp_path / "tools", "idle").environment.items():
+        monkeypatch.setenv(name, value)
+    repo = GitRepo(tmp_path / "repo")
+    repo.commit({"README.md": "x"})
+    monkeypatch.chdir(repo.root)
+    return repo
+
+
+def test_a_pipe_gets_a_table(repo: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "doctor")
+    rows = [line.split("\t") for line in answer.out.splitlines()]
+    assert rows[0] == ["check", "status", "found", "hint"]
+    assert {len(row) for row in rows} == {4}
+    assert ["agent:claude-code", "ok", "2.1.197, logged in", "-"] in rows
+    assert ["recordings", "ok", "none yet", "-"] in rows
+    assert (answer.exit, answer.err) == (0, "")
+
+
+def test_something_required_is_missing(repo: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    (repo.root / "mz.yaml").write_text("agent: abacus\n")
+    answer = run(capsys, "doctor", "--json")
+    told = json.loads(answer.out)
+    assert (answer.exit, told["schema"], told["exit"], told["status"]) == (11, "mz.doctor/1", 11, "fail")
+    assert (told["repository"], told["online"]) == (str(repo.root), False)
+    assert [each["name"] for each in told["checks"] if each["status"] == "fail"] == ["agent:abacus"]
+
+
+def test_in_a_linked_worktree_the_main_one_is_looked_at(
+    repo: GitRepo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    repo.git("worktree", "add", "--quiet", str(tmp_path / "linked"))
+    (repo.root / "mz.yaml").write_text("agent: abacus\n")
+    monkeypatch.chdir(tmp_path / "linked")
+    assert json.loads(run(capsys, "doctor", "--json").out)["repository"] == str(repo.root)
+
+
+def test_every_check_is_explained(repo: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    (repo.root / "mz.yaml").write_text("# .mz/schema/mz.yaml.json\npull_requests: {strategy: draft}\n")
+    names = {each["name"] for each in json.loads(run(capsys, "doctor", "--json").out)["checks"]}
+    page = (ROOT / "docs/doctor.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `([\w:-]+)` \|", page, re.MULTILINE)) == names - {"agent:claude-code"} | {"agent:NAME"}
+
+
+def test_outside_of_a_repository(repo: GitRepo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+                                 tmp_path: Path) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    answer = run(capsys, "doctor", "--json")
+    assert (answer.exit, json.loads(answer.out)["repository"]) == (0, None)
+    assert "what concerns a project was not looked at" in answer.out
+
+
+def test_nothing_is_written_and_no_secret_is_said(
+    repo: GitRepo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-a-very-secret-key")
+    before = sorted(repo.root.rglob("*"))
+    answer = run(capsys, "doctor", "--json")
+    assert "very-secret" not in answer.out + answer.err
+    assert sorted(repo.root.rglob("*")) == before
+
+
+def test_a_terminal_gets_a_page(repo: GitRepo) -> None:
+    shown = on_terminal(repo.root, "doctor", env={"NO_COLOR": "1"})
+    lines = shown.splitlines()
+    assert lines[0].startswith("ok    python             3.")
+    assert "warn  backlog            there is no features.md yet" in lines
+    assert "                         hint: `mz init` writes a first one" in lines
+    assert lines[-1] == "Runs will work; see the warnings."
+    assert "\x1b" not in shown
+
+
+def test_offline_nothing_asks_the_network(repo: GitRepo, tmp_path: Path) -> None:
+    (repo.root / "mz.yaml").write_text("pull_requests: {strategy: ready}\nbase: main\n")
+    repo.git("remote", "add", "origin", "https://example.invalid/a/b.git")
+    heard, spies = tmp_path / "heard", tmp_path / "spies"
+    spies.mkdir()
+    for name, program in (("git", "/usr/bin/env -i PATH=/usr/bin:/bin HOME=/ git"), ("gh", "true"), ("ssh", "false")):
+        (spies / name).write_text(SPYING.format(name=name, heard=heard, program=program))
+        (spies / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{spies}:{os.environ['PATH']}"}
+    command = [sys.executable, "-c", DENYING, "doctor", "--json"]
+    done = subprocess.run(command, cwd=repo.root, env=environment, capture_output=True, text=True, check=False)
+    checks = {each["name"]: each["status"] for each in json.loads(done.stdout)["checks"]}
+    assert (checks["remote"], checks["gh"], done.returncode) == ("ok", "ok", 0), done.stderr
+    words = [line.split() for line in heard.read_text().splitlines()]
+    assert ["gh", "auth", "token"] in words
+    assert not [line for line in words if {"ls-remote", "fetch", "push", "status"} & set(line) or line[0] == "ssh"]
+
+
+def test_the_age_of_recordings(tmp_path: Path) -> None:
+    made = datetime(2026, 11, 21, tzinfo=UTC).timestamp()
+    assert recordings_check(tmp_path, made).summary == "none yet"
+    place = tmp_path / "recordings/library/demo"
+    place.mkdir(parents=True)
+    (place / "cassette.yaml").write_bytes((CASSETTE / "cassette.yaml").read_bytes())
+    fresh = recordings_check(tmp_path, made + 10 * 86400)
+    assert (fresh.status, fresh.summary.endswith("days: recordings/library/demo")) == (Status.OK, True)
+    assert recordings_check(tmp_path, made + 400 * 86400).status is Status.WARN
+    (place / "cassette.yaml").write_text("format: 99\n")
+    newer = recordings_check(tmp_path, made)
+    assert (newer.status, "use a newer one" in newer.summary) == (Status.WARN, True)

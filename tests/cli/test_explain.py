@@ -1,0 +1,127 @@
+"""`mz explain` and `mz schema`: what the codes say, and the schemas that editors and programs use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from mz_cli.render.document import json_line
+from mz_cli.render.entry import entry_json
+from mz_engine.configure import config_schema
+from mz_engine.errorcodes import CODES
+from mz_engine.exits import MEANINGS, Exit
+from mz_engine.schemas import events_schema, pipeline_schema
+from mz_events.codec import CODEC
+from mz_events.envelope import Recorded
+from mz_events.names import StreamId
+
+from tests.cli.drive import on_terminal, run
+from tests.cli.story import Story
+from tests.support.tree import ROOT
+
+PIPELINES = [ROOT / "engine/mz_engine/pipelines/monozukuri.yaml", ROOT / "tests/cases/pipelines/trial.yaml"]
+PAYLOADS = sorted((ROOT / "tests/cases/events").glob("*.json"))
+
+
+@pytest.mark.parametrize("word", ["MZ2005", "mz2005", "2005", "error[MZ2005]", "[mz2005]"])
+def test_an_error_code_in_every_spelling(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "explain", word)
+    assert answer.exit == 0
+    assert answer.out == (
+        f"MZ2005: unknown key\n\n{CODES['MZ2005'].explanation}\n\nExit code 10: {MEANINGS[Exit.INVALID]}\n"
+    )
+
+
+@pytest.mark.parametrize("word", ["21", "exit 21", "exit21"])
+def test_an_exit_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "explain", word).out == f"exit code 21\n\n{MEANINGS[Exit.WAITING]}\n"
+    assert "Errors that lead to it: MZ1003" in run(capsys, "explain", "15").out
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("MZ2033", "there is no error code 'MZ2033'; did you mean `MZ2013`?"),
+        ("12", "there is no exit code 12; known: 0, 1, 2,"),
+        ("\x1b[31mfoo", "there is no error code"),
+    ],
+)
+def test_what_is_no_code(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "explain", word)
+    assert (answer.exit, answer.out) == (2, "")
+    assert answer.err.startswith(f"error[MZ1002] {said}")
+    assert "\x1b" not in answer.err
+
+
+def test_codes_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(run(capsys, "explain", "MZ1005", "--json").out)
+    assert told == {
+        "schema": "mz.explain/1", "kind": "error", "code": "MZ1005", "title": "the agent has no login",
+        "explanation": CODES["MZ1005"].explanation, "exit": 11, "codes": [],
+    }  # fmt: skip
+    listed = json.loads(run(capsys, "explain", "--json").out)
+    assert (listed["schema"], len(listed["errors"]), len(listed["exits"])) == (
+        "mz.explain-all/1",
+        len(CODES),
+        len(Exit),
+    )
+    table = run(capsys, "explain").out.splitlines()
+    assert table[0] == "code\texit\tmeaning"
+    assert len(table) == 1 + len(CODES) + len(Exit)
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    page = (ROOT / "docs/errors.md").read_text("utf-8")
+    assert list(MEANINGS) == list(Exit)
+    assert [code for code, said in MEANINGS.items() if f"### Exit {code.value}\n\n{said}\n" not in page] == []
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_whole_words(tmp_path: Path) -> None:
+    assert max(len(line) for line in on_terminal(tmp_path, "explain", "MZ2006", columns=60).splitlines()) <= 60
+
+
+@pytest.mark.parametrize(("name", "made"), [("config", config_schema), ("pipeline", pipeline_schema),
+                                            ("events", events_schema)])  # fmt: skip
+def test_schemas_are_printed(name: str, made: Callable[[], dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    printed = json.loads(run(capsys, "schema", name).out)
+    assert printed == json.loads(json.dumps(made()))
+    jsonschema.Draft7Validator.check_schema(printed)
+
+
+def test_an_unknown_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "schema", "confg")
+    assert (answer.exit, answer.out) == (2, "")
+    assert "'config', 'pipeline', 'events'" in answer.err
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_real_pipelines_pass_their_schema(path: Path) -> None:
+    validator = jsonschema.Draft7Validator(pipeline_schema())
+    pipeline = yaml.safe_load(path.read_text())
+    validator.validate(pipeline)
+    pipeline["phases"][0]["timout"] = {"total": "5m"}
+    assert not validator.is_valid(pipeline)
+
+
+@pytest.mark.parametrize("path", PAYLOADS, ids=lambda path: path.stem)
+def test_every_event_passes_the_schema_of_events(path: Path) -> None:
+    name, _, schema = path.stem.rpartition(".")
+    event = CODEC.decode(name, int(schema), path.read_bytes(), "s@1")
+    entry = json.loads(json_line(entry_json(Recorded(StreamId("run/r1"), 1, 1, 0, 0, event, "", b""))))
+    validator = jsonschema.Draft7Validator(events_schema())
+    assert validator.is_valid(entry)
+    assert not validator.is_valid({**entry, "type": "no.such"})
+    assert not validator.is_valid({**entry, "event": 5})
+
+
+def test_the_log_passes_the_schema_of_events(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "log", "--json").out.splitlines()
+    validator = jsonschema.Draft7Validator(events_schema())
+    assert len(lines) > 10
+    assert [line for line in lines if not validator.is_valid(json.loads(line))] == []

@@ -1,0 +1,32 @@
+"""`mz gc` as a command; what goes and what stays is shown in tests/engine/test_collect.py."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+import pytest
+
+from tests.cli.drive import run
+from tests.cli.story import Story
+
+
+def test_what_it_frees_is_said(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    path = story.blobs.path(story.blob("nobody cites this"))
+    long_ago = time.time() - 48 * 3600
+    os.utime(path, (long_ago, long_ago))
+    story.blob("nor this, but it is young")
+    size = path.stat().st_size
+    dry = run(capsys, "gc", "--dry-run")
+    assert path.is_file()
+    assert dry.out.startswith(f"what\tcount\tbytes\twhy\nblobs\t1\t{size}\t")
+    assert dry.err.startswith(f"would free {size} B; ")
+    told = msgspec.json.decode(run(capsys, "gc", "--json").out)
+    assert (told["blobs"], told["freed_bytes"], told["young_blobs"]["count"]) == ({"count": 1, "bytes": size}, size, 1)
+    assert not path.exists()
+    assert run(capsys, "verify").exit == 0
+
+
+def test_where_nothing_ran(home: object, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "gc").exit == 2

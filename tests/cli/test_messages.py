@@ -1,0 +1,307 @@
+"""Messages for a run: what is left, who takes it, and what `mz retry`, `pause`, `resume` and `cancel` say of it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event as Signal
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+from filelock import FileLock
+from mz_cli.context import Reading, reading
+from mz_cli.inbox import holder, leave, name_of
+from mz_engine.coordinator import Coordinator
+from mz_engine.errors import MzError
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.inbox import AnswerLeft, PauseLeft, RetryLeft
+from mz_events.catalog.run import RunFinished, Verdict
+from mz_events.names import FeatureId, inbox_stream
+from mz_qa.simulation.driver import drive
+
+from tests.cli.drive import Result, run
+from tests.cli.story import Story
+from tests.support import trial
+from tests.support.asking import ASKING, Asking, Shelf, keep
+
+Mz = Callable[..., Result]
+DATABASE = Path(".mz/mz.db")
+
+
+class Clock:
+    def now_us(self) -> int:
+        return 2_000_000
+
+
+@pytest.fixture
+def mz(home: Path, capsys: pytest.CaptureFixture[str]) -> Mz:
+    return lambda *words: run(capsys, *words)
+
+
+@pytest.fixture
+def feature(home: Path, shelf: Shelf) -> str:
+    """A run rests in the log of `home`, and this feature of it waits for a person."""
+    return shelf.keep("blocker", home)
+
+
+@contextmanager
+def at_work(asking: Asking = ASKING["blocker"], takes: bool = True) -> Iterator[Coordinator]:
+    """What another process does for the run: it holds the lock, and takes what is left; nothing is driven."""
+    over, store = Signal(), SqliteStore(DATABASE)
+    coordinator = Coordinator(trial.RUN, asking.pins, store, Clock(), lambda recorded: None)
+
+    def take() -> None:
+        while not over.wait(0.02):
+            coordinator.take_inbox()
+
+    thread = Thread(target=take)
+    with FileLock(".mz/run.lock"), store:
+        coordinator.resume()
+        if takes:
+            thread.start()
+        try:
+            yield coordinator
+        finally:
+            over.set()
+            if takes:
+                thread.join()
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    """The process's own state follows what it has appended."""
+    deadline = time.monotonic() + 10
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return true()
+
+
+def paused(coordinator: Coordinator, wanted: bool) -> bool:
+    return eventually(lambda: coordinator.state.paused is wanted)
+
+
+def inbox() -> list[Event]:
+    with SqliteStore(DATABASE, read_only=True) as store:
+        return [recorded.event for recorded in store.read(inbox_stream(trial.RUN))]
+
+
+def decoded(answer: Result) -> Any:
+    assert answer.exit == 0, answer
+    return msgspec.json.decode(answer.out)
+
+
+def answer_to(feature: str, log: Reading, question: int | None = None) -> AnswerLeft:
+    who = log.blobs.put(b"Grace")
+    return AnswerLeft(feature=FeatureId(feature), verdict=Verdict.APPROVE, who=who, question=question)
+
+
+# leaving --------------------------------------------------------------------------------------------------------------
+def test_a_process_that_works_on_the_run_takes_it_at_once(mz: Mz, feature: str) -> None:
+    with at_work():
+        said = mz("review", "answer", feature, "use SQLite")
+    assert said.out == "answered: b; the process that works on run r1 has taken it\n"
+    with at_work():
+        left = decoded(mz("pause", "--json"))
+    assert (left["held"], left["taken"]) == (True, True)
+
+
+def test_a_process_that_is_slow_takes_it_later(mz: Mz, feature: str) -> None:
+    with at_work(takes=False), reading() as log:
+        left = leave(log, trial.RUN, lambda: (answer_to(feature, log),), patience_seconds=0.1)
+    assert (left.held, left.taken) == (True, False)
+
+
+def test_what_a_process_refuses_is_told(feature: str) -> None:
+    """As when somebody else's answer comes between the look and the message."""
+    with at_work() as coordinator, reading() as log:
+        leave(log, trial.RUN, lambda: (answer_to(feature, log),))
+        assert eventually(lambda: coordinator.state.tracks[feature].active)
+        with pytest.raises(MzError, match="the question is gone") as refused:
+            leave(log, trial.RUN, lambda: (answer_to(feature, log),))
+    assert refused.value.diagnostics[0].code == "MZ5004"
+
+
+def test_of_two_that_are_left_at_the_same_moment_the_second_looks_again(feature: str) -> None:
+    with reading() as log:
+        looks = []
+
+        def write() -> tuple[Event, ...]:
+            looks.append(len(inbox()))
+            if len(looks) == 1:
+                leave(log, trial.RUN, lambda: (answer_to(feature, log),))
+            return (answer_to(feature, log),)
+
+        assert leave(log, trial.RUN, write).places == ("inbox/r1@2",)
+    assert looks == [0, 1]
+
+
+def test_a_process_that_works_on_another_run_takes_nothing(mz: Mz, feature: str, home: Path) -> None:
+    other = Story(home, run="r2")
+    other.begin("other")
+    with FileLock(".mz/run.lock"):
+        with reading() as log:
+            assert holder(log) == "r2"
+        assert "no process works on run r1" in mz("review", "approve", feature).out
+        paused = mz("pause", "r1")
+    other.close()
+    assert (paused.exit, paused.out) == (2, "")
+    assert "no process works on run r1" in paused.err
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "given", "known"),
+    [
+        ("Ada", "ada@example.invalid", "", "Ada <ada@example.invalid>"),
+        ("Ada", "", "", "Ada"),
+        ("", "ada@example.invalid", "", "ada@example.invalid"),
+        ("Ada", "ada@example.invalid", " Grace\n\x1b[1mHopper ", "Grace Hopper"),
+        ("Ada" * 99, "", "", ("Ada" * 99)[:200]),
+    ],
+)
+def test_the_name_of_a_person(tmp_path: Path, name: str, address: str, given: str, known: str) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for key, value in (("name", name), ("email", address)):
+        subprocess.run(["git", "config", f"user.{key}", value], cwd=tmp_path, check=True)
+    assert name_of(tmp_path, given) == known
+
+
+def test_without_a_name_the_login_counts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("LOGNAME", "grace")
+    assert name_of(home / "nowhere", "") == "grace"
+
+
+# once more ------------------------------------------------------------------------------------------------------------
+def test_a_retry_is_left(mz: Mz, feature: str) -> None:
+    left = decoded(mz("retry", feature, "--from", "plan", "--note", "short, please", "--json"))
+    assert (left["schema"], left["kind"], left["phase"], left["taken"]) == ("mz.retry/1", "retry", "plan", False)
+    (letter,) = inbox()
+    assert isinstance(letter, RetryLeft)
+    assert letter.note is not None
+    assert FileBlobs(Path(".mz/blobs")).get(letter.note) == b"short, please"
+    again = mz("retry", feature)
+    assert (again.exit, again.out) == (2, "")
+    assert "wanted it done once more" in again.err
+
+
+def test_a_retry_says_what_comes_next(mz: Mz, feature: str) -> None:
+    assert mz("retry", feature, "--from", "plan").out == (
+        "asked to do b once more, from plan on; no process works on run r1, so this waits for\n  mz resume r1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "said"),
+    [
+        (("nope",), 10, "MZ4010"),
+        (("b", "--from", "plna"), 2, "no phase 'plna'; did you mean `plan`?"),
+        (("b", "--from", "ship"), 2, "b has not begun ship\nhint: b has begun: plan"),
+        (("b", "--note", ""), 2, "the note is empty"),
+    ],
+)
+def test_what_cannot_be_retried(mz: Mz, feature: str, words: tuple[str, ...], exit_code: int, said: str) -> None:
+    answer = mz("retry", *words)
+    assert (answer.exit, answer.out) == (exit_code, "")
+    assert said in answer.err
+    assert inbox() == []
+
+
+@pytest.mark.parametrize(
+    ("feature", "said"),
+    [("login", "login is delivered already"), ("later", "later has not begun")],
+)
+def test_what_does_not_rest_is_not_retried(mz: Mz, story: Story, feature: str, said: str) -> None:
+    answer = mz("retry", feature)
+    assert answer.exit == 2
+    assert f"error[MZ5006] {said}" in answer.err
+
+
+def test_what_is_held_can_be_retried(mz: Mz, story: Story) -> None:
+    assert mz("retry", "export").exit == 0
+
+
+def test_what_waits_for_a_dependency_is_not_retried(mz: Mz, home: Path) -> None:
+    asking = ASKING["blocker"]
+    world = trial.new_world()
+    world.script = lambda spec, files: asking.script(world, spec, files) or trial.script(spec, files)
+    trial.begin(world, asking.pins, {"b": (), "c": ("b",)})
+    drive(world, trial.RUN, asking.pins, 1)
+    trial.answer(world, "b", Verdict.REJECT)
+    drive(world, trial.RUN, asking.pins, 1)
+    keep(world, home)
+    answer = mz("retry", "c")
+    assert "c waits for b\nhint: mz retry b" in answer.err
+    assert mz("retry", "b").exit == 0
+
+
+def test_a_feature_at_work_is_not_retried(mz: Mz, feature: str) -> None:
+    with at_work():
+        mz("review", "approve", feature)
+        answer = mz("retry", feature)
+    assert "b is being worked on" in answer.err
+
+
+# pausing --------------------------------------------------------------------------------------------------------------
+def test_only_a_run_at_work_can_be_paused(mz: Mz, feature: str) -> None:
+    answer = mz("pause")
+    assert (answer.exit, answer.out) == (2, "")
+    assert "error[MZ5005] no process works on run r1" in answer.err
+    assert "mz resume r1" in answer.err
+    assert inbox() == []
+
+
+def test_a_pause_and_its_end(mz: Mz, feature: str) -> None:
+    with at_work() as coordinator:
+        assert "goes on with: mz resume" in mz("pause").out
+        assert paused(coordinator, True)
+        assert mz("pause").out == "run r1 is paused already\n"
+        assert decoded(mz("pause", "--json"))["place"] is None
+        shown = mz("resume")
+        assert (shown.exit, shown.out) == (0, "")
+        assert shown.err == "run r1 goes on; the process that works on run r1 has taken it\n"
+        assert paused(coordinator, False)
+    assert [type(event).__name__ for event in inbox()] == [PauseLeft.__name__, "ResumeLeft"]
+
+
+def test_an_answer_to_a_paused_run_lets_it_go_on(mz: Mz, feature: str) -> None:
+    with at_work() as coordinator:
+        mz("pause")
+        shown = decoded(mz("resume", "--feature", feature, "--answer", "retry", "--ack", "use SQLite", "--json"))
+        assert paused(coordinator, False)
+    assert (shown["schema"], shown["run"], shown["held"]) == ("mz.resume/1", "r1", True)
+
+
+def test_a_run_at_work_is_not_resumed_twice(mz: Mz, feature: str) -> None:
+    with at_work():
+        answer = mz("resume")
+    assert answer.exit == 16
+    assert "MZ5002" in answer.err
+
+
+# answers with the resume, and cancelling ------------------------------------------------------------------------------
+def test_an_answer_with_the_resume_meets_only_open_questions(mz: Mz, feature: str) -> None:
+    mz("review", "approve", feature)
+    answer = mz("resume", "--feature", feature, "--answer", "retry")
+    assert answer.exit == 2
+    assert "b has its answer already" in answer.err
+    assert len(inbox()) == 1
+    assert "did you mean `b`" in mz("resume", "--feature", "bb", "--answer", "retry").err
+
+
+def test_what_is_given_up_is_said_by_whom_it_is_taken(mz: Mz, feature: str) -> None:
+    with at_work():
+        cancelled = decoded(mz("cancel", "--feature", feature, "--why", "not needed", "--json"))
+    assert (cancelled["schema"], cancelled["held"], cancelled["taken"]) == ("mz.cancel/1", True, True)
+
+
+def test_a_finished_run_with_mail_is_not_over(mz: Mz, story: Story) -> None:
+    story.to_run(RunFinished())
+    assert decoded(mz("review", "list", "--json"))["questions"] == []
+    assert mz("retry", "audit").exit == 0
+    assert [each["feature"] for each in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]

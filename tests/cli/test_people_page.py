@@ -1,0 +1,39 @@
+"""`docs/people.md` says what the commands say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from mz_cli.main import mz
+from mz_cli.questions import KINDS
+from mz_events.catalog.feature import Ask
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "people.md").read_text("utf-8")
+COMMANDS = [
+    line.partition(" < ")[0]
+    for block in re.findall(r"^```console\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+]
+
+
+@pytest.mark.parametrize("line", [*COMMANDS, "mz resume --feature login --answer approve"])
+def test_commands_are_understood(line: str) -> None:
+    words = shlex.split(line)[1:]
+    assert line in PAGE
+    group: click.Command = mz
+    context = click.Context(mz)
+    while isinstance(group, click.Group):
+        _, found, words = group.resolve_command(context, words)
+        assert found is not None
+        group = found
+    group.make_context(line, list(words))
+
+
+@pytest.mark.parametrize("ask", Ask)
+def test_every_question_is_explained(ask: Ask) -> None:
+    (told,) = re.findall(rf"^\| `{ask.value}` \| (.*) \|$", PAGE, flags=re.MULTILINE)
+    assert told.startswith(KINDS[ask])

@@ -1,0 +1,175 @@
+"""`mz pipelines`: what there is, what one does, what is wrong with it, and the beginning of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.pipelines.load import built_in_pipelines
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import on_terminal, run
+from tests.support.tree import ROOT
+
+TRIAL = (ROOT / "tests" / "cases" / "pipelines" / "trial.yaml").read_text("utf-8")
+BROKEN = """\
+pipeline: broken
+version: 1
+phases:
+- phase: code
+  agent: {role: builder}
+  prompt: cod.md.j2
+  inputs: [{artifact: plan}]
+  outputs: [{artifact: code, path: "tasks/{feature}/code.md", rules: cod}]
+  on_block: [{cause: code, to: code, times: 0}]
+- phase: pr
+  deliver: [await_checks, open_pr, push, push, merge_base]
+"""
+
+
+def give(home: Path, name: str, text: str) -> None:
+    (home / "pipelines").mkdir(exist_ok=True)
+    (home / "pipelines" / f"{name}.yaml").write_text(text)
+
+
+def commands(home: Path, *names: str) -> None:
+    (home / "mz.yaml").write_text("commands:\n" + "".join(f"  {name}: 'true'\n" for name in names))
+
+
+def test_those_of_the_repository_come_first(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    give(home, "broken", BROKEN)
+    give(home, "torn", "phases: [")
+    (home / "mz.yaml").write_text("pipeline: torn\n")
+    told = msgspec.json.decode(run(capsys, "pipelines", "list", "--json").out)["pipelines"]
+    assert [(each["name"], each["file"], each["chosen"]) for each in told] == [
+        ("broken", "pipelines/broken.yaml", False),
+        ("torn", "pipelines/torn.yaml", True),
+        *((name, None, False) for name in built_in_pipelines()),
+    ]
+    assert [each["errors"] > 0 for each in told[:2]] == [True, True]
+    assert told[1]["phases"] == []
+
+
+def test_outside_of_a_repository_the_built_in_ones_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "monozukuri\tyes\tcomes with mz" in run(capsys, "pipelines", "list").out
+
+
+def test_everything_that_a_pipeline_does_is_shown(
+    home: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    give(home, "trial", TRIAL)
+    assert run(capsys, "pipelines", "show", "trial").out == snapshot
+    assert run(capsys, "pipelines", "show", "trial", "--yaml").out == TRIAL
+
+
+def test_a_definition_is_printed_with_its_defaults(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    give(home, "trial", TRIAL)
+    told = msgspec.json.decode(run(capsys, "pipelines", "show", "trial", "--json").out)
+    plan, build, _ = told["definition"]["phases"]
+    assert plan["timeout"] == {"total": 1800, "idle": 300}
+    assert build["human"][0]["in"] == ["CRITICAL", "BLOCKER"]
+    assert build["retries"] == 3
+    assert told["definition"]["dependencies"] == "stacked"
+
+
+@pytest.mark.slow
+def test_the_page_on_a_terminal(home: Path) -> None:
+    give(home, "trial", TRIAL.replace("planner", "pla\\u001b[31mnner").replace("role: pla\\", 'role: "pla\\'))
+    shown = on_terminal(home, "pipelines", "show", "monozukuri")
+    assert "\nprd\n  agent " in shown
+    assert "\t" not in shown
+
+
+def test_all_that_is_wrong_is_told_with_its_place(
+    home: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    give(home, "broken", BROKEN)
+    answer = run(capsys, "pipelines", "lint")
+    assert answer.exit == 10
+    assert answer.out == snapshot
+    told = msgspec.json.decode(run(capsys, "pipelines", "lint", "broken", "--json").out)
+    assert told["errors"] == len(told["diagnostics"]) == len(answer.out.splitlines()) - 1
+    assert told["diagnostics"][0]["where"] == {"file": "pipelines/broken.yaml", "line": 6, "column": 11}
+
+
+def test_files_are_meant_from_where_one_stands(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "below").mkdir()
+    (home / "below" / "own.yaml").write_text("phases: {}\n")
+    monkeypatch.chdir(home / "below")
+    answer = run(capsys, "pipelines", "lint", "own.yaml", "nowhere.yml", "monozukuri")
+    assert answer.exit == 10
+    assert "own.yaml:1:9\terror\tMZ2006" in answer.out
+    assert "nowhere.yml\terror\tMZ2001" in answer.out
+    assert answer.err == "3 files: 4 errors, 7 warnings\n"
+
+
+def test_warnings_alone_are_no_failure(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "pipelines", "lint", "monozukuri")
+    assert (answer.exit, answer.err) == (0, "1 file: 0 errors, 7 warnings\n")
+
+
+@pytest.mark.parametrize("known", [(), ("test",), ("build", "lint", "test")])
+def test_a_new_one_passes_the_lint_and_says_what_each_line_is(
+    home: Path, capsys: pytest.CaptureFixture[str], known: tuple[str, ...]
+) -> None:
+    commands(home, *known) if known else None
+    assert run(capsys, "pipelines", "new", "mine").exit == 0
+    answer = run(capsys, "pipelines", "lint", "mine")
+    assert (answer.exit, answer.err) == (0, "1 file: 0 errors, 0 warnings\n")
+    text = (home / "pipelines" / "mine.yaml").read_text()
+    pipeline, _ = parse_pipeline(text, "mine.yaml")
+    gates = [gate.run for phase in pipeline.phases for gate in phase.gates]
+    assert gates == [name for name in ("build", "lint", "test") if name in known]
+    assert text.count("#") >= 15
+
+
+def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands(home, "test", "lint")
+    answer = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri", "--json")
+    told = msgspec.json.decode(answer.out)
+    assert (answer.exit, told["copied_from"], told["errors"]) == (0, "monozukuri", 1)
+    copied, _ = parse_pipeline((home / "pipelines" / "mine.yaml").read_text(), "mine.yaml")
+    assert copied.pipeline == "mine"
+    origin = msgspec.json.decode(run(capsys, "pipelines", "show", "monozukuri", "--json").out)["definition"]
+    mine = msgspec.json.decode(run(capsys, "pipelines", "show", "mine", "--json").out)["definition"]
+    assert mine == {**origin, "pipeline": "mine"}
+
+
+def test_nothing_is_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    give(home, "mine", "a person's own")
+    answer = run(capsys, "pipelines", "new", "mine")
+    assert answer.exit == 10
+    assert "error[MZ2015] pipelines/mine.yaml is there already" in answer.err
+    assert (home / "pipelines" / "mine.yaml").read_text() == "a person's own"
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "said"),
+    [
+        (("new", "../mine"), 10, "MZ2013"),
+        (("new", "mine", "--from", "monozukri"), 10, "did you mean `monozukuri`?"),
+        (("show", "monozukri"), 10, "did you mean `monozukuri`?"),
+        (("show", "x\x1b[31my"), 10, "there is no pipeline `xy`"),
+    ],
+)
+def test_what_cannot_be(
+    home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    answer = run(capsys, "pipelines", *words)
+    assert (answer.exit, answer.out) == (exit_code, "")
+    assert said in answer.err
+    assert "\x1b" not in answer.err
+
+
+def test_a_place_that_cannot_be_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "pipelines").write_text("a file in the way")
+    answer = run(capsys, "pipelines", "new", "mine")
+    assert answer.exit == 15
+    assert "pipelines/mine.yaml cannot be written: " in answer.err

@@ -1,0 +1,204 @@
+"""`mz run --dry-run`: what a run would do, why, and for how much; and that it does nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mz_cli.planpage import nanousd_of
+from mz_cli.render.text import usd
+from mz_events.catalog.run import RunFinished
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import Result, on_terminal, run
+from tests.cli.story import Story
+from tests.support.gitrepo import GitRepo
+
+BACKLOG = """\
+## [FEAT] login: Let people log in
+- priority: high
+
+As a person I want to log in.
+
+## [FEAT] audit: Keep a record
+- depends on: login
+
+## [FEAT] export: Hand it over
+- depends on: audit, login
+
+## [DONE] past: Done before
+## [FEAT] stuck: Needs what somebody else does
+- depends on: theirs
+
+## [WIP] theirs: In other hands
+"""
+SETTINGS = "commands: {test: {run: 'true'}}\n"
+HOSTILE = "\x1b[31mred\x1b[0m \u202eevil 🎉 漢字 " + "x" * 10_000
+
+
+@pytest.fixture
+def repository(home: Path) -> GitRepo:
+    """A repository with a backlog, which commands run in."""
+    repository = GitRepo(home)
+    repository.commit({"features.md": BACKLOG, "mz.yaml": SETTINGS})
+    return repository
+
+
+def everything(home: Path) -> dict[Path, tuple[bytes, int]]:
+    """Bytes and times of every file, and which directories there are; SQLite's readers touch those they read in."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns) if path.is_file() else (b"", 0)
+        for path in (home, *home.rglob("*"))
+        if not path.is_relative_to(home / ".git")
+    }
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    answer = run(capsys, "run", "--dry-run", "--json", *words)
+    assert answer.exit == 0, answer
+    return msgspec.json.decode(answer.out)
+
+
+def test_order_and_reasons(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = plan(capsys)
+    assert [(each["id"], each["holds"]) for each in shown["features"]] == [
+        ("login", []),
+        ("audit", [{"why": "dependency", "because": "login"}]),
+        ("export", [{"why": "dependency", "because": "audit"}, {"why": "dependency", "because": "login"}]),
+    ]
+    assert [(each["id"], each["why"], each["because"]) for each in shown["left_out"]] == [
+        ("past", "done", None), ("stuck", "dependency", "theirs"), ("theirs", "in-progress", None),
+    ]  # fmt: skip
+
+
+def test_what_each_phase_calls_checks_and_asks(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = {step["phase"]: step for step in plan(capsys)["steps"]}
+    assert list(steps) == ["prd", "techspec", "tasks", "code", "tests", "pr"]
+    (builder,) = steps["code"]["calls"]
+    assert (builder["role"], builder["tier"], builder["tools"]) == ("builder", "mid", ["read", "write", "shell"])
+    assert builder["model"].startswith("claude-")
+    assert steps["pr"]["calls"][0]["tier"] == "cheap"
+    assert steps["code"]["gates"] == ["test"], "lint and build have no command"
+    assert steps["prd"]["asks"] == []
+    assert "open_pr" in steps["pr"]["delivers"]
+    supervised = plan(capsys, "--autonomy", "supervised")["steps"]
+    assert supervised[0]["asks"] == ["checkpoint"]
+
+
+def test_the_sums_agree(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = plan(capsys)
+    for rows in (shown["features"], shown["steps"]):
+        assert sum(row["estimated_tokens"] for row in rows) == shown["estimated_tokens"]
+        assert usd(sum(nanousd_of(row["estimated_usd"]) for row in rows)) == shown["estimated_usd"]
+    assert shown["within_budget"] is None
+
+
+def test_a_budget_that_will_not_do(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    repository.write({"mz.yaml": f"{SETTINGS}budget: {{run: '0.60', feature: '0.40'}}\n"})
+    shown = plan(capsys)
+    held = {each["id"]: [hold["why"] for hold in each["holds"]] for each in shown["features"]}
+    assert held["login"] == ["feature-budget"]
+    assert "run-budget" in held["audit"]
+    assert shown["within_budget"] is False
+    answer = run(capsys, "run", "--dry-run")
+    assert "the budget will not do: it is used up at about audit" in answer.err
+    assert "of $0.60" in answer.err
+
+
+def test_a_model_without_a_price(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    repository.write({"mz.yaml": f"{SETTINGS}models: {{mid: nobody-knows-it}}\n"})
+    shown = plan(capsys)
+    assert shown["estimated_usd"] is None
+    assert shown["estimated_tokens"] > 0
+    assert shown["steps"][0]["calls"][0]["model"] == "nobody-knows-it"
+    assert shown["features"][0]["estimated_usd"] is None
+    assert "unpriced" in run(capsys, "run", "--dry-run").err
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--exit-code",)])
+def test_nothing_is_written(
+    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    refs = repository.git("for-each-ref")
+    before = everything(home)
+    assert run(capsys, "run", "--dry-run", *words).exit == (1 if words == ("--exit-code",) else 0)
+    assert everything(home) == before
+    assert not (home / ".mz").exists()
+    assert repository.git("for-each-ref") == refs
+
+
+def test_nothing_is_written_where_something_ran(
+    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even the read models that a real run brings up to date."""
+    story = Story(home)
+    story.begin("login")
+    story.deliver("login")
+    story.to_run(RunFinished())
+    story.close()
+    before = everything(home)
+    shown = plan(capsys)
+    assert everything(home) == before
+    assert "login" in [each["id"] for each in shown["left_out"] if each["why"] == "delivered"]
+
+
+def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(home)
+    story.begin("login", "audit", "export")
+    story.close()
+    shown = plan(capsys)
+    assert shown["goes_on"] == story.run
+    assert shown["features"] == []
+    assert run(capsys, "run", "--dry-run", "--exit-code").exit == 1
+
+
+def test_the_exit_code_says_whether_there_is_work(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "run", "--dry-run", "--exit-code").exit == 1
+    repository.write({"features.md": BACKLOG.replace("[FEAT]", "[DONE]")})
+    assert run(capsys, "run", "--dry-run", "--exit-code").exit == 0
+    refused = run(capsys, "run", "--exit-code")
+    assert refused.exit == 2
+    assert "--exit-code goes with --dry-run" in refused.err
+
+
+def test_a_pipe_gets_the_features_alone(
+    repository: GitRepo, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    answer: Result = run(capsys, "run", "--dry-run")
+    assert answer.out == snapshot
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [20, 80, 120])
+def test_on_a_terminal(repository: GitRepo, home: Path, columns: int, snapshot: SnapshotAssertion) -> None:
+    shown = on_terminal(home, "run", "--dry-run", columns=columns, env={"NO_COLOR": "1"})
+    assert "\x1b" not in shown
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
+
+
+@pytest.mark.parametrize("columns", [1, 20, 80])
+def test_hostile_titles(repository: GitRepo, home: Path, columns: int, capsys: pytest.CaptureFixture[str]) -> None:
+    repository.write({"features.md": f"## [FEAT] login: {HOSTILE}\n\n{HOSTILE}\n"})
+    shown = on_terminal(home, "run", "--dry-run", columns=columns, env={"NO_COLOR": "1"})
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    rows = run(capsys, "run", "--dry-run").out.splitlines()
+    assert len(rows) == 2
+    assert "🎉 漢字 " + "x" * 10_000 in rows[1]
+    assert plan(capsys)["features"][0]["title"].endswith("x" * 10_000)
+
+
+@pytest.mark.slow
+def test_thousands_of_features(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def feature(number: int) -> str:
+        after = f"- depends on: f{number - 1}\n" if number % 3 else ""
+        return f"## [FEAT] f{number}: Feature {number}\n{after}\nWords of it{'.' * (number % 50)}\n"
+
+    repository.write({"features.md": "\n".join(feature(number) for number in range(5000))})
+    began = time.process_time()
+    shown = plan(capsys)
+    assert time.process_time() - began < 15, "it takes two or three seconds"
+    assert len(shown["features"]) == 5000

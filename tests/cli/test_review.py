@@ -1,0 +1,363 @@
+"""`mz review`: what is asked, all that is needed to decide, and answers that are left for the run."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mz_engine.coordinator import Coordinator
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.inbox import AnswerLeft, CancelLeft
+from mz_events.catalog.run import RunFinished, Verdict
+from mz_events.names import Digest, FeatureId, inbox_stream
+from mz_events.store import Append
+from mz_projections.queue import Question, queue
+from mz_qa.simulation.driver import drive
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import Result, on_terminal, run
+from tests.cli.story import Story
+from tests.support import trial
+from tests.support.asking import ASKING, Asking, Shelf, keep, writes
+
+Mz = Callable[..., Result]
+DATABASE = Path(".mz/mz.db")
+
+
+class Clock:
+    def now_us(self) -> int:
+        return 2_000_000
+
+
+@pytest.fixture
+def mz(home: Path, capsys: pytest.CaptureFixture[str]) -> Mz:
+    """`mz` in this process; the directory has a run in its log as soon as `kept` was called."""
+    return lambda *words: run(capsys, *words)
+
+
+@pytest.fixture
+def kept(home: Path, shelf: Shelf) -> Callable[[str], str]:
+    """Keeps the run with that question; returns its feature."""
+    return lambda name: shelf.keep(name, home)
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MZ_USER", "Ada \x1b[31mLovelace")
+
+
+def inbox() -> list[Event]:
+    with SqliteStore(DATABASE, read_only=True) as store:
+        return [recorded.event for recorded in store.read(inbox_stream(trial.RUN))]
+
+
+def words(digest: Digest | None) -> str:
+    assert digest is not None
+    return FileBlobs(Path(".mz/blobs")).get(digest).decode()
+
+
+def decoded(answer: Result) -> Any:
+    assert answer.exit == 0, answer
+    return msgspec.json.decode(answer.out)
+
+
+def left_by_others(*events: Event) -> None:
+    with SqliteStore(DATABASE) as store:
+        store.append([Append(inbox_stream(trial.RUN), None, events)], 3_000_000)
+
+
+def taken_up(name: str) -> None:
+    """What a process does that begins to work on the run."""
+    with SqliteStore(DATABASE) as store:
+        coordinator = Coordinator(trial.RUN, ASKING[name].pins, store, Clock(), lambda recorded: None)
+        coordinator.resume()
+        coordinator.take_inbox()
+
+
+def answer_left(feature: str, verdict: Verdict = Verdict.APPROVE, question: int | None = None) -> AnswerLeft:
+    who = FileBlobs(Path(".mz/blobs")).put(b"Grace")
+    return AnswerLeft(feature=FeatureId(feature), verdict=verdict, who=who, question=question)
+
+
+def open_question() -> Question:
+    with SqliteStore(DATABASE, read_only=True) as store:
+        (question,) = queue(store.read_all())
+    return question
+
+
+def steady(text: str) -> str:
+    """Without what depends on how many steps a simulated run takes."""
+    return re.sub(r"@\d+", "@N", re.sub(r"00:00:\d\d(\.\d+)?", "TIME", text))
+
+
+# the list -------------------------------------------------------------------------------------------------------------
+def test_the_list_for_programs(mz: Mz, kept: Callable[[str], str], snapshot: SnapshotAssertion) -> None:
+    kept("blocker")
+    assert steady(mz("review", "list", "--json").out) == snapshot
+    assert steady(mz("review", "list").out) == snapshot
+    assert mz("review", "list", "r1").out == mz("review", "list").out
+
+
+def test_the_list_for_people(kept: Callable[[str], str], home: Path, snapshot: SnapshotAssertion) -> None:
+    kept("blocker")
+    shown = on_terminal(home, "review", "list", env={"NO_COLOR": "1"})
+    assert steady("\n".join(line.rstrip() for line in shown.splitlines())) == snapshot
+
+
+def test_nothing_is_asked(mz: Mz, story: Story) -> None:
+    """Of a run that is over, nothing is asked; of an odd one that this version cannot read, what can be said is."""
+    assert [each["feature"] for each in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]
+    assert decoded(mz("review", "show", "audit", "--json"))["question"]["code"] == "agent-blocker"
+    story.to_run(RunFinished())
+    assert decoded(mz("review", "list", "--json")) == {"schema": "mz.review-list/1", "questions": []}
+
+
+def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
+    asking = ASKING["blocker"]
+    world = trial.new_world()
+    world.script = lambda spec, files: asking.script(world, spec, files) or trial.script(spec, files)
+    trial.begin(world, asking.pins, {"b": (), "c": ("b",), "d": ("c",)})
+    drive(world, trial.RUN, asking.pins, 1)
+    trial.answer(world, "b", Verdict.REJECT)
+    drive(world, trial.RUN, asking.pins, 1)
+    keep(world, home)
+    questions = decoded(mz("review", "list", "--json"))["questions"]
+    assert [(each["feature"], each["ask"], each["code"]) for each in questions] == [
+        ("c", "dependency", "b"), ("d", "dependency", "c")
+    ]  # fmt: skip
+    assert questions[0]["commands"] == ["mz retry b", "mz cancel r1 --feature c"]
+    assert "b came to nothing" in mz("review", "show", "c").out
+
+
+# one question ---------------------------------------------------------------------------------------------------------
+SHOWN = {
+    "exhausted": ("no JSON list", "the artifact plan (plans/b.json):\n  | no plan"),
+    "retries": ("the calls of the agent failed too often (timeout)", "Which database"),
+    "blocker": ("what the agent asks:\n  | Which database shall I use?", "mz review answer b TEXT"),
+    "limit": ("longer than the run may (rate-limit)",),
+    "approval": ("where: build, unit u2", "This should be done in another way.", "second version of u2", "3 passed"),
+    "unrouted": ("weird.reviewer", "This is odd."),
+    "baseline": ("nothing works", "it goes on in spite of baseline.check"),
+    "rollbacks": ("what the gate check refused", "b1.txt is broken"),
+    "repository": ("refs/heads/other: absent -> 999999999999",),
+    "secret": ("files that hold one:\n  | plans/b.json",),
+    "conflict": ("- b1.txt",),
+    "checks": ("0 green, 1 red, 0 pending", "ci is broken"),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_all_that_is_needed_to_decide(mz: Mz, kept: Callable[[str], str], name: str) -> None:
+    feature = kept(name)
+    page = mz("review", "show", feature).out
+    for text in SHOWN[name]:
+        assert text in page
+    shown = decoded(mz("review", "show", feature, "--json"))
+    texts = [each["text"] for each in shown["evidence"]]
+    assert len(set(texts)) == len(texts), "nothing is shown twice"
+    assert {each["answer"] for each in shown["effects"]} == {"approve", "retry", "reject"}
+    assert shown["question"]["commands"][0] == f"mz review show {feature}"
+    assert "SECRET" not in page
+
+
+def test_long_texts_are_cut_on_a_terminal_only(mz: Mz, home: Path) -> None:
+    plan = "".join(f"line {number}\n" for number in range(99))
+    keep(Asking(pins=trial.pins(), script=writes(plan)).world(), home)
+    assert "line 98" in mz("review", "show", "b").out
+    shown = on_terminal(home, "review", "show", "b", env={"NO_COLOR": "1"})
+    assert "line 39" in shown
+    assert "line 40" not in shown
+    assert "... 59 more lines: mz review show b --whole" in shown
+
+
+def test_what_agents_and_people_wrote_does_not_act_on_a_terminal(mz: Mz, home: Path) -> None:
+    keep(Asking(pins=trial.pins(), script=writes("\x1b[2Jgone\x07 \u202eback")).world(), home)
+    assert mz("review", "answer", "b", "\x1b]0;title\x07mind this").exit == 0
+    for shown in (mz("review", "show", "b").out, mz("review", "list").out, mz("review", "show", "b", "--json").out):
+        assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+    (left,) = inbox()
+    assert isinstance(left, AnswerLeft)
+    assert words(left.note) == "mind this"
+
+
+def test_an_erased_text_leaves_the_question_readable(mz: Mz, kept: Callable[[str], str], home: Path) -> None:
+    feature = kept("blocker")
+    for blob in (home / ".mz" / "blobs").rglob("*"):
+        if blob.is_file():
+            blob.unlink()
+    page = mz("review", "show", feature).out
+    assert "the agent needs a person (agent-blocker)" in page
+    assert "Which database" not in page
+
+
+# answers --------------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("named")
+@pytest.mark.parametrize(
+    ("command", "verdict", "note"),
+    [
+        (("approve", "{}"), Verdict.APPROVE, None),
+        (("approve", "{}", "--note", "looks good"), Verdict.APPROVE, "looks good"),
+        (("reject", "{}", "--note", "not like this"), Verdict.REJECT, "not like this"),
+        (("answer", "{}", "use SQLite"), Verdict.RETRY, "use SQLite"),
+    ],
+)
+def test_an_answer_is_left_for_the_run(
+    mz: Mz, kept: Callable[[str], str], command: tuple[str, ...], verdict: Verdict, note: str | None
+) -> None:
+    feature = kept("approval")
+    left = decoded(mz("review", *(word.format(feature) for word in command), "--json"))
+    assert left == {
+        "schema": "mz.review-answer/1", "run": "r1", "feature": feature, "kind": "answer", "verdict": verdict.value,
+        "phase": None, "place": "inbox/r1@1", "held": False, "taken": False, "resume": "mz resume r1",
+    }  # fmt: skip
+    (answer,) = inbox()
+    assert isinstance(answer, AnswerLeft)
+    assert (answer.feature, answer.verdict, words(answer.who)) == (feature, verdict, "Ada Lovelace")
+    assert (answer.note and words(answer.note)) == note
+    assert answer.question == open_question().version
+
+
+def test_an_answer_that_waits_is_shown_with_the_way_on(mz: Mz, kept: Callable[[str], str]) -> None:
+    feature = kept("blocker")
+    said = mz("review", "answer", feature, "use SQLite").out
+    assert said == f"answered: {feature}; no process works on run r1, so this waits for\n  mz resume r1\n"
+    page = mz("review", "show", feature).out
+    assert "answered already; no process has taken that yet:\n  mz resume r1" in page
+    assert "use SQLite" in page
+    assert "answers:" not in page
+    (question,) = decoded(mz("review", "list", "--json"))["questions"]
+    assert (question["answered"]["note"], question["commands"]) == ("use SQLite", ["mz resume r1"])
+
+
+@pytest.mark.usefixtures("named")
+def test_who_answered_what_when_and_why_stays(mz: Mz, kept: Callable[[str], str]) -> None:
+    feature = kept("blocker")
+    mz("review", "reject", feature, "--note", "a silly idea")
+    taken_up("blocker")
+    shown = decoded(mz("review", "show", feature, "--json"))
+    assert shown["question"] is None
+    assert shown["letters"] == []
+    (decision,) = shown["decisions"]
+    assert {name: decision[name] for name in ("who", "note", "verdict", "ask", "code")} == {
+        "who": "Ada Lovelace", "note": "a silly idea", "verdict": "reject", "ask": "blocker", "code": "agent-blocker"
+    }  # fmt: skip
+    assert "Ada Lovelace: reject to blocker (agent-blocker): a silly idea" in mz("review", "show", feature).out
+
+
+def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
+    """The first wins. The second is told at once, or, where both had left theirs, finds it refused."""
+    feature = kept("blocker")
+    left_by_others(answer_left(feature), answer_left(feature, Verdict.REJECT))
+    late = mz("review", "approve", feature)
+    assert late.exit == 2
+    assert "MZ5004" in late.err
+    assert "b has its answer already; Grace answered `approve`" in late.err
+    assert len(inbox()) == 2
+    taken_up("blocker")
+    shown = decoded(mz("review", "show", feature, "--json"))
+    assert [(each["verdict"], each["fate"]) for each in shown["letters"]] == [("reject", "refused")]
+    assert [each["verdict"] for each in shown["decisions"]] == ["approve"]
+    assert "Grace: reject, refused: " in mz("review", "show", feature).out
+    assert "has its answer already; Grace answered `approve`" in mz("review", "approve", feature).err
+
+
+@pytest.mark.parametrize(
+    ("words_", "exit_code", "code"),
+    [
+        (("approve", "nope"), 10, "MZ4010"),
+        (("approve", "b", "--run", "r7"), 2, "MZ5001"),
+        (("approve",), 2, "MZ1002"),
+        (("reject", "b"), 2, "MZ1002"),
+        (("reject", "b", "--note", " \n"), 2, "the note is empty"),
+        (("answer", "b", ""), 2, "the answer is empty"),
+        (("answer", "b", "x" * 20_001), 2, "more than 20,000 characters"),
+        (("answer", "b"), 2, "there is no terminal"),
+        (("aprove", "b"), 2, "did you mean `approve`?"),
+    ],
+)
+def test_what_cannot_be_answered(
+    mz: Mz, kept: Callable[[str], str], words_: tuple[str, ...], exit_code: int, code: str
+) -> None:
+    kept("blocker")
+    answer = mz("review", *words_)
+    assert (answer.exit, answer.out) == (exit_code, "")
+    assert code in answer.err
+    assert inbox() == [], "nothing is left behind"
+
+
+def test_a_question_that_is_gone(mz: Mz, kept: Callable[[str], str]) -> None:
+    feature = kept("blocker")
+    left_by_others(CancelLeft(feature=FeatureId(feature), who=answer_left(feature).who))
+    taken_up("blocker")
+    for command in (("approve", feature), ("reject", feature, "--note", "x"), ("answer", feature, "x")):
+        gone = mz("review", *command)
+        assert gone.exit == 2
+        assert "MZ5004" in gone.err
+        assert "Grace gave it up" in gone.err
+    assert len(inbox()) == 1
+
+
+@pytest.mark.parametrize(("given", "note"), [(b"from\r\na file\n", "from\na file"), (b"caf\xe9 \x00", "caf\ufffd")])
+def test_an_answer_from_stdin(
+    mz: Mz, kept: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, given: bytes, note: str
+) -> None:
+    feature = kept("blocker")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+    assert mz("review", "answer", feature, "-").exit == 0
+    (left,) = inbox()
+    assert isinstance(left, AnswerLeft)
+    assert words(left.note) == note
+
+
+def test_secrets_are_taken_out_of_what_people_type(
+    mz: Mz, kept: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feature = kept("blocker")
+    monkeypatch.setenv("SERVICE_TOKEN", "a-secret-of-the-tests")
+    mz("review", "answer", feature, "log in with a-secret-of-the-tests")
+    (left,) = inbox()
+    assert isinstance(left, AnswerLeft)
+    assert "a-secret-of-the-tests" not in words(left.note)
+    assert words(left.note).startswith("log in with")
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> dict[str, str]:
+    """An editor that writes above what it finds."""
+    program = tmp_path / "editor"
+    program.write_text('#!/bin/sh\n{ echo "use SQLite"; cat "$1"; } > "$1.new" && mv "$1.new" "$1"\n')
+    program.chmod(0o755)
+    return {"EDITOR": str(program), "VISUAL": "", "NO_COLOR": "1"}
+
+
+@pytest.mark.parametrize("writes_", [True, False])
+def test_an_answer_is_written_in_an_editor(
+    kept: Callable[[str], str], home: Path, editor: dict[str, str], writes_: bool
+) -> None:
+    feature = kept("blocker")
+    shown = on_terminal(home, "review", "answer", feature, env=editor if writes_ else {**editor, "EDITOR": "true"})
+    if not writes_:
+        assert "the answer is empty" in shown
+        assert inbox() == []
+        return
+    (left,) = inbox()
+    assert isinstance(left, AnswerLeft)
+    assert words(left.note) == "use SQLite"
+
+
+def test_the_run_with_the_question_is_found(mz: Mz, home: Path, kept: Callable[[str], str]) -> None:
+    """A newer run that has the feature, and asks nothing, does not hide it."""
+    feature = kept("blocker")
+    newer = Story(home, run="r2")
+    newer.begin(feature)
+    newer.close()
+    assert decoded(mz("review", "show", feature, "--json"))["run"] == "r1"
+    assert decoded(mz("review", "approve", feature, "--json"))["run"] == "r1"
+    assert "waits for no answer: it is queued" in mz("review", "approve", feature, "--run", "r2").err

@@ -1,0 +1,42 @@
+"""The flags that say how a run is shown while it works."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+from mz_cli.main import COMMANDS, mz
+from mz_cli.viewing import view_options, wished
+
+
+@click.command()
+@view_options
+def watched() -> None:
+    click.echo(wished())
+
+
+@pytest.mark.parametrize(
+    ("words", "wish"),
+    [
+        ((), "picture"),
+        (("--no-progress",), "lines"),
+        (("--quiet",), "quiet"),
+        (("-q",), "quiet"),
+        (("--quiet", "--no-progress"), "quiet"),
+        (("--no-progress", "--quiet"), "quiet"),
+    ],
+)
+def test_what_flags_allow(words: tuple[str, ...], wish: str) -> None:
+    assert CliRunner().invoke(watched, words).output == f"{wish}\n"
+
+
+def test_outside_of_a_command_a_picture_may_be_shown() -> None:
+    assert wished() == "picture"
+
+
+@pytest.mark.parametrize("name", ["run", "resume", "demo", "status"])
+def test_every_command_that_shows_a_run_takes_them(name: str) -> None:
+    assert name in COMMANDS
+    command = mz.get_command(click.Context(mz), name)
+    assert command is not None
+    assert {"no_progress", "quiet"} <= {parameter.name for parameter in command.params}

@@ -1,0 +1,205 @@
+"""What `mz init` finds out by itself, and the files that it proposes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from mz_engine.backlog.markdown import parse_backlog
+from mz_engine.configfile import load_config
+from mz_engine.configure import config_schema
+from mz_engine.detect import detect, installed_agents
+from mz_engine.starter import Choices, Detected, starter_backlog, starter_config
+
+from tests.cli.fakeagent import FakeAgent
+from tests.support.gitrepo import GitRepo
+
+DETECTED = [
+    Detected(),
+    Detected(base="main", commands={"test": "npm test", "lint": "npm run lint"}, setup=("npm ci",), keep=("a b",)),
+    Detected(base='odd"branch', commands={"test": "sh -c 'a: b # c' \"x\\\\y\""}, remote="upstream"),
+]
+UNITTEST = "import unittest\n"
+NPM = '{"scripts": {"test": "jest", "lint": "eslint .", "build": 5}}'
+
+
+@pytest.mark.parametrize("detected", DETECTED)
+def test_the_starter_file_passes_its_own_schema(tmp_path: Path, detected: Detected) -> None:
+    choices = Choices(agent="other", autonomy="supervised", strategy="draft", test=detected.commands.get("test", ""))
+    text = starter_config(detected, choices)
+    assert text.splitlines()[:2] == [
+        "# yaml-language-server: $schema=.mz/schema/mz.yaml.json", "# $schema: .mz/schema/mz.yaml.json",
+    ]  # fmt: skip
+    jsonschema.Draft7Validator(config_schema()).validate(yaml.safe_load(text))
+    (tmp_path / "mz.yaml").write_text(text)
+    config = load_config(tmp_path, {}, {}).config
+    assert {name: command.run for name, command in config.commands.items()} == detected.commands
+    assert (config.base, config.workspace.setup) == (detected.base, detected.setup)
+    assert (config.agent, config.autonomy, config.pull_requests.strategy) == ("other", "supervised", "draft")
+    assert config.pull_requests.remote == (detected.remote or "origin")
+
+
+def test_what_a_person_says_wins(tmp_path: Path) -> None:
+    detected = Detected(commands={"test": "npm test", "lint": "npm run lint"})
+    (tmp_path / "mz.yaml").write_text(starter_config(detected, Choices(test="")))
+    assert list(load_config(tmp_path, {}, {}).config.commands) == ["lint"]
+    (tmp_path / "mz.yaml").write_text(starter_config(Detected(), Choices(test="make check")))
+    assert load_config(tmp_path, {}, {}).config.commands["test"].run == "make check"
+
+
+def test_the_starter_backlog_has_one_feature() -> None:
+    assert [item.id for item in parse_backlog(starter_backlog(), "features.md")] == ["first-feature"]
+
+
+def tree(root: Path, **files: str) -> Detected:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return detect(root)
+
+
+@pytest.mark.parametrize(
+    ("files", "test", "setup"),
+    [
+        ({"package.json": NPM, "package-lock.json": "{}", "Makefile": "test:\n"}, "npm test", "npm ci"),
+        ({"package.json": NPM, "yarn.lock": ""}, "yarn run test", "yarn install --frozen-lockfile"),
+        ({"package.json": NPM, "yarn.lock": "", ".yarnrc.yml": ""}, "yarn run test", "yarn install --immutable"),
+        ({"package.json": NPM, "pnpm-lock.yaml": ""}, "pnpm run test", "pnpm install --frozen-lockfile"),
+        ({"package.json": NPM, "bun.lock": ""}, "bun run test", "bun install --frozen-lockfile"),
+        ({"package.json": NPM[:-1] + ', "dependencies": {"a": "1"}}'}, "npm test", "npm install --no-package-lock"),
+        ({"package.json": NPM}, "npm test", None),
+    ],
+)
+def test_detection_of_node(tmp_path: Path, files: dict[str, str], test: str, setup: str | None) -> None:
+    found = tree(tmp_path, **files)
+    assert (found.commands["test"], found.setup) == (test, (setup,) if setup else ())
+    assert "build" not in found.commands
+    assert found.stacks[0] == "node"
+
+
+def test_detection_of_a_placeholder_script_and_of_broken_json(tmp_path: Path) -> None:
+    script = 'echo \\"Error: no test specified\\" && exit 1'
+    assert tree(tmp_path, **{"package.json": f'{{"scripts": {{"test": "{script}"}}}}'}).commands == {}
+    assert tree(tmp_path, **{"package.json": "{"}).commands == {}
+    assert tree(tmp_path, **{"package.json": "[]"}).commands == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        ({"pyproject.toml": '[project.optional-dependencies]\ndev = ["pytest"]\n'}, "python3 -m pytest -q"),
+        ({"tests/test_a.py": "import pytest\n"}, "python3 -m pytest -q"),
+        ({"test/unit/deep/a_test.py": "from pytest import mark\n"}, "python3 -m pytest -q"),
+        ({"spec/test_a.py": "def test_it() -> None:\n    assert True\n"}, "python3 -m pytest -q"),
+        ({"uv.lock": "", "tests/test_a.py": "import pytest\n"}, "uv run python -m pytest -q"),
+        ({"poetry.lock": "", "tests/test_a.py": UNITTEST}, "poetry run python -m unittest discover -s tests"),
+        ({"tests/test_a.py": UNITTEST, "tests/__init__.py": ""}, "python3 -m unittest"),
+        ({"tests/test_a.py": UNITTEST}, "python3 -m unittest discover -s tests"),
+        ({"test/test_a.py": UNITTEST}, "python3 -m unittest discover -s test"),
+        ({"lib/checks/test_a.py": UNITTEST}, "python3 -m unittest discover -s lib/checks"),
+        ({"my tests/test_a.py": UNITTEST}, "python3 -m unittest discover -s 'my tests'"),
+        ({"pkg/__init__.py": "", "pkg/test_a.py": UNITTEST}, "python3 -m unittest"),
+        ({"a/test_a.py": UNITTEST, "b/test_b.py": UNITTEST},
+         "python3 -m unittest discover -s a && python3 -m unittest discover -s b"),
+        ({"src/p/__init__.py": "", "tests/test_a.py": UNITTEST},
+         "PYTHONPATH=src python3 -m unittest discover -s tests"),
+        ({"tests/a_test.py": UNITTEST}, "python3 -m unittest discover -s tests -p '*_test.py'"),
+        ({"test_a.py": UNITTEST}, "python3 -m unittest"),
+        ({"node_modules/x/test_a.py": UNITTEST, ".venv/test_a.py": UNITTEST}, None),
+        ({"tox.ini": "[testenv]\ncommands = x\n"}, "tox"),
+        ({"manage.py": "import django\n", "setup.py": ""}, "python3 manage.py test"),
+        ({"Cargo.toml": ""}, "cargo test"),
+        ({"go.mod": ""}, "go test ./..."),
+        ({"pom.xml": ""}, "mvn -B test"),
+        ({"pom.xml": "", "mvnw": ""}, "./mvnw -B test"),
+        ({"build.gradle.kts": "", "gradlew": ""}, "./gradlew test"),
+        ({"Gemfile": "gem 'rspec'\n"}, "bundle exec rspec"),
+        ({"Gemfile": "gem 'rails'\n", "bin/rails": "", "test/a.rb": ""}, "bin/rails test"),
+        ({"Gemfile": "gem 'rake'\n", "Rakefile": "Rake::TestTask.new\n"}, "bundle exec rake test"),
+        ({"composer.json": "{}", "phpunit.xml": ""}, "vendor/bin/phpunit"),
+        ({"mix.exs": ""}, "mix test"),
+        ({"app.csproj": ""}, "dotnet test"),
+        ({"deno.json": '{"tasks": {"test": "x"}}'}, "deno task test"),
+        ({"Makefile": "all:\ntest: all\n\ttrue\n"}, "make test"),
+        ({"Makefile": "test:\n", "Cargo.toml": ""}, "make test"),
+        ({"justfile": "test:\n    true\n"}, "just test"),
+        ({"Makefile": "test := 5\n"}, None),
+        ({"README.md": ""}, None),
+    ],
+)  # fmt: skip
+def test_detection_of_the_test_command(tmp_path: Path, files: dict[str, str], command: str | None) -> None:
+    assert tree(tmp_path, **files).commands.get("test") == command
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tests/test_a.py": "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): pass\n"},
+        {"pkg/__init__.py": "", "pkg/tests/__init__.py": "",
+         "pkg/tests/test_a.py": "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): pass\n"},
+        {"src/p.py": "X = 1\n",
+         "test/test_a.py": "import unittest, p\nclass T(unittest.TestCase):\n    def test_a(self): assert p.X\n"},
+    ],
+)  # fmt: skip
+def test_a_recognised_command_runs_the_tests(tmp_path: Path, files: dict[str, str]) -> None:
+    command = tree(tmp_path, **files).commands["test"].replace("python3", sys.executable)
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Ran 1 test" in done.stderr) == (0, True), done.stderr
+
+
+def test_detection_of_linters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    ruff = {"pyproject.toml": "[tool.ruff]\n"}
+    assert "lint" not in tree(tmp_path / "a", **ruff).commands
+    for name in ("ruff", "flake8"):
+        (tmp_path / "bin" / name).write_text("")
+        (tmp_path / "bin" / name).chmod(0o755)
+    assert tree(tmp_path / "b", **ruff).commands["lint"] == "ruff check ."
+    assert tree(tmp_path / "c", **{"setup.cfg": "[flake8]\n"}).commands["lint"] == "flake8"
+    assert tree(tmp_path / "d", **{**ruff, "uv.lock": ""}).commands["lint"] == "uv run ruff check ."
+
+
+def test_several_languages_at_once(tmp_path: Path) -> None:
+    found = tree(tmp_path, **{"package.json": NPM, "package-lock.json": "", "Cargo.toml": "", "uv.lock": "",
+                              "pyproject.toml": ""})  # fmt: skip
+    assert found.commands == {"test": "npm test", "lint": "npm run lint", "build": "cargo build"}
+    assert (found.setup, found.keep) == (("npm ci", "uv sync"), ("node_modules", "target", ".venv"))
+    assert found.stacks == ("node", "rust", "python")
+
+
+def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
+    (tmp_path / "package.json").mkdir()
+    (tmp_path / "Makefile").symlink_to("Makefile")
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff\x00")
+    assert detect(tmp_path).commands == {}
+
+
+def test_detection_of_branch_and_remote(tmp_path: Path) -> None:
+    assert detect(tmp_path) == Detected()
+    repo = GitRepo(tmp_path / "repo")
+    assert (detect(repo.root).base, detect(repo.root).has_commit) == ("main", False)
+    commit = repo.commit({"a": "1"})
+    repo.git("checkout", "--quiet", "-b", "topic")
+    assert (detect(repo.root).base, detect(repo.root).has_commit, detect(repo.root).remote) == ("topic", True, None)
+    repo.git("remote", "add", "upstream", "https://example.invalid/a/b.git")
+    assert detect(repo.root).remote == "upstream"
+    repo.git("remote", "add", "origin", "https://example.invalid/a/c.git")
+    repo.git("update-ref", "refs/remotes/origin/main", commit)
+    repo.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    assert (detect(repo.root).base, detect(repo.root).remote) == ("main", "origin")
+    repo.git("branch", "--quiet", "-D", "main")
+    assert detect(repo.root).base == "topic"
+
+
+def test_agents_that_are_installed(tmp_path: Path) -> None:
+    agent = FakeAgent(tmp_path / "tools", "idle")
+    assert {name: each.version for name, each in installed_agents(agent.environment).items()} == {
+        "claude-code": "2.1.197"
+    }
+    assert installed_agents({"PATH": str(tmp_path)}) == {}

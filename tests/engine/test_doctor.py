@@ -1,0 +1,246 @@
+"""`mz doctor`: what each check makes of what it finds, on machines and in projects of every kind."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+
+import pytest
+from mz_engine import doctor_machine
+from mz_engine.agents import guard
+from mz_engine.check import Check, Status, told
+from mz_engine.doctor import Asked, examine, worst
+from mz_engine.doctor_agents import agents, newest_date, prices
+from mz_engine.errors import Diagnostic, MzError, Place
+from mz_engine.starter import Choices, Detected, starter_backlog, starter_config
+from mz_events.adapters.sqlite import SqliteStore
+
+from tests.cli.fakeagent import FakeAgent
+from tests.support.gitrepo import GitRepo
+
+NOW = 1_795_000_000.0
+"""In November 2026."""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Mapping[str, str]:
+    """An environment with an agent that is logged in."""
+    return FakeAgent(tmp_path / "tools", "idle").environment
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> GitRepo:
+    repo = GitRepo(tmp_path / "repo")
+    repo.commit({"README.md": "x"})
+    return repo
+
+
+def checked(place: Path, environment: Mapping[str, str], online: bool = False) -> dict[str, Check]:
+    found = examine(Asked(place=place, environment=environment, online=online, now=NOW))
+    assert len({check.name for check in found.checks}) == len(found.checks)
+    return {check.name: check for check in found.checks}
+
+
+def statuses(checks: Mapping[str, Check]) -> dict[str, str]:
+    return {name: check.status.value for name, check in checks.items() if check.status is not Status.OK}
+
+
+@pytest.mark.parametrize(
+    ("check", "status"),
+    [
+        (doctor_machine.python((3, 10, 9), "/usr/bin/python3"), "fail"),
+        (doctor_machine.python((3, 11, 0), "/usr/bin/python3"), "ok"),
+        (doctor_machine.git("git version 2.29.3"), "fail"),
+        (doctor_machine.git("git version 2.37.1 (Apple Git-137.1)"), "warn"),
+        (doctor_machine.git("git version 2.50.0.windows.1"), "ok"),
+        (doctor_machine.git("no"), "fail"),
+        (doctor_machine.identity("A B <a@b> 1795000000 +0100"), "ok"),
+        (doctor_machine.identity(" <a@b> 1795000000 +0100"), "warn"),
+        (doctor_machine.identity(""), "warn"),
+        (doctor_machine.disk(10**8, "/"), "fail"),
+        (doctor_machine.disk(10**9, "/"), "warn"),
+        (doctor_machine.disk(10**11, "/"), "ok"),
+        (doctor_machine.sqlite((3, 22, 0)), "fail"),
+        (doctor_machine.sqlite((3, 40, 1)), "ok"),
+        (doctor_machine.isolation(guard.NAMESPACE, "linux"), "ok"),
+        (doctor_machine.isolation(guard.USER_NAMESPACE, "linux"), "ok"),
+        (doctor_machine.isolation(guard.SUBREAPER, "linux"), "warn"),
+        (doctor_machine.isolation(guard.MARKER, "darwin"), "warn"),
+    ],
+)
+def test_machines_are_judged(check: Check, status: str) -> None:
+    assert check.status.value == status
+    assert check.hint or status == "ok"
+    assert not check.summary.endswith(".")
+
+
+def test_what_is_known_of_this_machine_is_said() -> None:
+    assert doctor_machine.identity("A B <a@b> 1 +0").summary == "commits are by A B <a@b>"
+    assert "fault before 3.51.3" in doctor_machine.sqlite((3, 40, 1)).summary
+    assert doctor_machine.isolation(guard.MARKER, "darwin").summary.startswith("macOS: ")
+
+
+def test_the_age_of_prices_is_that_of_the_newest_date() -> None:
+    text = "checked 2026-08-25; date(2026, 10, 9); from 2027-01-01 on; 2026-13-40"
+    assert newest_date(text, date(2026, 11, 1)) == date(2026, 10, 9)
+    assert newest_date("none", date(2026, 11, 1)) is None
+    assert prices(NOW).status is Status.OK
+    late = prices(NOW + 400 * 86400)
+    assert (late.status, "days ago" in late.summary) == (Status.WARN, True)
+
+
+def test_an_agent_that_is_needed_must_be_there(agent: Mapping[str, str], tmp_path: Path) -> None:
+    (ready,) = agents(agent, "claude-code")
+    assert (ready.status, ready.summary) == (Status.OK, "2.1.197, logged in")
+    (keyless,) = agents({**agent, "ANTHROPIC_API_KEY": ""}, "claude-code")
+    assert (keyless.status, "ANTHROPIC_API_KEY" in keyless.hint) == (Status.FAIL, True)
+    (absent,) = agents({"PATH": str(tmp_path)}, None)
+    assert (absent.name, absent.status) == ("agent:claude-code", Status.FAIL)
+    assert "install Claude Code" in absent.hint
+    other, unknown = agents({"PATH": str(tmp_path)}, "abacus")
+    assert (other.status, unknown.name, unknown.status) == (Status.OK, "agent:abacus", Status.FAIL)
+
+
+def test_an_error_becomes_a_check() -> None:
+    one = MzError("MZ2003", "not YAML", hint="mend it", place=Place("mz.yaml", 2, 1))
+    assert told("settings", one) == Check.fail("settings", "mz.yaml:2:1 not YAML", "mend it")
+    both = [Diagnostic(code="MZ2012", message="odd", severity="warning"), *one.diagnostics, *one.diagnostics]
+    assert told("settings", MzError.of(both), "see").summary == "mz.yaml:2:1 not YAML (and 1 more)"
+    assert told("settings", MzError.of(both), "see").hint == "see"
+
+
+def test_outside_of_a_repository_the_machine_is_looked_at(tmp_path: Path, agent: Mapping[str, str]) -> None:
+    checks = checked(tmp_path, agent)
+    assert list(checks) == [
+        "python", "git", "git-identity", "disk", "sqlite", "isolation", "prices", "agent:claude-code", "repository",
+    ]  # fmt: skip
+    assert checks["repository"].status is Status.WARN
+    assert checks["repository"].hint.startswith("what concerns a project was not looked at")
+
+
+def test_a_project_that_is_well(repo: GitRepo, agent: Mapping[str, str]) -> None:
+    config = starter_config(Detected(base="main"), Choices(test="sh test.sh"))
+    (repo.root / "mz.yaml").write_text(config)
+    (repo.root / "features.md").write_text(starter_backlog())
+    (repo.root / "src").mkdir()
+    checks = checked(repo.root / "src", {**agent, "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b"})
+    wrong = statuses(checks)
+    wrong.pop("isolation", None)
+    wrong.pop("disk", None)
+    assert wrong == {"editor-schema": "warn"}
+    assert checks["base"].summary.startswith("main at ")
+    assert checks["backlog"].summary == "features.md: 1 of 1 features to be done"
+    assert "steps without a command: 2" in checks["pipeline"].summary
+    assert not (repo.root / ".mz").exists()
+
+
+def test_a_project_without_anything(repo: GitRepo, agent: Mapping[str, str]) -> None:
+    checks = checked(repo.root, agent)
+    hints = {name: checks[name].hint for name in ("settings", "backlog", "commands")}
+    assert hints["settings"] == "`mz init` writes one"
+    assert {checks[name].status for name in hints} == {Status.WARN}
+    assert "editor-schema" not in checks
+    assert "gh" not in checks
+
+
+def test_a_repository_without_a_commit(tmp_path: Path, agent: Mapping[str, str]) -> None:
+    check = checked(GitRepo(tmp_path / "empty").root, agent)["base"]
+    assert (check.status, check.summary) == (Status.FAIL, "the branch `main` has no commit yet")
+    assert check.hint == "commit something first: worktrees start from a commit"
+
+
+def test_without_git(tmp_path: Path) -> None:
+    checks = checked(tmp_path, {"PATH": str(tmp_path)})
+    assert (checks["git"].status, checks["git"].hint) == (Status.FAIL, "install git 2.30 or newer")
+    assert checks["repository"].status is Status.WARN
+
+
+def test_a_bare_repository(tmp_path: Path, agent: Mapping[str, str]) -> None:
+    subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "bare.git")], check=True)
+    check = checked(tmp_path / "bare.git", agent)["repository"]
+    assert (check.status, check.hint) == (Status.FAIL, "run mz in a clone with files")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("agnet: x\n", "settings", "mz.yaml:1:1 unknown key `agnet`"),
+        ("agnet: x\nbse: x\n", "settings", "mz.yaml:1:1 unknown key `agnet` (and 1 more)"),
+        ("pipeline: mien\n", "pipeline", "mz.yaml:1:11 there is no pipeline `mien`"),
+        ("pipeline: own\n", "pipeline", "pipelines/own.yaml:4:28 mz.yaml has no command `nowhere`"),
+        ("backlog: wrong.md\n", "backlog", "wrong.md:1:1 '## [FEAT] a' is not the heading of a feature"),
+        ("commands: {test: nowhere-to-be-found -q}\n", "commands", "`commands.test` needs nowhere-to-be-found"),
+        ("workspace: {setup: [nowhere-to-be-found]}\n", "commands", "`workspace.setup[0]` needs nowhere-to-be-found"),
+        ("base: elsewhere\n", "base", "there is no branch or commit `elsewhere`"),
+        ("pull_requests: {strategy: draft}\n", "remote", "there is no remote 'origin'"),
+        ("pull_requests: {strategy: draft}\n", "gh", "`gh` is not"),
+    ],
+)
+def test_what_is_wrong_with_a_project(
+    repo: GitRepo, agent: Mapping[str, str], tmp_path: Path, text: str, name: str, said: str
+) -> None:
+    own = "pipeline: own\nversion: 1\nphases:\n- {phase: a, gates: [{run: nowhere}], deliver: [push, open_pr]}\n"
+    (repo.root / "pipelines").mkdir()
+    (repo.root / "pipelines/own.yaml").write_text(own)
+    (repo.root / "wrong.md").write_text("## [FEAT] a\n")
+    (repo.root / "mz.yaml").write_text(text)
+    gh = tmp_path / "tools/bin/gh"
+    gh.write_text("#!/bin/sh\nexit 1\n")
+    gh.chmod(0o755)
+    check = checked(repo.root, agent)[name]
+    assert check.status is Status.FAIL
+    assert check.summary.startswith(said)
+    assert check.hint
+
+
+def test_a_misspelt_variable_is_a_warning(repo: GitRepo, agent: Mapping[str, str]) -> None:
+    check = checked(repo.root, {**agent, "MZ_AGNET": "x"})["settings"]
+    assert (check.status, check.hint) == (Status.WARN, "did you mean `MZ_AGENT`?")
+
+
+def test_logs_of_every_kind(repo: GitRepo, agent: Mapping[str, str]) -> None:
+    path = repo.root / ".mz/mz.db"
+    with SqliteStore(path):
+        pass
+    before = sorted(each.name for each in path.parent.iterdir())
+    assert checked(repo.root, agent)["log"].summary == "format 1, as this mz writes it"
+    assert sorted(each.name for each in path.parent.iterdir()) == before
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    newer = checked(repo.root, agent)["log"]
+    assert (newer.status, "written by a newer mz" in newer.summary) == (Status.FAIL, True)
+    path.write_bytes(b"no database at all, but long enough to be looked at" * 10)
+    assert checked(repo.root, agent)["log"].status is Status.FAIL
+
+
+def test_a_log_at_work_is_read_beside_its_writer(repo: GitRepo, agent: Mapping[str, str]) -> None:
+    with SqliteStore(repo.root / ".mz/mz.db"):
+        assert checked(repo.root, agent)["log"].status is Status.OK
+
+
+def test_only_online_asks_remote_and_forge(repo: GitRepo, agent: Mapping[str, str], tmp_path: Path) -> None:
+    (repo.root / "mz.yaml").write_text("pull_requests: {strategy: ready}\nbase: main\n")
+    repo.git("remote", "add", "origin", str(tmp_path / "nowhere.git"))
+    heard, gh = tmp_path / "heard", tmp_path / "tools/bin/gh"
+    gh.write_text(f'#!/bin/sh\necho "$@" >> {heard}\necho a-secret-token\n')
+    gh.chmod(0o755)
+    offline = checked(repo.root, agent)
+    assert (offline["remote"].status, offline["gh"].status) == (Status.OK, Status.OK)
+    online = checked(repo.root, agent, online=True)
+    assert (online["remote"].status, online["gh"].summary) == (Status.WARN, "logged in")
+    assert heard.read_text().splitlines() == ["auth token", "auth status"]
+    assert "a-secret-token" not in "".join(f"{check}" for check in (*offline.values(), *online.values()))
+    subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "nowhere.git")], check=True)
+    assert checked(repo.root, agent, online=True)["remote"].hint == "push it once: git push origin main"
+    repo.git("push", "--quiet", "origin", "HEAD:refs/heads/main")
+    assert checked(repo.root, agent, online=True)["remote"].summary == "origin answers, and has main"
+
+
+def test_the_worst_check_counts() -> None:
+    assert worst([Check.ok("a", ""), Check.warn("b", "")]) is Status.WARN
+    assert worst([Check.fail("a", ""), Check.warn("b", "")]) is Status.FAIL
+    assert worst([]) is Status.OK

@@ -1,0 +1,127 @@
+"""Templates and rule sets of a repository's own: found, put in place of built-in ones, and refused with their place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from mz_engine.artifacts.load import load_rules
+from mz_engine.artifacts.validate import validate
+from mz_engine.config import Limits
+from mz_engine.errors import MzError
+from mz_engine.pipelines.own import load_material, sound_material
+from mz_engine.planning import make_plan
+from mz_engine.prompts.load import load_templates
+from mz_events.names import Digest
+
+from tests.support.gitrepo import GitRepo
+
+TEMPLATE = """\
+{% extends "base.md.j2" %}
+{% block title %}Look for risks{% endblock %}
+{% block goal %}What can go wrong with {{ title | line }}?{% endblock %}
+{% block instructions %}{% include "parts/how.md.j2" %}{% endblock %}
+"""
+RULES = """\
+name: risks
+version: 1
+form: markdown
+rules:
+- shared: file
+- kind: section
+  id: risks.list
+  aliases: [Risks]
+  requirement: 'A heading begins with {aliases}.'
+  message: 'no heading begins with {aliases}: {found}'
+"""
+PIPELINE = """\
+pipeline: careful
+version: 1
+phases:
+- phase: risks
+  agent: {role: pessimist}
+  prompt: risks.md.j2
+  outputs: [{artifact: risks, path: "tasks/{feature}/risks.md", rules: risks}]
+  deliver: [push, open_pr]
+"""
+
+
+def give(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / "pipelines" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "pipelines" / name).write_text(text)
+
+
+def test_without_any_there_are_the_built_in_ones(tmp_path: Path) -> None:
+    material = sound_material(tmp_path)
+    assert (material.templates, material.rules, material.files) == (load_templates(), load_rules(), ())
+
+
+def test_a_run_pins_them_with_its_pipeline(tmp_path: Path) -> None:
+    repo = GitRepo(tmp_path)
+    give(tmp_path, {
+        "careful.yaml": PIPELINE, "rules/risks.yaml": RULES, "templates/risks.md.j2": TEMPLATE,
+        "templates/parts/how.md.j2": "Think.",
+    })  # fmt: skip
+    repo.commit({"mz.yaml": "pipeline: careful\n", "features.md": "## [FEAT] login: Log in\n\nPlease.\n"})
+    plan = make_plan(tmp_path, os.environ, {}, (), None, lambda text: Digest("0" * 64))
+    assert plan.warnings == ()
+    assert plan.pins.templates["risks.md.j2"] == TEMPLATE
+    rules = plan.pins.rules["risks"]
+    assert validate(rules, "# T\n\n## Risks\n\nMany.\n", "r.md", Limits(), {}) == ()
+    (found,) = validate(rules, "# T\n\n## Hopes\n\nMany.\n", "r.md", Limits(), {})
+    assert found.message.startswith('r.md: no heading begins with "Risks"')
+
+
+def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> None:
+    give(tmp_path, {"templates/prd.md.j2": "Own words about {{ feature | code }}."})
+    assert sound_material(tmp_path).templates["prd.md.j2"].startswith("Own words")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ("line\n{% if %}", "2", "expected"),
+        ("{{ title | upperr }}", "1", "no filter named 'upperr'"),
+        ("a\n\n{{ titel }}", "3", "a prompt has nothing called `titel`"),
+        ('{% extends "bas.md.j2" %}', "1", "there is no template `bas.md.j2`"),
+        ("{% for each in notes %}{{ each }}{{ loop.index }}{% endfor %}{{ range(3) | list }}", "", ""),
+    ],
+)
+def test_a_template_is_checked_before_it_is_needed(tmp_path: Path, text: str, place: str, said: str) -> None:
+    give(tmp_path, {"templates/own.md.j2": text})
+    found = load_material(tmp_path).found
+    assert [str(each.place) for each in found] == ([f"pipelines/templates/own.md.j2:{place}"] if place else [])
+    assert all(said in each.message and each.code == "MZ3017" for each in found), found
+    if found:
+        with pytest.raises(MzError, match="MZ3017"):
+            sound_material(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "said"),
+    [
+        ("name: risks", "name: risk", "1:7", "`name` is that of the file"),
+        ("shared: file", "shared: fiel", "5:11", "there is no shared rule `fiel`"),
+        ("kind: section", "kind: secton", "6:9", "invalid value 'secton'"),
+        ("aliases:", "alias:", "6:3", "object contains unknown field `alias`"),
+        ("id: risks.list", "id: other.list", "7:7", "ids are `risks.SOMETHING`"),
+        ("kind: section", "kind: unique\n  pattern: '('", "6:3", "this rule cannot be judged"),
+        ("- shared: file", "- shared: file\n- shared: size\n  max: no_such_limit", "6:3", "no_such_limit"),
+        ("form: markdown", "form: prose", "3:7", "invalid enum value 'prose'"),
+        ("rules:\n", "rules: {}\nmore:\n", "4:8", "`rules` is a list"),
+        ("name: risks", "name: [", "", ""),
+    ],
+)
+def test_a_rule_set_is_checked_before_it_is_needed(tmp_path: Path, old: str, new: str, place: str, said: str) -> None:
+    assert old in RULES
+    text = RULES.replace(old, new, 1)
+    if "unique" in new:
+        text = text.replace("  aliases: [Risks]\n", "")
+    give(tmp_path, {"rules/risks.yaml": text})
+    material = load_material(tmp_path)
+    assert "risks" not in material.rules
+    first = material.found[0]
+    assert said in first.message
+    assert not place or (first.code, str(first.place)) == ("MZ3018", f"pipelines/rules/risks.yaml:{place}")

@@ -1,0 +1,50 @@
+"""What must be there before anything is paid: the programs of all command lines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from mz_engine.config import Command, Config, WorkspaceSettings
+from mz_engine.errors import MzError
+from mz_engine.preflight import check_commands, known_agent, missing_programs, program_of
+
+
+def configured(test: str, *setup: str) -> Config:
+    return Config(commands={"test": Command(run=test)}, workspace=WorkspaceSettings(setup=setup))
+
+
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [("npm test", "npm"), ("CI=1 A=b make check", "make"), ("./run.sh", "./run.sh"), ("cd a && make", None),
+     ("'quoted'", None), ("if true; then x; fi", None), ("", None)],
+)  # fmt: skip
+def test_the_program_of_a_line(line: str, program: str | None) -> None:
+    assert program_of(line) == program
+
+
+def test_every_missing_program_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MzError) as caught:
+        check_commands(tmp_path, configured("nowhere-a -q", "sh -c true", "nowhere-b"), os.environ)
+    assert str(caught.value) == (
+        "error[MZ1004] `commands.test` needs nowhere-a, which is not on PATH\n"
+        "hint: install it, or change commands.test in mz.yaml\n\n"
+        "error[MZ1004] `workspace.setup[1]` needs nowhere-b, which is not on PATH\n"
+        "hint: install it, or change workspace.setup[1] in mz.yaml"
+    )
+    check_commands(tmp_path, configured("sh test.sh", "sh setup.sh"), os.environ)
+
+
+def test_what_the_set_up_makes_need_not_be_there(tmp_path: Path) -> None:
+    assert missing_programs(tmp_path, configured(".venv/bin/pytest"), os.environ) == {
+        "commands.test": ".venv/bin/pytest"
+    }
+    assert missing_programs(tmp_path, configured(".venv/bin/pytest", "sh setup.sh"), os.environ) == {}
+    (tmp_path / "check").write_text("")
+    assert missing_programs(tmp_path, configured("./check"), os.environ) == {}
+
+
+def test_an_unknown_agent_is_told_with_the_known_ones() -> None:
+    with pytest.raises(MzError, match="known: claude-code"):
+        known_agent("abacus")

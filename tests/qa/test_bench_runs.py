@@ -1,0 +1,111 @@
+"""The benchmarks themselves, at the smallest size: what is counted and compared is what it says. Nothing is timed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_qa.bench import startup, store
+from mz_qa.bench.answers import PHASES
+from mz_qa.bench.breakdown import breakdown
+from mz_qa.bench.figure import Figure
+from mz_qa.bench.history import fill, simulate
+from mz_qa.bench.overhead import Replayed, overhead
+from mz_qa.bench.raw import read_all, rows_of
+
+MZ = Path(sys.executable).with_name("mz")
+
+
+def sound(figures: tuple[Figure, ...]) -> dict[str, Figure]:
+    for each in figures:
+        assert each.value > 0
+        assert each.reference_value > 0
+        assert each.ratio == each.value / each.reference_value
+    return {each.name: each for each in figures}
+
+
+@pytest.mark.slow
+def test_the_store_is_measured_in_all_its_uses(tmp_path: Path) -> None:
+    found = sound(store.store(tmp_path, events=2000, rounds=1))
+    goals = {name: (each.goal, each.better) for name, each in found.items()}
+    assert goals == {
+        "store.append": (0.80, "higher"),
+        "store.append-100": (0.50, "higher"),
+        "store.append-citing": (0.80, "higher"),
+        "store.read": (0.90, "higher"),
+        "store.rebuild-costs": (0.25, "higher"),
+        "store.rebuild-runs": (0.25, "higher"),
+        "store.rebuild-delivered": (0.25, "higher"),
+    }
+
+
+@pytest.mark.slow
+def test_both_sides_append_and_read_as_many_events(tmp_path: Path) -> None:
+    past, log = simulate(), tmp_path / "log.db"
+    with SqliteStore(log) as filled:
+        count = fill(filled, FileBlobs(tmp_path / store.TEXTS), past, 1)
+    assert read_all(log) == count == len(past.entries)
+    with store.Writing(tmp_path, past, log) as writing:
+        for _ in range(2):
+            writing.single(), writing.single_raw(), writing.citing(), writing.citing_raw()
+        mine, theirs = tmp_path / "mz.db", tmp_path / "raw.db"
+        assert len(rows_of(mine)) == len(rows_of(theirs)) == 2 * (store.SINGLE + store.CITING)
+        writing.batch()
+        assert len(rows_of(mine)) == 2 * (store.SINGLE + store.CITING) + store.BATCHES * store.BATCH
+    with SqliteStore(mine, read_only=True) as log_:
+        assert log_.verify() == ()
+
+
+@pytest.mark.slow
+def test_the_query_gives_the_answer_of_the_status(tmp_path: Path) -> None:
+    bench = startup.Bench(tmp_path, MZ, 5000)
+    assert bench.query() > 0
+    queried = [line.split("\t") for line in bench.said.read_text().splitlines()]
+    assert bench.seconds(MZ, "status", "--json") > 0
+    shown = json.loads(bench.said.read_text())["features"]
+    assert len(shown) == 20
+    assert [row[:5] for row in queried] == [
+        [each["id"], each["status"], each["phase"], str(sum(each["attempts"].values())), each["branch"]]
+        for each in shown
+    ]
+    assert [row[5:7] for row in queried] == [
+        [str(each["tokens"][key]) for key in ("input", "output")] for each in shown
+    ]
+    assert [f"{int(row[9]) / 1e9:f}" for row in queried] == [f"{float(each['computed_usd']):f}" for each in shown]
+
+
+@pytest.mark.slow
+def test_starting_is_measured_for_both_commands(tmp_path: Path) -> None:
+    found = sound(startup.startup(tmp_path, MZ, events=1, rounds=1))
+    assert found.keys() == {"startup.version", "startup.status"}
+    assert found["startup.version"].goal == 2.0
+
+
+@pytest.mark.slow
+def test_overhead_is_measured_against_a_loop_that_makes_every_call_of_a_run(tmp_path: Path) -> None:
+    found = sound(overhead(tmp_path, MZ, features=1, rounds=1))
+    assert found["overhead.run"].value == found["overhead.limit"].value
+    assert (found["overhead.run"].goal, found["overhead.run"].better) == (3.0, "lower")
+    assert found["overhead.limit"].reference_value == 0.6
+    replayed = msgspec.json.decode((tmp_path / "loop.json").read_bytes(), type=Replayed)
+    assert replayed.different == ()
+    assert replayed.calls["claude"] == len(PHASES) + 1, "each phase once, and the version"
+    assert replayed.calls["sh"] == 4, "before code and tests, and as their gates"
+    assert replayed.calls["git commit-tree"] == len(PHASES)
+    tape = json.loads((tmp_path / "tape.json").read_text())
+    assert sum(replayed.calls.values()) == len(tape)
+
+
+@pytest.mark.slow
+def test_a_breakdown_accounts_for_the_whole_run(tmp_path: Path) -> None:
+    found = breakdown(tmp_path, MZ, features=1)
+    assert {"git fast-import", "claude", "sh", "mz itself", "guards of agents and commands"} <= {
+        each.what for each in found.shares
+    }
+    assert sum(each.part for each in found.shares) == pytest.approx(1)
+    assert "step" in {each.name for each in found.functions}
