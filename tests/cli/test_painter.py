@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
-from mz_cli.render.painter import Painter, restore
+from mz_cli.render.painter import END, Painter, restore
 from mz_cli.render.styled import Line, Span, line_of
 
 from tests.support.terminal import Terminal
@@ -19,11 +19,16 @@ class Easel:
         self.terminal = Terminal(columns, lines)
         self.stream: TextIO = self.terminal.open()
         self.painter = Painter(self.stream)
+        self.pictures = 0
 
     def paint(self, *texts: str) -> list[str]:
         """What stands on the screen once that is painted."""
         self.painter.paint([line_of(text) for text in texts])
-        return self.terminal.until(lambda shown: [each for each in shown if each][-len(texts) :] == list(texts))
+        self.pictures += 1
+        return self.terminal.until(lambda _: self.received().count(END.encode()) == self.pictures)
+
+    def received(self) -> bytes:
+        return b"".join(data for _, data in self.terminal.received)
 
 
 @pytest.fixture

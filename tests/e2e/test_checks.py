@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.forge import RERUN
+from tests.support.fake_gh import RERUN
 from tests.support.remote import SETTINGS, Forge
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,6 @@ from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_projections.overview import Overview
-from mz_projections.views import RunView
 
 from mz_cli.asof import rows, state_at
 from mz_cli.context import Reading, reading
@@ -111,11 +110,5 @@ def following(source: Reading, run: str) -> Iterator[Recorded[Event]]:
             if recorded.stream == own or recorded.stream.startswith(theirs):
                 fold.apply(recorded)
                 yield recorded
-        at_rest = rests(fold.run)
+        at_rest = fold.run.at_rest
         time.sleep(0 if at_rest else POLL_SECONDS)
-
-
-def rests(view: RunView) -> bool:
-    """Whether nothing more is to come; after a stop or a halt, features still come to rest."""
-    working = any(feature.status == "working" for feature in view.features)
-    return view.status in ("rested", "finished") or (view.status in ("stopped", "halted") and not working)
