@@ -14,7 +14,7 @@ from mz_cli.shapes.people import MessageResult, ReviewDetail, ReviewList
 from mz_cli.shapes.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
 from mz_cli.shapes.plan import PlanShape
 from mz_cli.shapes.project import ConfigShape, DoctorShape, ExplainAllShape, ExplainShape, InitShape, ValidShape
-from mz_cli.shapes.run import ArtifactText, CancelResult, DemoResult, FeatureDetail, RunStatus
+from mz_cli.shapes.run import ArtifactText, CancelResult, DemoResult, FeatureDetail, RunList, RunStatus
 from mz_cli.shapes.state import StateAt
 
 DOCUMENTS: Mapping[str, type[Shape]] = {
@@ -45,6 +45,7 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "review-list": ReviewList,
     "review-show": ReviewDetail,
     "run": RunStatus,
+    "runs": RunList,
     "show": FeatureDetail,
     "state": StateAt,
     "status": RunStatus,

@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "run": "Deliver the backlog, feature by feature.",
     "resume": "Go on with a run, with an answer where it waits for one.",
     "status": "Show a run, what it took, and what waits for you.",
+    "runs": "List the runs of this repository, the newest first.",
     "show": "Show one feature: its phases, attempts and results.",
     "log": "Print what happened, one line an event.",
     "diff": "Compare two runs.",
@@ -48,7 +49,7 @@ COMMANDS: dict[str, str] = {
 SECTIONS = {
     "Begin": ("demo", "init", "doctor"),
     "Work": ("run", "resume", "pause", "cancel", "retry", "review"),
-    "Look": ("status", "show", "log", "cost", "diff"),
+    "Look": ("status", "runs", "show", "log", "cost", "diff"),
     "Prove": ("audit", "verify", "bench"),
     "Adjust": ("pipelines", "config", "schema"),
     "Tidy": ("clean", "gc"),

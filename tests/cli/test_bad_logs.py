@@ -15,6 +15,7 @@ from tests.cli.story import RUN, tell
 
 READING = (
     ("status",),
+    ("runs",),
     ("show", "login"),
     ("log",),
     ("log", "--at", f"run/{RUN}/login@3"),

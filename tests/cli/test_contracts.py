@@ -165,12 +165,12 @@ def test_the_schema_of_each_document(name: str, snapshot: SnapshotAssertion) -> 
 
 
 READING = (
-    "status", f"status {RUN}", "show login", "cost", "verify", "audit", "gc --dry-run", "review list",
+    "status", f"status {RUN}", "runs", "show login", "cost", "verify", "audit", "gc --dry-run", "review list",
     "review show audit", "pipelines list", "pipelines show monozukuri", "pipelines lint monozukuri",
     f"log --at {RUN}@1",
 )  # fmt: skip
 REFUSED = ("status nope", "show nope", "pipelines show nope", "clean", "log --at nope")
-TABLES = ("status", "cost", "gc", "review list", "pipelines list", "pipelines show monozukuri")
+TABLES = ("status", "runs", "cost", "gc", "review list", "pipelines list", "pipelines show monozukuri")
 
 
 def test_one_object_of_the_schema_that_is_documented(story: Story, capsys: pytest.CaptureFixture[str]) -> None:

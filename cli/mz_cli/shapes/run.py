@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from mz_cli.shapes.base import Shape, Tests, Tokens
 
 
@@ -239,3 +241,22 @@ class CancelResult(Shape, frozen=True, kw_only=True):
     taken: bool
     """That process has taken the messages."""
     resume: str
+
+
+class RunLine(Shape, frozen=True, kw_only=True):
+    run: str
+    status: Literal["started", "interrupted", "paused", "halted", "stopped", "rested", "finished"]
+    """Interrupted: it was at work, and its process is gone."""
+    pipeline: str
+    base: str
+    started: str
+    features: dict[str, str]
+    """How each stands, in the order of the backlog."""
+
+
+class RunList(Shape, frozen=True, kw_only=True):
+    """`mz runs --json`."""
+
+    repository: str
+    runs: tuple[RunLine, ...]
+    """The newest first."""
