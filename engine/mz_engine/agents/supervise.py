@@ -36,7 +36,7 @@ START = f"""import os, sys
 sys.path.append({str(pathlib.Path(guard.__file__).parent)!r})
 import guard
 os._exit(guard.main(sys.argv[1:]))"""
-"""The guard is imported, not run as a file: Python keeps only imported modules compiled, and compiling took a quarter
+"""The guard is imported, not run as a file: Python keeps only imported modules compiled, and compiling took a fifth
 of its start. It leaves without a farewell: neither atexit nor a flush is owed to anybody, and both cost."""
 
 

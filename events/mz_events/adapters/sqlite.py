@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain as chained
 from pathlib import Path
 from types import TracebackType
 
@@ -122,44 +123,17 @@ class SqliteStore:
 
         Raises UnknownEvent, StoreUnusable; both when the iterator comes to the place.
         """
-        with self._database.reading() as cursor:
-            found = cursor.execute(HEAD, (stream,)).fetchone()
-        page = FIRST_ROWS
-        while found is not None:
-            with self._database.reading() as cursor:
-                rows: list[Row] = cursor.execute(OF_STREAM, (found[0], after, page)).fetchall()
-            yield from self._decoded(rows)
-            if len(rows) < page:
-                return
-            after, page = rows[-1][1], PAGE_ROWS
+        return self._events(self._of_stream(stream, after))
 
     def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
         """Every stream's events with a position greater than `after`, in order of position; at most `limit`."""
-        left = limit if limit is not None else -1
-        while left != 0:
-            rows = self._page(after, PAGE_ROWS if left < 0 else min(left, PAGE_ROWS))
-            if not rows:
-                return
-            yield from self._decoded(rows)
-            after = rows[-1][2]
-            left -= len(rows) if left > 0 else 0
+        return self._events(self._of_log(after, limit))
 
     def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
         """Events of these types with `after < position <= upto`, in order; the others are not even decoded, but for
         those that nobody knows: they raise UnknownEvent, as everywhere."""
         others = {name for name, _ in self._codec.decoders} - set(types)
-        marks = ", ".join("?" * len(others))
-        query = (
-            f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type NOT IN ({marks}) "
-            f"ORDER BY position LIMIT {PAGE_ROWS}"
-        )
-        while True:
-            with self._database.reading() as cursor:
-                rows: list[Row] = cursor.execute(query, (after, upto, *others)).fetchall()
-            yield from self._decoded(rows)
-            if len(rows) < PAGE_ROWS:
-                return
-            after = rows[-1][2]
+        return self._events(self._of_others(others, after, upto))
 
     def follow(self, after: int, going: Callable[[], bool]) -> Iterator[Recorded[Event]]:
         """Like `read_all`, but waits for more while `going()` says so; asked after each look that found nothing."""
@@ -214,10 +188,46 @@ class SqliteStore:
         """Holds the store's lock: nobody appends meanwhile. For work beside the log, such as removing blobs."""
         return self._database.alone()
 
-    def _page(self, after: int, limit: int) -> list[Row]:
+    def _of_stream(self, stream: StreamId, after: int) -> Iterator[list[Row]]:
         with self._database.reading() as cursor:
-            rows: list[Row] = cursor.execute(OF_LOG, (after, limit)).fetchall()
+            found = cursor.execute(HEAD, (stream,)).fetchone()
+        limit = FIRST_ROWS
+        while found is not None:
+            yield (rows := self._page(OF_STREAM, (found[0], after, limit)))
+            if len(rows) < limit:
+                return
+            after, limit = rows[-1][1], PAGE_ROWS
+
+    def _of_log(self, after: int, limit: int | None) -> Iterator[list[Row]]:
+        left = limit if limit is not None else -1
+        while left != 0:
+            yield (rows := self._page(OF_LOG, (after, PAGE_ROWS if left < 0 else min(left, PAGE_ROWS))))
+            if not rows:
+                return
+            after = rows[-1][2]
+            left -= len(rows) if left > 0 else 0
+
+    def _of_others(self, types: Collection[str], after: int, upto: int) -> Iterator[list[Row]]:
+        """Of all types but these."""
+        marks = ", ".join("?" * len(types))
+        query = (
+            f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type NOT IN ({marks}) "
+            f"ORDER BY position LIMIT {PAGE_ROWS}"
+        )
+        while True:
+            yield (rows := self._page(query, (after, upto, *types)))
+            if len(rows) < PAGE_ROWS:
+                return
+            after = rows[-1][2]
+
+    def _page(self, query: str, values: tuple[object, ...]) -> list[Row]:
+        with self._database.reading() as cursor:
+            rows: list[Row] = cursor.execute(query, values).fetchall()
         return rows
+
+    def _events(self, pages: Iterator[list[Row]]) -> Iterator[Recorded[Event]]:
+        """Of each page when its turn comes. Not by `yield from`: passing each event on cost a tenth of the time."""
+        return chained.from_iterable(map(self._decoded, pages))
 
     def _name(self, stream_id: int) -> StreamId:
         """Streams never change their names, so those seen once are kept."""

@@ -31,11 +31,13 @@ from mz_qa.bench.raw import RawLog, decode_all, read_all, rows_of, write_durably
 EVENTS = 200_000
 """In the log that is read and rebuilt from."""
 ROUNDS = 7
-SINGLE, BATCHES, BATCH = 200, 20, 100
+WRITING_ROUNDS = 3
+"""For each round of reading: a disk is less even than a processor."""
+SINGLE, BATCHES, BATCH = 100, 10, 100
 """Appends of one event in a round; appends of a batch, and events in it."""
-CITING, TEXT_BYTES = 40, 18_800
+CITING, TEXT_BYTES = 20, 18_800
 """Appends that cite a text, in a round; a text of an agent has about this size."""
-APPEND_MIN, BATCH_MIN, CITING_MIN, READ_MIN, REBUILD_MIN = 0.80, 0.50, 0.80, 0.90, 0.25
+APPEND_MIN, BATCH_MIN, CITING_MIN, READ_MIN, REBUILD_MIN = 0.80, 0.50, 0.50, 0.90, 0.25
 MODELS: tuple[ReadModel[Any], ...] = (COSTS, RUNS, DELIVERED)
 TEXTS = "texts"
 """The blobs of the filled log, to which those are added that new events cite."""
@@ -160,7 +162,7 @@ def store(place: Path, *, events: int = EVENTS, rounds: int = ROUNDS) -> tuple[F
     with SqliteStore(log) as filled:
         count = fill(filled, FileBlobs(place / TEXTS), past, events)
     with Writing(place, past, log) as writing:
-        written = tuple(_writing(writing, rounds))
+        written = tuple(_writing(writing, rounds * WRITING_ROUNDS))
     with Reading(log, count) as reading:
         return (*written, *_reading(reading, rounds))
 
