@@ -19,6 +19,8 @@ from tests.cli.fakeagent import FakeAgent
 from tests.support.gitrepo import GitRepo
 from tests.support.tree import ROOT
 
+pytestmark = pytest.mark.slow
+
 CASSETTE = ROOT / "recordings/mz_recordings/bundled/monozukuri-claude-code"
 DENYING = """
 import sys

@@ -22,6 +22,8 @@ from mz_events.adapters.sqlite import SqliteStore
 from tests.cli.fakeagent import FakeAgent
 from tests.support.gitrepo import GitRepo
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_795_000_000.0
 """In November 2026."""
 

@@ -15,6 +15,8 @@ from mz_events.names import Commit
 from tests.support.forge import FakeGh
 from tests.support.gitrepo import GitRepo
 
+pytestmark = pytest.mark.slow
+
 MERGE = Commit("c" * 40)
 KEY = "r1/f1/pr//1/1/pull-request"
 BODY = f"What and why.\n\nMz-Key: {KEY}\n"

@@ -14,6 +14,8 @@ from mz_events.names import Commit
 from tests.support.forge import FakeGh, check
 from tests.support.gitrepo import GitRepo
 
+pytestmark = pytest.mark.slow
+
 BRANCH = "feat/f1"
 HEAD, LATER = Commit("a" * 40), Commit("b" * 40)
 URL = "https://github.com/ada/engine/actions/runs/100/job/1000"

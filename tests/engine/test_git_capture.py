@@ -21,6 +21,8 @@ from mz_events.names import Path
 
 from tests.support.desk import FILES, Desk
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def desk(tmp_path: pathlib.Path) -> Desk:

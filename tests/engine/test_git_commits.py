@@ -13,6 +13,8 @@ from mz_events.names import Commit, Path
 from tests.support.desk import FILES, PLACE, Desk
 from tests.support.gitrepo import IDENTITY, GitRepo
 
+pytestmark = pytest.mark.slow
+
 MESSAGE = b"feat: add it\n\n# not a comment\n\xc3\xbc\n\nMz-Run: r1\nMz-Key: r1/f1/code//1/1/commit\n"
 KEY = "r1/f1/code//1/1/commit"
 

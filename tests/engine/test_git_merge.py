@@ -17,6 +17,8 @@ from tests.engine.test_git_killed import Cutter
 from tests.support.desk import FILES, PLACE, Desk
 from tests.support.gitrepo import IDENTITY, GitRepo
 
+pytestmark = pytest.mark.slow
+
 KEY = "r1/f1/pr//1/1/merge_base"
 MESSAGE = f"chore: merge main\n\nMz-Run: r1\nMz-Key: {KEY}\n".encode()
 

@@ -18,6 +18,8 @@ from mz_events.names import Commit, Path
 from tests.support.desk import FILES, PLACE, Desk
 from tests.support.gitrepo import IDENTITY, POWERLESS, GitRepo
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def desk(tmp_path: pathlib.Path) -> Desk:

@@ -129,6 +129,7 @@ def survives(pinned: Pins, seed: int, cuts: range) -> None:
         nothing_open(world)
 
 
+@pytest.mark.slow
 def test_a_crash_at_many_steps_loses_nothing_and_pays_nothing_twice() -> None:
     pinned = trial.pins()
     survives(pinned, 7, range(1, steps_of_a_clean_run(pinned, 7) + 1, 23))
@@ -185,6 +186,7 @@ def cancelled_at(pinned: Pins, cut: int, seed: int, dies_after: int | None) -> W
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies_after", [None, 9])
 def test_a_cancel_at_many_steps_ends_its_feature_and_no_other(dies_after: int | None) -> None:
     pinned, seen = trial.pins(), set()

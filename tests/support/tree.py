@@ -32,11 +32,10 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse((ROOT / path).read_text("utf-8"), str(path))
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+@cache
+def functions(path: Path) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]:
     """Every function and method of a module, inner ones too."""
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+    return tuple(node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
