@@ -13,7 +13,7 @@ from mz_events.store import BlobMissing
 from mz_projections.feature import fold
 from mz_projections.overview import overview
 from mz_projections.queue import Decision, Letter, Question, decisions, queue
-from mz_projections.run import fold_run
+from mz_projections.run import fold_run, over
 from mz_projections.state import State
 from mz_projections.views import FeatureView, RunView
 
@@ -66,12 +66,8 @@ def desk(log: Reading, run: str) -> Desk:
 def unfinished(log: Reading) -> tuple[str, ...]:
     """Ids of the runs that are not over, the newest first: a message that nobody has taken may take up a run again."""
     mail = dict(log.store.streams("inbox/"))
-    return tuple(run for run in log.runs() if not _over(log, run, mail.get(inbox_stream(run), 0)))
-
-
-def _over(log: Reading, run: str, letters: int) -> bool:
-    state = fold_run(log.store.read(run_stream(run)))
-    return state.finished and state.inbox_version >= letters
+    states = ((run, fold_run(log.store.read(run_stream(run)))) for run in log.runs())
+    return tuple(run for run, state in states if not over(state, mail.get(inbox_stream(run), 0)))
 
 
 def find_desk(log: Reading, run: str | None, feature: str) -> tuple[Desk, FeatureView]:

@@ -5,6 +5,7 @@ It is driven by one thread, or by the simulation's loop; features reach it throu
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallHeld, CallSettled
 from mz_events.catalog.feature import FeatureStarted
@@ -34,7 +35,7 @@ from mz_events.catalog.run import (
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, Store
-from mz_projections.run import Message, RunState, Track, evolve_run, fold_run, held_for
+from mz_projections.run import RETRIABLE, Message, RunState, Track, evolve_run, fold_run, held_for
 
 from mz_engine.decide import run as act
 from mz_engine.decide.run import RunAction, Watch, claim, decide_run, due, reserve, runnable, watched
@@ -44,9 +45,6 @@ from mz_engine.ports import Clock
 from mz_engine.runner import Appended, FeatureRun, Observer
 from mz_engine.version import VERSION
 from mz_engine.watch import Noticed
-
-AGAIN = (Rest.FAILED, Rest.CANCELLED, Rest.WAITING, Rest.HELD)
-"""What a person may have done once more."""
 
 
 class Coordinator:
@@ -104,9 +102,12 @@ class Coordinator:
         """A process took the run up again, or a paused one goes on."""
         self._append((RunResumed(core=VERSION),))
 
+    def _all_ended(self) -> bool:
+        return all(track.ended for track in self.state.tracks.values())
+
     def pause(self) -> None:
         """By a signal: features come to rest after the action that they are in, and the process waits."""
-        if not self.stopping():
+        if not self.stopping() and not self._all_ended():
             self._append((RunPaused(who=None),))
 
     def unpause(self) -> None:
@@ -160,9 +161,13 @@ class Coordinator:
         return tuple(FeatureId(feature) for feature in self.state.tracks)
 
     def rested(self, feature_run: FeatureRun) -> None:
-        """A feature's thread ended. Where the run has told it something meanwhile, it stays active and begins again."""
-        if self.stopping() or not feature_run.has_news():
-            self._append((feature_run.rest(),))
+        """A feature's thread ended. Where the run has told it something meanwhile, or goes on after all, it stays
+        active and begins again; where the run comes to rest, it is active again with the next resume."""
+        rest, stopping = feature_run.rest(), self.stopping()
+        if feature_run.has_news():
+            rest = replace(rest, status=Rest.STOPPED, hold=None, until_us=None, code=None)
+        if stopping or rest.status is not Rest.STOPPED:
+            self._append((rest,))
 
     def take_inbox(self) -> None:
         """What people left since the last look, in order."""
@@ -177,9 +182,9 @@ class Coordinator:
         match event:
             case AnswerLeft(feature=feature) if feature in tracks and _asks(tracks[feature], event.question):
                 return (AnswerGiven(feature=feature, verdict=event.verdict, note=event.note, who=event.who),)
-            case RetryLeft(feature=feature) if feature in tracks and _rests(tracks[feature], *AGAIN):
+            case RetryLeft(feature=feature) if feature in tracks and _rests(tracks[feature], *RETRIABLE):
                 return (RetryGiven(feature=feature, phase=event.phase, note=event.note, who=event.who),)
-            case PauseLeft(who=who) if not self.stopping():
+            case PauseLeft(who=who) if not self.stopping() and not self._all_ended():
                 return (RunPaused(who=who),)
             case ResumeLeft() if self.state.paused and not self.over():
                 return (RunResumed(core=VERSION),)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-from mz_events.names import run_stream
+from mz_events.names import inbox_stream, run_stream
 from mz_events.store import Log, Store
 from mz_projections.delivered import DELIVERED, Delivery, newest
-from mz_projections.run import RunState, fold_run
+from mz_projections.run import RunState, fold_run, over
 from mz_projections.runner import Views
 
 from mz_engine.adapters.git_repository import branch_commit, current_branch
@@ -113,14 +113,16 @@ def check_asked_for(only: tuple[str, ...], items: tuple[Item, ...]) -> None:
 
 
 def unfinished(store: Store) -> RunState | None:
-    """The newest run that is not finished."""
+    """The newest run that is not over."""
+    letters = dict(store.streams("inbox/"))
     found: list[tuple[int, RunState]] = []
     for stream, _ in store.streams("run/"):
         if stream.count("/") == 1:
             events = tuple(store.read(stream))
-            found.append((events[0].position, fold_run(events)))
-    waiting = [state for _, state in sorted(found, key=lambda entry: entry[0]) if not state.finished]
-    return waiting[-1] if waiting else None
+            state = fold_run(events)
+            if not over(state, letters.get(inbox_stream(stream.removeprefix("run/")), 0)):
+                found.append((events[0].position, state))
+    return max(found, key=lambda entry: entry[0])[1] if found else None
 
 
 def find_run(store: Store, run: str) -> RunState | None:

@@ -259,6 +259,7 @@ class PullRequest(Fact, frozen=True, kw_only=True):
     number: int | None
     key: str = ""
     """Of its `Mz-Key` line."""
+    state: Literal["open", "closed", "merged"] = "open"
 
 
 class Check(Fact, frozen=True, kw_only=True):
@@ -280,8 +281,8 @@ class Forge(Protocol):
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest: ...
 
-    def update(self, number: int, title: str, body: str) -> None:
-        """Put other words on it."""
+    def update(self, number: int, target: str, title: str, body: str) -> None:
+        """Put other words on it, and have it target this branch."""
 
     def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
         """The required checks, or all where none is required; None: the forge does not know `head` yet. Empty: there

@@ -48,7 +48,7 @@ from mz_projections.state import (
     heard_of,
 )
 
-from mz_engine.decide.actions import Action, ReadReply, Settle
+from mz_engine.decide.actions import ReadReply, Settle
 from mz_engine.decide.phase import decide
 from mz_engine.effects.dispatch import effect
 from mz_engine.effects.steps import ClaimPaths, Do, Effect, Emit, ReserveCall, Scene, SettleCall, Step
@@ -150,12 +150,12 @@ class FeatureRun:
         return rested
 
     def _begin(self) -> bool:
-        action: Action | None = None if self.run_side.stopping() else decide(self.state, self.pins)
+        action = decide(self.state, self.pins)
         if not isinstance(action, OWED):
             for heard, version in self._news():
                 self._emit((heard,), causation=f"{run_stream(self.run)}@{version}")
                 return True
-        if action is None:
+        if action is None or (self.run_side.stopping() and not (isinstance(action, OWED) and self.has_news())):
             return False
         self._steps, self._answer, self._error = effect(action, self._scene()), None, None
         return True
@@ -166,9 +166,17 @@ class FeatureRun:
 
     def _news(self) -> Iterator[tuple[Event, int]]:
         for version, message in self.run_side.messages(self.feature, heard_of(self.state)):
-            heard = self._hear(version, message)
+            heard = self._owed_first(message) or self._hear(version, message)
             if heard is not None:
                 yield heard, version
+
+    def _owed_first(self, message: Message) -> Event | None:
+        """Behind a hold something may be owed, such as the end of a call: it is settled before the message is heard."""
+        match self.state:
+            case Held(hold=hold, then=then) if isinstance(message, CancelGiven | RetryGiven):
+                if isinstance(decide(then, self.pins), OWED):
+                    return HoldReleased(heard=heard_of(self.state), hold=hold)
+        return None
 
     def _hear(self, version: int, message: Message) -> Event | None:
         """The fact that cites the message; None when it says nothing to the present state."""
@@ -183,7 +191,7 @@ class FeatureRun:
                 return HoldReleased(heard=version, hold=Hold.TIMER)
             case ChecksChanged(), Held(hold=Hold.CHECKS):
                 return HoldReleased(heard=version, hold=Hold.CHECKS)
-            case RetryGiven(), Ended(status=Rest.FAILED | Rest.CANCELLED) | Held() | Waiting():
+            case RetryGiven(), state if not isinstance(state, Unborn) and not delivered(state):
                 to = self._phase_of(message.phase)
                 return FeatureRetried(heard=version, to=to, note=message.note, who=message.who)
             case AnswerGiven(verdict=verdict, note=note, who=who), Waiting():
@@ -197,12 +205,14 @@ class FeatureRun:
             return ""
         if wanted in book.starts:
             return wanted
+        then = self.state
         match self.state:
-            case Held(then=then) | Waiting(then=then) | Ended(before=then):
-                if isinstance(then, Working):
-                    return then.phase
-                if isinstance(then, Restoring):
-                    return then.to
+            case Held(then=behind) | Waiting(then=behind) | Ended(before=behind) if behind is not None:
+                then = behind
+        if isinstance(then, Working):
+            return then.phase
+        if isinstance(then, Restoring):
+            return then.to
         return next(reversed(book.starts), "")
 
     def _scene(self) -> Scene:
@@ -252,6 +262,10 @@ class FeatureRun:
         following = follow(self.state, recorded)
         self.state = self.state if following is None else following
         self.version = recorded.version
+
+
+def delivered(state: State) -> bool:
+    return isinstance(state, Ended) and state.before is None
 
 
 def check(state: State, events: tuple[Event, ...]) -> None:

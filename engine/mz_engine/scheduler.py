@@ -23,6 +23,8 @@ from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
 from mz_engine.runner import Appended, Coordinating, FeatureRun
 from mz_engine.watch import Noticed
 
+LOOKS_MAX = 4
+"""At the same time: each asks the forge."""
 POLL_SECONDS = 0.5
 """How often the inbox is looked at while features work."""
 
@@ -154,7 +156,8 @@ class Scheduler:
     def _watch(self, watch: Watch) -> None:
         """What was never looked at is looked at now, so that a resumed run hears what happened meanwhile."""
         now_us = self.coordinator.clock.now_us()
-        if watch not in self.looking and now_us >= self.look_again_us.get(watch, 0):
+        due = now_us >= self.look_again_us.get(watch, 0)
+        if due and watch not in self.looking and len(self.looking) < LOOKS_MAX:
             self.looking.add(watch)
             Thread(target=self._look, args=(watch,), name=f"look-{watch.feature}", daemon=True).start()
 
@@ -193,6 +196,8 @@ class Scheduler:
             case Rested(feature_run=feature_run):
                 del self.threads[feature_run.feature]
                 if self.died is None:
+                    if self.stop_asked:
+                        self.coordinator.stop()
                     self.coordinator.rested(feature_run)
                     self._look_later(Watch("checks", feature_run.feature))
             case Looked(watch=watch, found=found):

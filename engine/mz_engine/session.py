@@ -22,7 +22,7 @@ from mz_events.catalog.run import RunStarted
 from mz_events.names import Digest, FeatureId, RunId, inbox_stream, run_stream
 from mz_events.redact import Secrets
 from mz_events.store import Append, StoreUnusable
-from mz_projections.run import RunState
+from mz_projections.run import RunState, over
 
 from mz_engine.adapters.git_repository import branch_commit
 from mz_engine.adapters.machine import Machine, SystemClock, secret_values
@@ -127,17 +127,17 @@ class Session:
     def resume(self, run: str | None) -> None:
         """Take a run up again, by its pins. Raises MzError: MZ5001 where there is none that is unfinished."""
         state = find_run(self.store, run) if run else unfinished(self.store)
-        if state is None or state.started is None or (state.finished and not self._has_mail(state)):
+        if state is None or state.started is None or self._over(state):
             raise MzError("MZ5001", "no run waits to be resumed", hint="`mz status` shows the newest run")
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._prepare(pins)
         coordinator = self._take_up(state.started.run, pins)
         coordinator.resume()
 
-    def _has_mail(self, state: RunState) -> bool:
-        """People left something that was not looked at yet: a finished run may have to go on."""
+    def _over(self, state: RunState) -> bool:
         assert state.started is not None
-        return any(True for _ in self.store.read(inbox_stream(state.started.run), state.inbox_version))
+        inbox = inbox_stream(state.started.run)
+        return over(state, dict(self.store.streams(inbox)).get(inbox, 0))
 
     def _prepare(self, pins: Pins) -> None:
         """Everything that a run needs is there, before anything is written or paid. Raises MzError."""

@@ -10,26 +10,35 @@ from mz_events.names import Commit, FeatureId, feature_stream
 from mz_events.store import Store
 from mz_projections.feature import fold
 from mz_projections.run import RunState
+from mz_projections.state import Cell, Held, State, Working
 
 from mz_engine.decide.run import Watch
-from mz_engine.effects.checks import changed
 from mz_engine.pins import Pins
-from mz_engine.ports import Ports, RemoteRefused, RepositoryUnusable
+from mz_engine.ports import Forge, Ports, RemoteRefused, RepositoryUnusable
 
 Noticed = ChecksChanged | FeatureMerged
 
 
 def look(watch: Watch, state: RunState, pins: Pins, log: Store, ports: Ports) -> Noticed | None:
-    """What has come to be, or None. A forge or remote that cannot be reached is no news."""
+    """What has come to be, or None. A forge, a remote or a repository that cannot be asked now is no news."""
     assert state.started is not None
-    if watch.what == "checks":
-        feature = fold(log.read(feature_stream(state.started.run, watch.feature)))
-        return ChecksChanged(feature=watch.feature) if changed(feature, ports.forge) else None
     try:
+        if watch.what == "checks":
+            feature = fold(log.read(feature_stream(state.started.run, watch.feature)))
+            return ChecksChanged(feature=watch.feature) if _answered(feature, ports.forge) else None
         head = _merged_head(watch.feature, state, pins, ports)
     except (RemoteRefused, RepositoryUnusable):
         return None
     return FeatureMerged(feature=watch.feature, head=head) if head else None
+
+
+def _answered(state: State, forge: Forge) -> bool:
+    """Whether the checks that a feature is held for have come to their ends, so that it should look for itself."""
+    match state:
+        case Held(then=Working(book=book, cell=Cell(pull=int(number)))):
+            found = forge.checks(number, book.head)
+            return bool(found) and all(check.state != "pending" for check in found or ())
+    return False
 
 
 def _merged_head(feature: FeatureId, state: RunState, pins: Pins, ports: Ports) -> Commit | None:

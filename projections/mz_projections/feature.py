@@ -123,6 +123,8 @@ def follow(state: State, recorded: Recorded[Event]) -> State | None:
             return _retried(then, event)
         case (Held() | Waiting(), _):
             return None
+        case (_, FeatureRetried()):
+            return _retried(state, event)
         case (_, FeatureHeld()):
             return Held(hold=event.hold, until_us=event.until_us, code=event.code, then=state)
         case (_, HumanRequested()):
@@ -243,6 +245,8 @@ def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> C
         return replace(
             cell, approved=waived, checks=None, pushed_at_us=0, reruns=0, block=None, pardoned=True, last=event
         )
+    if asked.ask is Ask.CONFLICT and approved and isinstance(cell.last, BaseMerged):
+        return replace(cell, approved=(*cell.approved, asked.code))
     if asked.ask in (Ask.ROLLBACKS, Ask.CONFLICT):
         return replace(cell, pardoned=True)
     if not any(one.attempt for one in cell.tries.values()):
@@ -287,6 +291,9 @@ def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
             return replace(state, book=book, cell=replace(cell, commit=event.commit, last=event))
         case BaseMerged():
             return _merged(state, cell, event)
+        case Pushed():
+            pushed = replace(cell, delivered=(*cell.delivered, "push"), last=event)
+            return replace(state, book=replace(state.book, pushed=event.commit), cell=pushed)
     following = _in_cell(cell, event, observed_at_us)
     return None if following is None else replace(state, cell=following)
 
@@ -323,8 +330,6 @@ def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
             return replace(_refused(cell, event.report, "builder"), signature=event.signature)
         case CommitRequested() | PushRequested() | PullRequestRequested() | DeliveryFailed():
             return replace(cell, last=event)
-        case Pushed():
-            return replace(cell, delivered=(*cell.delivered, "push"), last=event)
         case PullRequestOpened():
             return replace(cell, delivered=(*cell.delivered, "open_pr"), pull=event.number, last=event)
         case ChecksSeen():
@@ -448,11 +453,12 @@ def _retried(then: Active, event: FeatureRetried) -> State:
     if isinstance(then, Setting):
         return replace(then, ran=tuple(one for one in then.ran if one.exit == 0), last=None)
     book = replace(then.book, issues={}, blocks={}, rollbacks=0)
-    if isinstance(then, Restoring):
-        return Restoring(book=replace(book, restores=book.restores + 1), to=then.to)
-    if event.to not in book.starts:
-        return Between(book=book)
     reasons = () if event.note is None else (event.note,)
+    if event.to not in book.starts:
+        if not isinstance(then, Restoring):
+            return Between(book=book)
+        notes = {**book.notes, then.to: (*book.notes.get(then.to, ()), *reasons)}
+        return Restoring(book=replace(book, restores=book.restores + 1, notes=notes), to=then.to)
     return _restored(_superseded(book, event.to, (), reasons), event.to, book)
 
 

@@ -43,6 +43,8 @@ Message = FeatureAdmitted | FeatureReleased | TimerFired | ChecksChanged | Answe
 """What the run tells a feature."""
 ENDED = frozenset({Rest.DELIVERED, Rest.MERGED, Rest.TAGGED, Rest.FAILED, Rest.CANCELLED})
 DELIVERED = frozenset({Rest.DELIVERED, Rest.MERGED, Rest.TAGGED})
+RETRIABLE = frozenset({Rest.FAILED, Rest.CANCELLED, Rest.WAITING, Rest.HELD})
+"""What a person may have done once more."""
 
 
 class Track(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +152,7 @@ def _resumed(state: RunState) -> RunState:
         stopped = track.rested is not None and track.rested.status is Rest.STOPPED
         fatal = held_for(track, Hold.FATAL)
         tracks[feature] = replace(track, active=track.active or stopped, pardoned=fatal)
-    return replace(state, tracks=tracks, halted=None, stopped=False, paused=False, resting=False)
+    return replace(state, tracks=tracks, halted=None, stopped=False, paused=False, resting=False, finished=False)
 
 
 def _track(track: Track, recorded: Recorded[Event]) -> Track:
@@ -168,6 +170,7 @@ def _track(track: Track, recorded: Recorded[Event]) -> Track:
             | RetryGiven()
         ):
             messages = (*track.messages, (recorded.version, event))
+            track = replace(track, claim=None) if isinstance(event, RetryGiven) else track
             return replace(
                 track,
                 messages=messages,
@@ -182,7 +185,7 @@ def _track(track: Track, recorded: Recorded[Event]) -> Track:
         case FilesClaimed(paths=paths):
             return replace(track, claim=paths, contended=None)
         case FilesContended():
-            return replace(track, contended=event)
+            return replace(track, contended=event, claim=None)
         case ClaimCompared():
             return replace(track, compared=True)
         case CallReserved(key=key, nanousd=nanousd):
@@ -193,6 +196,11 @@ def _track(track: Track, recorded: Recorded[Event]) -> Track:
             reserved = {other: amount for other, amount in track.reserved.items() if other != key}
             return replace(track, reserved=reserved, spent_nanousd=track.spent_nanousd + nanousd)
     return track
+
+
+def over(state: RunState, letters: int) -> bool:
+    """Finished, and nothing that people left for it is unread. `letters`: version of its inbox."""
+    return state.finished and letters <= state.inbox_version
 
 
 def held_for(track: Track, hold: Hold) -> bool:

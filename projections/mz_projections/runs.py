@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import (
     AnswerGiven,
+    ChecksChanged,
     FeatureAdmitted,
     FeatureReleased,
     FeatureRested,
@@ -23,6 +24,7 @@ from mz_events.catalog.run import (
     RunResumed,
     RunStarted,
     RunStopped,
+    TimerFired,
 )
 from mz_events.envelope import Recorded
 
@@ -77,7 +79,13 @@ def _changed(row: RunRow, event: Event) -> RunRow:
             return _standing(row, feature, "skipped")
         case FeatureRested(feature=feature, status=status):
             return _standing(row, feature, status.value)
-        case FeatureAdmitted(feature=feature) | FeatureReleased(feature=feature) | AnswerGiven(feature=feature):
+        case (
+            FeatureAdmitted(feature=feature)
+            | FeatureReleased(feature=feature)
+            | AnswerGiven(feature=feature)
+            | TimerFired(feature=feature)
+            | ChecksChanged(feature=feature)
+        ):
             return _standing(row, feature, "working")
         case RetryGiven(feature=feature):
             return _standing(replace(row, status="started"), feature, "working")
@@ -107,6 +115,8 @@ RUNS = ReadModel(
         AnswerGiven,
         RetryGiven,
         RunPaused,
+        TimerFired,
+        ChecksChanged,
     ),
     evolve=evolve,
 )

@@ -85,6 +85,8 @@ class Book(Shape, frozen=True):
     rollbacks: int = 0
     restores: int = 0
     """Trees restored, by rollbacks and by people; each is a commit with a key of its own."""
+    pushed: Commit | None = None
+    """What we pushed last: the remote's branch holds this, or somebody else's work."""
     joined: Commit | None = None
     """What was merged in last, of the pull request's target."""
     conflicted: tuple[Path, ...] = ()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from mz_engine.config import Config, PullRequests
 from mz_engine.decide import actions as act
 from mz_engine.pins import Pins
 from mz_events.catalog.base import Event
-from mz_events.catalog.delivery import ChecksRerun, DeliveryFailed
+from mz_events.catalog.delivery import BaseMerged, ChecksRerun, DeliveryFailed
 from mz_events.catalog.feature import (
     Ask,
     Blocked,
@@ -20,6 +21,7 @@ from mz_events.catalog.feature import (
     RolledBack,
 )
 from mz_events.catalog.run import Hold, Rest, Verdict
+from mz_events.names import Path
 from mz_projections.feature import follow
 from mz_projections.state import Between, Ended, Opening, Restoring, Setting, book_of
 
@@ -42,7 +44,7 @@ from tests.support.given import (
     when_decided,
 )
 
-PINS = trial.pins()
+PINS = trial.pins(replace(trial.trial_config(), pull_requests=PullRequests(strategy="draft", checks_grace_seconds=0)))
 READY = (*shipping(), base_merged(), *opened())
 PUSHED_US = (len(READY) + 1) * SECOND_US
 """When the checks were looked at first: waiting counts from there."""
@@ -127,6 +129,16 @@ def test_no_rollback_takes_back_what_the_base_brought() -> None:
     assert set(book.starts.values()) == {OTHER}
 
 
+def test_what_no_marker_can_show_is_for_a_person() -> None:
+    merged = BaseMerged(key="k", base=OTHER, head=OTHER, tree=OTHER, changed=True, unmarked=(Path("logo.png"),))
+    conflicted = (*shipping(), merged)
+    asked = (*conflicted, HumanRequested(phase="ship", unit="", ask=Ask.CONFLICT, code="merge_base.unmarked"))
+    assert then(*conflicted) == act.AskHuman(ask=Ask.CONFLICT, code="merge_base.unmarked")
+    assert then(*asked, answered(Verdict.APPROVE)) == act.RunGate(gate="check", cause="base")
+    assert then(*asked, answered(Verdict.RETRY)) == act.Block(cause="base", check="merge_base")
+    assert then(*asked, answered(Verdict.REJECT)) == act.FailFeature(code="rejected")
+
+
 # checks ---------------------------------------------------------------------------------------------------------------
 def hold(seconds: int) -> act.HoldFeature:
     return act.HoldFeature(hold=Hold.CHECKS, until_us=PUSHED_US + seconds * SECOND_US)
@@ -154,12 +166,12 @@ def test_checks_that_never_end_are_a_question() -> None:
 
 
 def test_a_pull_request_without_checks_waits_a_moment_for_the_first() -> None:
+    """Checks appear one by one: a green one that is there first is not all of them."""
     pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_grace_seconds=3)))
-    assert then(*READY, checks_seen(), pins=pins) == hold(3)
-    waited = (
-        *READY, checks_seen(), FeatureHeld(hold=Hold.CHECKS), HoldReleased(heard=8, hold=Hold.TIMER), checks_seen()
-    )  # fmt: skip
-    assert then(*waited, pins=pins) == act.CompleteUnit(unit="")
+    for seen in (checks_seen(), checks_seen(green=1)):
+        assert then(*READY, seen, pins=pins) == replace(hold(3), hold=Hold.TIMER)
+        waited = (*READY, seen, FeatureHeld(hold=Hold.TIMER), HoldReleased(heard=8, hold=Hold.TIMER), seen)
+        assert then(*waited, pins=pins) == act.CompleteUnit(unit="")
 
 
 def test_flaky_checks_are_started_again_as_often_as_allowed() -> None:

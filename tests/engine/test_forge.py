@@ -77,7 +77,7 @@ def test_other_words_are_put_on_it(repo: GitRepo, gh: FakeGh) -> None:
     opened = port.open("feat/f1", "main", "first", BODY, draft=False)
     other = KEY.replace("/1/1/", "/2/1/")
     body = BODY.replace(KEY, other) + '\u2713 "quoted"\n' + "x" * 300_000
-    port.update(1, "second `title` \u2713", body)
+    port.update(1, "main", "second `title` \u2713", body)
     [pull] = gh.pulls
     assert (pull["title"], pull["body"]) == ("second `title` \u2713", body)
     assert port.find("feat/f1", "r1/f1/") == PullRequest(url=opened.url, number=1, key=other)
@@ -86,7 +86,7 @@ def test_other_words_are_put_on_it(repo: GitRepo, gh: FakeGh) -> None:
 
 def test_words_for_what_is_not_there_are_refused(repo: GitRepo, gh: FakeGh) -> None:
     with pytest.raises(RemoteRefused, match="HTTP 404"):
-        forge(repo, gh).update(7, "title", BODY)
+        forge(repo, gh).update(7, "main", "title", BODY)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_words_reach_another_host_and_one_that_gh_finds_out(repo: GitRepo, gh: F
         port = forge(repo, gh)
         if not gh.pulls:
             port.open("feat/f1", "main", "first", BODY, draft=False)
-        port.update(1, url, BODY)
+        port.update(1, "main", url, BODY)
         assert gh.pulls[0]["title"] == url
         assert {*wanted} <= {*gh.calls[-1]}
 
@@ -110,9 +110,9 @@ def test_words_that_were_lost_on_the_way_are_put_again(repo: GitRepo, gh: FakeGh
     port = forge(repo, gh, fault=f"{fault}=api")
     port.open("feat/f1", "main", "first", BODY, draft=False)
     with pytest.raises(RemoteRefused, match="exit code"):
-        port.update(1, "second", BODY)
+        port.update(1, "main", "second", BODY)
     assert gh.pulls[0]["title"] == ("second" if fault == "lost-reply" else "first")
-    port.update(1, "second", BODY)
+    port.update(1, "main", "second", BODY)
     assert gh.pulls[0]["title"] == "second"
 
 

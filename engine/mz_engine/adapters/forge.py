@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from mz_events.names import Commit
@@ -65,6 +65,8 @@ class Run(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+State = Literal["open", "closed", "merged"]
+STATES: Mapping[str, State] = {"CLOSED": "closed", "MERGED": "merged"}
 PULLS = msgspec.json.Decoder(list[Pull])
 HEAD = msgspec.json.Decoder(Head)
 CHECKS = msgspec.json.Decoder(list[Listed])
@@ -90,7 +92,8 @@ class GhForge:
         for pull in self._pulls(branch):
             found = next((each for each in keys_of(pull.body) if each.startswith(key)), None)
             if found is not None:
-                return PullRequest(url=pull.url, number=pull.number, key=found)
+                state: State = STATES.get(pull.state, "open")
+                return PullRequest(url=pull.url, number=pull.number, key=found, state=state)
         return None
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
@@ -103,9 +106,9 @@ class GhForge:
         keys = keys_of(body)
         return PullRequest(url=urls[-1], number=int(urls[-1].rpartition("/")[2]), key=keys[0] if keys else "")
 
-    def update(self, number: int, title: str, body: str) -> None:
+    def update(self, number: int, target: str, title: str, body: str) -> None:
         # `gh pr edit` reads the projects too, which GitHub refuses to versions before 2.82.1 (cli/cli issue 11983).
-        words = json.dumps({"title": title, "body": body}, ensure_ascii=False)
+        words = json.dumps({"base": target, "title": title, "body": body}, ensure_ascii=False)
         answer = self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=words)
         if answer.code:
             raise refusal(answer)

@@ -20,6 +20,7 @@ BASE = "base"
 CHECKS = "checks"
 """Causes of blocks: the target of the pull request moved; its checks are red."""
 MERGE = "merge_base"
+UNMARKED = "merge_base.unmarked"
 AWAIT = "await_checks"
 SECOND_US = 1_000_000
 
@@ -45,10 +46,13 @@ def deliver(cell: Cell, phase: Phase, pins: Pins) -> Action:
 
 
 def _merge(cell: Cell, pins: Pins) -> Action | None:
-    """A merge with conflicts is a block; after any other, every command that was a gate on the way runs again."""
+    """A merge with conflicts is a block; after any other, every command that was a gate on the way runs again. What no
+    marker can show is for a person: our side may stand, or the agent looks at it again."""
     if cell.merged is None:
         return act.MergeBase()
-    if cell.merged.conflicts:
+    if cell.merged.unmarked and UNMARKED not in cell.approved and not cell.pardoned:
+        return act.AskHuman(ask=Ask.CONFLICT, code=UNMARKED)
+    if cell.merged.conflicts or (cell.merged.unmarked and UNMARKED not in cell.approved):
         return act.Block(cause=BASE, check=MERGE)
     gates = dict.fromkeys(gate.run for phase in pins.pipeline.phases for gate in phase.gates if gate.run)
     for gate in gates if cell.merged.changed else ():
@@ -61,7 +65,8 @@ def _merge(cell: Cell, pins: Pins) -> Action | None:
 
 
 def _await(cell: Cell, settings: PullRequests) -> Action | None:
-    """Until every required check is green, or a person takes it as it is."""
+    """Until every required check is green, or a person takes it as it is. Checks appear one by one: those that are
+    there count as all of them only after the grace."""
     if AWAIT in cell.approved:
         return None
     until_us = cell.pushed_at_us + settings.checks_wait_seconds * SECOND_US
@@ -74,12 +79,11 @@ def _await(cell: Cell, settings: PullRequests) -> Action | None:
         if seen.flaky and cell.reruns < settings.reruns_max:
             return act.RerunChecks()
         return act.Block(cause=CHECKS, check=AWAIT, reports=() if seen.report is None else (seen.report,))
-    if seen.green and not seen.pending:
-        return None
     if seen.known and not seen.pending:
-        until_us = min(until_us, cell.pushed_at_us + settings.checks_grace_seconds * SECOND_US)
-        if cell.checks_at_us >= until_us:
+        grace_us = cell.pushed_at_us + settings.checks_grace_seconds * SECOND_US
+        if cell.checks_at_us >= grace_us:
             return None
+        return act.HoldFeature(hold=Hold.TIMER, until_us=grace_us)
     if cell.checks_at_us >= until_us:
         return act.AskHuman(ask=Ask.CHECKS, code=AWAIT)
     return act.HoldFeature(hold=Hold.CHECKS, until_us=until_us)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 from mz_events.catalog.call import AgentRequested, CallHeld, CallReserved
-from mz_events.catalog.run import FilesClaimed, FilesContended, Hold, Rest
+from mz_events.catalog.run import CancelGiven, FilesClaimed, FilesContended, Hold, Rest
 from mz_events.names import Commit, FeatureId, Path
 from mz_projections.run import RunState, Track, held_for
 
@@ -188,10 +188,15 @@ def _wait(state: RunState) -> RunAction | None:
 
 
 def runnable(state: RunState, alive: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
-    """Active features that no thread drives, as many as there are free slots, what has begun first."""
-    if state.halted or state.stopped or state.paused:
+    """Active features that no thread drives, as many as there are free slots, what has begun first. In a pause only
+    those that were given up, to hear of it."""
+    if state.halted or state.stopped:
         return ()
-    waiting = [FeatureId(f) for f, track in state.tracks.items() if track.active and f not in alive]
+    waiting = [
+        FeatureId(feature)
+        for feature, track in state.tracks.items()
+        if track.active and feature not in alive and (not state.paused or _given_up(track))
+    ]
     return tuple(waiting[: max(0, parallel_max - len(alive))])
 
 
@@ -213,6 +218,10 @@ def watched(state: RunState, pins: Pins) -> tuple[Watch, ...]:
         if other not in state.merged and (other not in state.tracks or state.tracks[other].delivered)
     )
     return (*checks, *(Watch("merge", other) for other in wanted))
+
+
+def _given_up(track: Track) -> bool:
+    return bool(track.messages) and isinstance(track.messages[-1][1], CancelGiven)
 
 
 def due(state: RunState, now_us: int) -> tuple[FeatureId, ...]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
-from mz_events.catalog.delivery import ChecksRerun, ChecksSeen, DeliveryFailed
+from mz_events.catalog.delivery import ChecksRerun, ChecksSeen
 from mz_events.names import Commit, Digest
-from mz_projections.state import Cell, Held, State, Working
 
 from mz_engine.artifacts.output import excerpt
-from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, put, put_report
-from mz_engine.ports import Check, Forge, RemoteRefused
+from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, put_report
+from mz_engine.ports import Check, RemoteRefused
 
 LOG_LINES_MAX = 50
 """Of each red check, in the prompt of the phase that is to mend it (reference: Monozukuri's CI reprompt)."""
@@ -19,14 +19,7 @@ LOG_LINES_MAX = 50
 
 def look(scene: Scene) -> Effect:
     """One look; what is red is told with the end of its log."""
-    number = scene.cell.pull
-    try:
-        found = () if number is None else (yield from _checks(number, scene.work.book.head))
-        red = [check for check in found or () if check.state == "red"]
-        report = (yield from _report(red)) if red else None
-    except RemoteRefused as error:
-        yield from _failed(scene.key("await_checks"), error)
-        return
+    found, report = yield from _seen(scene)
     states = [check.state for check in found or ()]
     yield from emit(
         ChecksSeen(
@@ -34,20 +27,32 @@ def look(scene: Scene) -> Effect:
             commit=scene.work.book.head,
             known=found is not None,
             green=states.count("green"),
-            red=len(red),
+            red=states.count("red"),
             pending=states.count("pending"),
-            flaky=bool(red) and all(is_flaky(check, scene.pins.config.pull_requests.flaky) for check in red),
+            flaky=bool(report)
+            and all(is_flaky(check, scene.pins.config.pull_requests.flaky) for check in red_of(found)),
             report=report,
         )
     )
 
 
+def _seen(scene: Scene) -> Steps[tuple[tuple[Check, ...] | None, Digest | None]]:
+    """The checks, and the report on what is red. A forge that cannot be asked now knows nothing; it is asked again, and
+    the time limit of the wait holds for that too."""
+    number = scene.cell.pull
+    try:
+        found = () if number is None else (yield from _checks(number, scene.work.book.head))
+        return found, ((yield from _report(red_of(found))) if red_of(found) else None)
+    except RemoteRefused:
+        return None, None
+
+
+def red_of(found: tuple[Check, ...] | None) -> tuple[Check, ...]:
+    return tuple(check for check in found or () if check.state == "red")
+
+
 def _checks(number: int, head: Commit) -> Steps[tuple[Check, ...] | None]:
     return (yield from do("forge.checks", lambda ports: ports.forge.checks(number, head)))
-
-
-def _failed(key: str, error: RemoteRefused) -> Effect:
-    yield from emit(DeliveryFailed(key=key, code="checks-unreachable", detail=(yield from put(str(error)))))
 
 
 def is_flaky(check: Check, patterns: Iterable[str]) -> bool:
@@ -69,32 +74,16 @@ def _log(check: Check) -> Steps[str]:
 
 
 def rerun(scene: Scene) -> Effect:
-    """Each run once, however many red checks it has."""
-    number = scene.cell.pull
+    """Each run once, however many red checks it has. What the forge refuses shows at the next look."""
+    number, started = scene.cell.pull, 0
     assert number is not None
-    try:
+    with suppress(RemoteRefused):
         found = yield from _checks(number, scene.work.book.head)
-        runs = tuple(dict.fromkeys(check.run for check in found or () if check.state == "red" and check.run))
-        for run in runs:
+        for run in dict.fromkeys(check.run for check in red_of(found) if check.run):
             yield from _rerun(run)
-    except RemoteRefused as error:
-        yield from _failed(scene.key("rerun"), error)
-        return
-    yield from emit(ChecksRerun(key=scene.key("rerun"), runs=len(runs)))
+            started += 1
+    yield from emit(ChecksRerun(key=scene.key("rerun"), runs=started))
 
 
 def _rerun(run: str) -> Effect:
     yield from do("forge.rerun", lambda ports: ports.forge.rerun(run))
-
-
-def changed(state: State, forge: Forge) -> bool:
-    """For drivers: whether the checks that a feature is held for have an answer, so that it should look for itself. A
-    forge that cannot be asked is no answer; the time limit of the hold is."""
-    match state:
-        case Held(then=Working(book=book, cell=Cell(pull=int(number)))):
-            try:
-                found = forge.checks(number, book.head)
-            except RemoteRefused:
-                return False
-            return bool(found) and all(check.state != "pending" for check in found or ())
-    return False

@@ -11,7 +11,7 @@ from mz_events.catalog.delivery import (
     PushRequested,
 )
 from mz_events.catalog.feature import FeatureDelivered
-from mz_events.names import Path
+from mz_events.names import Commit, Path
 from mz_projections.state import Between, Spent
 
 from mz_engine.artifacts.parse import title_and_body
@@ -43,15 +43,18 @@ def merge_base(scene: Scene) -> Effect:
     if base is not None:
         other = base
         merged = yield from do("workspace.merge", lambda ports: ports.workspace.merge(place, head, other, message))
-    conflicts = merged.conflicts if merged.changed else (yield from _marked(scene))
+    tree = merged.tree if merged.changed else cell.tree
+    suspects = dict.fromkeys((*scene.work.book.conflicted, *merged.conflicts))
+    marked = yield from _marked(tree, tuple(suspects))
     yield from emit(
         BaseMerged(
             key=key,
             base=base or head,
             head=merged.commit,
-            tree=merged.tree if merged.changed else cell.tree,
+            tree=tree,
             changed=merged.changed,
-            conflicts=conflicts,
+            conflicts=marked,
+            unmarked=tuple(path for path in merged.conflicts if path not in marked),
         )
     )
 
@@ -65,25 +68,30 @@ def _target(scene: Scene) -> Steps[str]:
     return scene.base if merged else target
 
 
-def _marked(scene: Scene) -> Steps[tuple[Path, ...]]:
-    """Which files of the last merge with conflicts still hold its markers."""
+def _marked(tree: Commit, paths: tuple[Path, ...]) -> Steps[tuple[Path, ...]]:
+    """Which of these files hold conflict markers: of this merge, and of an earlier one that nobody mended."""
     found: list[Path] = []
-    for path in scene.work.book.conflicted:
-        data = yield from read_file(scene.cell.tree, path)
+    for path in paths:
+        data = yield from read_file(tree, path)
         if data is not None and any(line.startswith(MARKER) for line in data.splitlines()):
             found.append(path)
     return tuple(found)
 
 
 def conflict_words(merged: BaseMerged) -> str:
-    """What the agent reads that is to mend it."""
-    files = "\n".join(f"- {path}" for path in merged.conflicts)
-    return (
-        "Meanwhile the branch that this is for has changed, and was merged into this one. These files hold "
-        f"conflict markers now (`<<<<<<<`, `=======`, `>>>>>>>`):\n{files}\n"
-        "In each of them keep what both sides meant, remove the markers, and see that all tests pass. Everything else "
-        "of this feature is done already."
-    )
+    """What the agent reads that is to mend it, or the person who decides."""
+    said = ["Meanwhile the branch that this is for has changed, and was merged into this one."]
+    if merged.conflicts:
+        files = "\n".join(f"- {path}" for path in merged.conflicts)
+        said.append(f"These files hold conflict markers now (`<<<<<<<`, `=======`, `>>>>>>>`):\n{files}")
+        said.append("In each of them keep what both sides meant, remove the markers, and see that all tests pass.")
+    if merged.unmarked:
+        files = "\n".join(f"- {path}" for path in merged.unmarked)
+        said.append(
+            "Both sides changed these files too, in a way that no markers can show (binary, or removed on one side); "
+            f"they stand as this branch had them, without what the other side did:\n{files}"
+        )
+    return "\n".join((*said, "Everything else of this feature is done already."))
 
 
 def push(scene: Scene) -> Effect:
@@ -93,9 +101,24 @@ def push(scene: Scene) -> Effect:
     except RemoteRefused as error:
         yield from _failed(scene.key("push"), "remote-unreachable", error)
         return
+    if not (yield from _ours(old, scene)):
+        refusal = RemoteRefused(
+            f"{remote} has commits on {place.branch} that are not of this run ({old}); they would be lost. Take that "
+            "branch away there, or bring its commits to where they belong, then approve"
+        )
+        yield from _failed(scene.key("push"), "branch-moved", refusal)
+        return
     request = PushRequested(key=scene.key("push"), remote=remote, branch=place.branch, commit=head, old=old)
     yield from emit(request)
     yield from _push(request)
+
+
+def _ours(old: Commit | None, scene: Scene) -> Steps[bool]:
+    """Whether nothing is lost when the remote's branch moves on from there."""
+    book = scene.work.book
+    if old is None or old == book.pushed:
+        return True
+    return (yield from do("workspace.contains", lambda ports: ports.workspace.contains(book.head, old)))
 
 
 def settle_push(intent: PushRequested) -> Effect:
@@ -170,13 +193,15 @@ def settle_pull_request(intent: PullRequestRequested, scene: Scene) -> Effect:
     mine = f"{scene.run}/{scene.feature}/"
     try:
         found = yield from do("forge.find", lambda ports: ports.forge.find(intent.branch, mine))
-        if found is None:
+        if found is None or found.state == "merged":
             found = yield from do(
                 "forge.open", lambda ports: ports.forge.open(intent.branch, intent.target, title, body, draft)
             )
+        elif found.state == "closed":
+            raise RemoteRefused(f"{found.url} was closed; open it again, or reject the feature")
         elif found.key != intent.key and found.number is not None:
             number = found.number
-            yield from do("forge.update", lambda ports: ports.forge.update(number, title, body))
+            yield from do("forge.update", lambda ports: ports.forge.update(number, intent.target, title, body))
     except RemoteRefused as error:
         yield from _failed(intent.key, "pull-request-refused", error)
         return

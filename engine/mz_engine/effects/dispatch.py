@@ -110,6 +110,8 @@ def _ask(action: act.AskHuman, scene: Scene) -> Effect:
     state = scene.state
     phase, unit = (state.phase, state.cell.unit if state.cell else "") if isinstance(state, Working) else ("", "")
     detail = action.text or (yield from _words(action.reports))
+    if isinstance(state, Working) and state.cell and isinstance(state.cell.last, BaseMerged):
+        detail = yield from put(delivery.conflict_words(state.cell.last))
     yield from emit(HumanRequested(phase=phase, unit=unit, ask=action.ask, code=action.code, detail=detail))
 
 
@@ -118,8 +120,8 @@ def _block(action: act.Block, scene: Scene) -> Effect:
     note = action.text or (yield from _words(action.reports))
     if isinstance(last, GateChecked) and last.violations:
         path = last.violations[0].path
-    if isinstance(last, BaseMerged) and last.conflicts:
-        path, note = last.conflicts[0], (yield from put(delivery.conflict_words(last)))
+    if isinstance(last, BaseMerged) and (last.conflicts or last.unmarked):
+        path, note = (*last.conflicts, *last.unmarked)[0], (yield from put(delivery.conflict_words(last)))
     yield from emit(
         Blocked(phase=scene.work.phase, unit=cell.unit, cause=action.cause, check=action.check, path=path, note=note)
     )

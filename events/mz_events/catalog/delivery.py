@@ -93,6 +93,8 @@ class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
     """False: there was nothing to merge."""
     conflicts: tuple[Path, ...] = ()
     """These files hold conflict markers now."""
+    unmarked: tuple[Path, ...] = ()
+    """These conflicted too, but no markers can say so: binary, or gone on one side. They stand as the branch had them."""
 
 
 class ChecksSeen(Event, frozen=True, kw_only=True, tag="checks.seen"):

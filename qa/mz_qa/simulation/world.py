@@ -89,6 +89,8 @@ class World:
         self.pushes: list[Commit] = []
         self.pull_requests: dict[str, PullRequest] = {}
         """By key."""
+        self.targets: dict[int, str] = {}
+        """Branch that each pull request targets, by number."""
         self.checks: Checks = lambda head, looks: (Check(name="ci", state="green", run="1"),)
         self.looks: Counter[Commit] = Counter()
         self.reruns: list[str] = []
@@ -330,14 +332,16 @@ class SimulatedForge:
         assert key not in self.world.pull_requests, "opened twice"
         opened = PullRequest(url=f"forge/{number}", number=number, key=key)
         self.world.pull_requests[key] = opened
+        self.world.targets[number] = target
         self.world.tick("open_pr.after")
         return opened
 
-    def update(self, number: int, title: str, body: str) -> None:
+    def update(self, number: int, target: str, title: str, body: str) -> None:
         self.world.tick("update.before")
         pulls = self.world.pull_requests
         old = next(key for key, pull in pulls.items() if pull.number == number)
         pulls[key_in(body)] = msgspec.structs.replace(pulls.pop(old), key=key_in(body))
+        self.world.targets[number] = target
         self.world.tick("update.after")
 
     def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
