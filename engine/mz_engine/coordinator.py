@@ -12,6 +12,7 @@ from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.inbox import AnswerLeft, CancelLeft, PauseLeft, ResumeLeft, RetryLeft
 from mz_events.catalog.run import (
     AnswerGiven,
+    BudgetChanged,
     CancelGiven,
     ClaimCompared,
     FeatureAdmitted,
@@ -37,6 +38,7 @@ from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, Store
 from mz_projections.run import RETRIABLE, Message, RunState, Track, evolve_run, fold_run, held_for
 
+from mz_engine.config import Budget
 from mz_engine.decide import run as act
 from mz_engine.decide.run import RunAction, Watch, claim, decide_run, due, reserve, runnable, watched
 from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
@@ -104,6 +106,12 @@ class Coordinator:
 
     def _all_ended(self) -> bool:
         return all(track.ended for track in self.state.tracks.values())
+
+    def set_budget(self, budget: Budget) -> None:
+        """The settings have other limits than the run."""
+        known = self.state.budget or self.pins.config.budget
+        if (known.run_nanousd, known.feature_nanousd) != (budget.run_nanousd, budget.feature_nanousd):
+            self._append((BudgetChanged(run_nanousd=budget.run_nanousd, feature_nanousd=budget.feature_nanousd),))
 
     def pause(self) -> None:
         """By a signal: features come to rest after the action that they are in, and the process waits."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import secrets as dice
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +26,7 @@ from mz_projections.run import RunState, over
 
 from mz_engine.adapters.git_repository import branch_commit
 from mz_engine.adapters.machine import Machine, SystemClock, secret_values
+from mz_engine.configfile import load_config
 from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import Watch
 from mz_engine.errors import MzError
@@ -125,13 +126,16 @@ class Session:
         self.resume(started.run)
 
     def resume(self, run: str | None) -> None:
-        """Take a run up again, by its pins. Raises MzError: MZ5001 where there is none that is unfinished."""
+        """Take a run up again, by its pins; only money may have other limits since. Raises MzError: MZ5001 where there
+        is none that is unfinished."""
         state = find_run(self.store, run) if run else unfinished(self.store)
         if state is None or state.started is None or self._over(state):
             raise MzError("MZ5001", "no run waits to be resumed", hint="`mz status` shows the newest run")
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._prepare(pins)
         coordinator = self._take_up(state.started.run, pins)
+        with suppress(MzError):  # The run has its pins; settings that are broken now change nothing.
+            coordinator.set_budget(load_config(self.root, self.environment, {}).config.budget)
         coordinator.resume()
 
     def _over(self, state: RunState) -> bool:

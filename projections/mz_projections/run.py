@@ -11,6 +11,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallHeld, CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerGiven,
+    BudgetChanged,
     CancelGiven,
     ChecksChanged,
     ClaimCompared,
@@ -98,6 +99,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """By feature whose pull request was merged: the base branch's head with the merge in it, the newest last."""
     resting: bool = False
     finished: bool = False
+    budget: BudgetChanged | None = None
+    """In place of the pinned one."""
     inbox_version: int = 0
     version: int = 0
 
@@ -127,6 +130,8 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
             return replace(state, halted=event)
         case RunStopped():
             return replace(state, stopped=True)
+        case BudgetChanged():
+            return replace(state, budget=event)
         case RunPaused():
             return replace(state, paused=True)
         case FeatureMerged(feature=feature, head=head):

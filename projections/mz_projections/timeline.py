@@ -50,6 +50,10 @@ def _few(names: Iterable[object]) -> str:
     return (", ".join(listed[:LISTED_MAX]) + more) or "nothing"
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _cell(event: feature.Blocked | feature.HumanRequested | feature.UnitCompleted | Any) -> str:
     return f"{event.phase}/{event.unit}" if event.unit else str(event.phase)
 
@@ -60,7 +64,7 @@ def _call(ref: call.CallRef) -> str:
 
 
 def _paths(paths: tuple[str, ...]) -> str:
-    return f"{len(paths)} paths: {_few(paths)}" if paths else "no paths"
+    return f"{_counted(len(paths), 'path')}: {_few(paths)}" if paths else "no paths"
 
 
 def _rules(violations: tuple[check.Violation, ...]) -> str:
@@ -92,7 +96,7 @@ def _read(event: call.ReplyRead) -> str:
 
 
 def _ran(event: check.CommandRan) -> str:
-    tests = "" if event.passed is None else f", {event.passed} tests passed, {event.failed or 0} failed"
+    tests = "" if event.passed is None else f", {_counted(event.passed, 'test')} passed, {event.failed or 0} failed"
     code = "killed at its time limit" if event.exit is None else f"exit {event.exit}"
     return f"{event.stage} {event.name} {_cell(event)}".strip() + f": {code}{tests}, {event.duration_ms} ms"
 
@@ -107,11 +111,15 @@ def _gate(event: check.GateChecked) -> str:
 
 def _changes(event: check.ChangesChecked) -> str:
     offences = f"; reverted {_few(f'{off.kind} {off.path}' for off in event.offences)}" if event.offences else ""
-    return f"{_call(event.ref)}: {len(event.changes)} changes within the contract{offences}"
+    return f"{_call(event.ref)}: {_counted(len(event.changes), 'change')} within the contract{offences}"
 
 
 def _rolled_back(event: feature.RolledBack) -> str:
     return f"{event.source} back to {event.to}" + (f", units {_few(event.units)}" if event.units else "")
+
+
+def _limit(nanousd: int | None) -> str:
+    return "without limit" if nanousd is None else _usd(nanousd)
 
 
 def _merged(event: delivery.BaseMerged) -> str:
@@ -150,7 +158,7 @@ def _compared(event: run.ClaimCompared) -> str:
 
 
 def _parsed(event: check.ArtifactParsed) -> str:
-    units = f", {len(event.units)} units" if event.units else ""
+    units = f", {_counted(len(event.units), 'unit')}" if event.units else ""
     return f"{_cell(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
 
 
@@ -174,6 +182,7 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     run.ChecksChanged: lambda e: f"{e.feature}: its checks have an answer",
     run.FeatureMerged: lambda e: f"{e.feature} was merged; the base is at {e.head[:SHORT]}",
     run.RunPaused: lambda e: "paused by a person" if e.who else "paused by a signal",
+    run.BudgetChanged: lambda e: f"budget of the run {_limit(e.run_nanousd)}, of a feature {_limit(e.feature_nanousd)}",
     run.RunHalted: lambda e: f"halted by {e.feature}: {e.code}",
     run.RunStopped: lambda _: "stopped by the user",
     run.RunRested: lambda _: "nothing can go on by itself",
@@ -212,7 +221,7 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     check.ArtifactValidated: _validated,
     check.GateChecked: _gate,
     delivery.CommitRequested: lambda e: f"{e.purpose} {_cell(e)}",
-    delivery.Committed: lambda e: f"{e.commit[:SHORT]}: {e.files} files, +{e.insertions} -{e.deletions}",
+    delivery.Committed: lambda e: f"{e.commit[:SHORT]}: {_counted(e.files, 'file')}, +{e.insertions} -{e.deletions}",
     delivery.PushRequested: lambda e: f"{e.branch} at {e.commit[:SHORT]} to {e.remote}",
     delivery.Pushed: lambda e: e.commit[:SHORT],
     delivery.PullRequestRequested: lambda e: f"{e.branch} into {e.target} ({e.strategy})",

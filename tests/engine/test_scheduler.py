@@ -239,3 +239,24 @@ def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
     assert isinstance(between, Between)
     with pytest.raises(IllegalTransition):
         check(between, (PhaseCompleted(phase="plan"),))
+
+
+def test_more_money_lets_a_held_feature_go_on() -> None:
+    world, pins = world_of(items=ONE, budget=Budget(run_nanousd=1))
+    state = run_threads(world, pins)
+    assert state.tracks["b"].rested is not None
+    assert state.tracks["b"].rested.hold is Hold.BUDGET
+    coordinator = Coordinator(trial.RUN, pins, world.store, Hasty(world), lambda recorded: None)
+    coordinator.set_budget(Budget(run_nanousd=1))
+    assert coordinator.state.budget is None, "nothing is recorded where nothing changed"
+    coordinator.set_budget(Budget())
+    assert statuses(run_threads(world, pins)) == {"b": Rest.DELIVERED}
+
+
+def test_what_was_given_up_with_its_dependency_is_not_held_for_it() -> None:
+    world, pins = world_of(items={"a": (), "b": ("a",)})
+    left = CancelLeft(feature=None, who=world.blobs.put(b"tester"))
+    world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], world.now_us)
+    state = run_threads(world, pins)
+    assert statuses(state) == {"a": Rest.CANCELLED, "b": Rest.CANCELLED}
+    assert (state.finished, state.tracks["b"].held_by) == (True, None)

@@ -109,7 +109,7 @@ def _halt(state: RunState) -> RunAction | None:
 def _start(state: RunState, pins: Pins) -> RunAction | None:
     for feature, track in state.tracks.items():
         lost = _lost_dependency(state, track)
-        if lost is not None and track.held_by != lost and not track.admitted:
+        if lost is not None and track.held_by != lost and not track.admitted and not track.ended:
             return HoldItem(feature=FeatureId(feature), because=lost)
     if sum(track.active for track in state.tracks.values()) >= pins.config.parallel_max:
         return None
@@ -238,7 +238,7 @@ def due(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
 
 # what features ask for ------------------------------------------------------------------------------------------------
 def _fits(state: RunState, track: Track, nanousd: int, pins: Pins) -> bool:
-    budget = pins.config.budget
+    budget = state.budget or pins.config.budget
     within_run = budget.run_nanousd is None or state.committed_nanousd + nanousd <= budget.run_nanousd
     within_feature = budget.feature_nanousd is None or track.committed_nanousd + nanousd <= budget.feature_nanousd
     return within_run and within_feature

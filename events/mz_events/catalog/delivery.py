@@ -77,8 +77,8 @@ class PullRequestOpened(Event, frozen=True, kw_only=True, tag="pull-request.open
 
 
 class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
-    """What the pull request's target has gained meanwhile is in the branch. Repeatable: before it is recorded the branch
-    stands where the stream says."""
+    """What the pull request's target has gained meanwhile is in the branch. Repeatable: before it is recorded the
+    branch stands where the stream says."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"base", "head", "tree"})
@@ -94,7 +94,8 @@ class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
     conflicts: tuple[Path, ...] = ()
     """These files hold conflict markers now."""
     unmarked: tuple[Path, ...] = ()
-    """These conflicted too, but no markers can say so: binary, or gone on one side. They stand as the branch had them."""
+    """These conflicted too, but no marker can say so: binary, or gone on one side. They stand as the branch had
+    them."""
 
 
 class ChecksSeen(Event, frozen=True, kw_only=True, tag="checks.seen"):

@@ -239,6 +239,14 @@ class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
     """Blob: the person's name; None: a signal."""
 
 
+class BudgetChanged(Event, frozen=True, kw_only=True, tag="budget.changed"):
+    """The settings had other limits when the run was taken up again; they hold from here on. None: no limit."""
+
+    ROLE = Role.FACT
+    run_nanousd: int | None
+    feature_nanousd: int | None
+
+
 class InboxTaken(Event, frozen=True, kw_only=True, tag="inbox.taken"):
     """The cursor of the inbox: everything up to `version` was dealt with."""
 
