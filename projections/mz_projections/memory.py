@@ -25,6 +25,13 @@ class Learning(msgspec.Struct, frozen=True, kw_only=True):
     """Changed by the reply that passed it."""
 
 
+def hint_of(learning: Learning | None) -> str | None:
+    """What a prompt may say of a failure; None: nothing that would help."""
+    if learning is None or not learning.mended or not learning.paths:
+        return None
+    return f"This failure was seen before; it was mended by changing {', '.join(learning.paths)}."
+
+
 class _Open(msgspec.Struct, frozen=True):
     """A failure that waits for its mending."""
 

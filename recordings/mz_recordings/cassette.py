@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import msgspec
-from mz_events.catalog.call import CallRef
+from mz_events.catalog.call import CallRef, Offence
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "cassette.yaml"
+BUNDLE = "world.bundle"
+EVENTS = "events.jsonl"
 BUILDER = "builder"
 """The role that file names leave out: the phase's own agent."""
 
@@ -91,6 +95,16 @@ class Failure(Record, frozen=True, kw_only=True):
     code: str
 
 
+class Accepted(Record, frozen=True, kw_only=True):
+    """What went in was renewed by a person, and the answer kept: it answers another question than it was asked."""
+
+    what: tuple[str, ...]
+    """Classes of drift: PROMPT, CONFIG, EVENT."""
+    reason: str
+    at: str
+    """UTC, `2026-11-21T10:28:00Z`."""
+
+
 class Recording(Record, frozen=True, kw_only=True):
     """One agent call at the boundary of its process."""
 
@@ -115,6 +129,9 @@ class Recording(Record, frozen=True, kw_only=True):
     """UTC, `2026-11-21T10:28:00Z`."""
     duration_ms: int
     files: tuple[StoredFile, ...]
+    offences: tuple[Offence, ...] = ()
+    """What the agent left that no patch holds: special files, repositories, commits of its own."""
+    accepted: Accepted | None = None
 
     def find(self, kind: Kind) -> StoredFile | None:
         return next((file for file in self.files if file.kind == kind), None)
@@ -130,11 +147,44 @@ class Item(Record, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
 
 
+class Said(Record, frozen=True, kw_only=True):
+    """What a person decided about a feature that had come to rest."""
+
+    feature: str
+    after: int
+    """Events of the feature's story before it."""
+    what: Literal["approve", "retry", "reject", "again", "cancel"]
+    """An answer to a question; done once more from a phase; given up."""
+    phase: str = ""
+    """Of `again`."""
+    note: str | None = None
+
+
+class Hint(Record, frozen=True, kw_only=True):
+    """What the log knew about a failure when a call was to mend it. In the order in which it was asked."""
+
+    feature: str
+    signature: str
+    text: str
+    """Empty: nothing was known yet."""
+
+
+class Delivered(Record, frozen=True, kw_only=True):
+    """A dependency that an earlier run had delivered."""
+
+    feature: str
+    tree: str
+    """git's id of its content. In the bundle it is the branch `delivered/<feature>`."""
+
+
 class World(Record, frozen=True, kw_only=True):
     """What a replay needs that is not the agent's."""
 
+    run: str
+    """Id of the run: keys of calls are made of it."""
     template: str = ""
-    """A project that comes with `mz`; empty: the repository that `base_commit` is in."""
+    """A project that comes with `mz`; empty: the base commit's content lies in `world.bundle`."""
+    bundle_sha256: str = ""
     base: str
     """Name of the base branch."""
     base_commit: str
@@ -145,6 +195,10 @@ class World(Record, frozen=True, kw_only=True):
     items: tuple[Item, ...]
     config: dict[str, object]
     """The keys of the configuration that belong to the world."""
+    said: tuple[Said, ...] = ()
+    """Feature by feature, in the order in which it was said."""
+    hints: tuple[Hint, ...] = ()
+    delivered: tuple[Delivered, ...] = ()
 
 
 class Manifest(Record, frozen=True, kw_only=True):
@@ -157,6 +211,10 @@ class Manifest(Record, frozen=True, kw_only=True):
     provenance: Provenance
     mz: str
     """Version of `mz` that recorded it."""
+    max_age_days: int | None = None
+    """How long its answers are believed; None: for ever."""
+    stories: dict[str, str]
+    """By feature, the log digest of its story: sha256 of its `events.jsonl`."""
     world: World
     evidence: dict[str, object]
     """Pipeline, rules, templates and configuration of that run. They name the cause of a drift; they are never run."""
@@ -173,7 +231,22 @@ class Cassette(NamedTuple):
     manifest: Manifest
     taken: tuple[Taken, ...]
     """In the order in which the calls were made, feature by feature."""
+    stories: Mapping[str, bytes] = MappingProxyType({})
+    """By feature: what happened, an event a line, as `mz_recordings.story` tells it."""
+    bundle: bytes = b""
+    """The repository, as `git bundle` writes it; empty where the world is a template."""
 
 
-WORLD_KEYS = ("base", "workspace", "commands", "autonomy", "limits", "sanitize", "denied_paths")
+STAMP = "%Y-%m-%dT%H:%M:%SZ"
+"""How times are written: `2026-11-21T10:28:00Z`."""
+
+
+def parse_time(text: str) -> datetime:
+    """Raises ValueError."""
+    return datetime.strptime(text, STAMP).replace(tzinfo=UTC)
+
+
+WORLD_KEYS = (
+    "base", "workspace", "commands", "autonomy", "limits", "sanitize", "denied_paths", "branch_prefix",
+)  # fmt: skip
 """Keys of the configuration that a replay takes from the cassette; all others are today's."""

@@ -22,17 +22,19 @@ from mz_engine.ports import CallResult, CallSpec, Place, Workspace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyRead
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import ItemAdded, RunStarted
+from mz_events.catalog.run import ItemAdded, ItemSkipped, RunStarted
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redact import Secrets
 from mz_events.store import Blobs, Store
+from mz_projections.run import fold_run
 
 from mz_recordings.cassette import (
     BUILDER,
     FORMAT,
     WORLD_KEYS,
     Cassette,
+    Delivered,
     Failure,
     Identity,
     Item,
@@ -45,13 +47,24 @@ from mz_recordings.cassette import (
     World,
     identity_of,
 )
+from mz_recordings.circumstances import LeftOut, dependencies, hints, left_out, said
 from mz_recordings.scrub import Places, scrub
+from mz_recordings.story import story, write
 
 Outcome = AgentReplied | AgentFailed | AgentLost
 
 
 class RunUnknown(Exception):
     """The log holds no such run."""
+
+
+class NothingToRecord(Exception):
+    """No feature of the run can be played again; says why of each."""
+
+    def __init__(self, run: str, left_out: tuple[LeftOut, ...]) -> None:
+        reasons = "; ".join(f"{out.feature}: {out.why}" for out in left_out) or "it has no features"
+        super().__init__(f"nothing of run {run} can be recorded ({reasons})")
+        self.left_out = left_out
 
 
 class SecretInRecording(Exception):
@@ -70,6 +83,8 @@ class Sources(NamedTuple):
     workspace: Workspace
     tree_id: Callable[[Commit], str]
     """git's id of a commit's content."""
+    bundle: Callable[[Commit, Mapping[str, Commit]], bytes]
+    """The content of a commit, and of further ones by feature, as a repository without history."""
     adapters: Mapping[str, Adapter]
     secrets: Secrets
     root: str
@@ -90,37 +105,91 @@ class Call(NamedTuple):
     read: ReplyRead | None
 
 
-def record_run(sources: Sources, run: str, *, name: str, provenance: Provenance, template: str = "") -> Cassette:
-    """Every finished call of the run as a cassette. Raises RunUnknown, SecretInRecording, BlobMissing and
-    RepositoryUnusable (a captured tree is gone)."""
-    events = tuple(sources.log.read(run_stream(run)))
-    started = next((one for one in events if isinstance(one.event, RunStarted)), None)
-    if started is None or not isinstance(started.event, RunStarted):
+class RecordedRun(NamedTuple):
+    """A run as a cassette, and what is not in it."""
+
+    cassette: Cassette
+    left_out: tuple[LeftOut, ...]
+
+
+def record_run(
+    sources: Sources,
+    run: str,
+    *,
+    name: str,
+    provenance: Provenance,
+    template: str = "",
+    max_age_days: int | None = None,
+) -> RecordedRun:
+    """The run as a cassette: every call of every feature that has come to rest. Raises RunUnknown, NothingToRecord,
+    SecretInRecording, BlobMissing and RepositoryUnusable (a captured tree is gone)."""
+    state = fold_run(sources.log.read(run_stream(run)))
+    started = state.started
+    if started is None:
         raise RunUnknown(f"there is no run {run!r}")
-    pins = decode_pins(sources.blobs.get(started.event.pins))
-    items = tuple(one.event for one in events if isinstance(one.event, ItemAdded))
-    taken = tuple(
-        _take(sources, run, pins, call) for item in items for call in calls_of(sources.log, run, item.feature)
-    )
+    missing = left_out(sources.log, run, state)
+    known = {out.feature for out in missing}
+    items = tuple(track.item for feature, track in state.tracks.items() if feature not in known)
+    if not items:
+        raise NothingToRecord(run, missing)
+    pins = decode_pins(sources.blobs.get(started.pins))
+    stories = {str(item.feature): write(story(_events(sources.log, run, item.feature))) for item in items}
+    below = dependencies(items, state.skipped)
+    bundle = b"" if template else sources.bundle(started.base_commit, _heads(below))
     manifest = Manifest(
         format=FORMAT,
         name=name,
         pipeline=pins.pipeline.pipeline,
         agent=pins.config.agent,
         provenance=provenance,
-        mz=started.event.core,
-        world=World(
-            template=template,
-            base=started.event.base,
-            base_commit=started.event.base_commit,
-            base_tree=sources.tree_id(started.event.base_commit),
-            clock_start=_time(started.observed_at_us),
-            items=tuple(_item(sources, item) for item in items),
-            config={key: value for key, value in _plain(pins.config).items() if key in WORLD_KEYS},
-        ),
+        mz=started.core,
+        max_age_days=max_age_days,
+        stories={feature: hashlib.sha256(told).hexdigest() for feature, told in stories.items()},
+        world=_world(sources, started, pins, items, below, template, bundle),
         evidence=_plain(pins),
     )
-    return Cassette(manifest, taken)
+    calls = [(item, call) for item in items for call in calls_of(sources.log, run, item.feature)]
+    taken = tuple(_take(sources, run, pins, call) for _, call in calls)
+    return RecordedRun(Cassette(manifest, taken, stories, bundle), missing)
+
+
+def _world(
+    sources: Sources,
+    started: RunStarted,
+    pins: Pins,
+    items: tuple[ItemAdded, ...],
+    below: tuple[ItemSkipped, ...],
+    template: str,
+    bundle: bytes,
+) -> World:
+    run, features = started.run, [item.feature for item in items]
+    notes = tuple(said(sources.log, sources.blobs, run, features))
+    for note in notes:
+        _refuse_secrets(sources, f"what a person said about {note.feature}", (note.note or "").encode())
+    return World(
+        run=run,
+        template=template,
+        bundle_sha256=hashlib.sha256(bundle).hexdigest() if bundle else "",
+        base=started.base,
+        base_commit=started.base_commit,
+        base_tree=sources.tree_id(started.base_commit),
+        clock_start=_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
+        items=tuple(_item(sources, item) for item in items),
+        config={key: value for key, value in _plain(pins.config).items() if key in WORLD_KEYS},
+        said=notes,
+        hints=tuple(hints(sources.log, run, features)),
+        delivered=tuple(
+            Delivered(feature=feature, tree=sources.tree_id(head)) for feature, head in _heads(below).items()
+        ),
+    )
+
+
+def _heads(below: tuple[ItemSkipped, ...]) -> dict[str, Commit]:
+    return {one.feature: one.head for one in below if one.head is not None}
+
+
+def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
+    return (recorded.event for recorded in log.read(feature_stream(run, feature)))
 
 
 def calls_of(log: Store, run: str, feature: str) -> Iterator[Call]:
@@ -165,6 +234,7 @@ def _take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
         recorded_at=_time(call.at_us),
         duration_ms=0 if isinstance(outcome, AgentLost) else outcome.duration_ms,
         files=tuple(file for file, _ in files),
+        offences=outcome.offences if isinstance(outcome, AgentReplied) else (),
     )
     return Taken(recording, contents)
 

@@ -15,6 +15,7 @@ from mz_events.redact import Secrets
 from mz_events.store import Blobs, Store
 
 from mz_recordings.record import Sources
+from mz_recordings.scratch import bundle_of
 
 
 def sources_of(root: Path, environment: Mapping[str, str], log: Store, blobs: Blobs) -> Sources:
@@ -32,6 +33,7 @@ def sources_of(root: Path, environment: Mapping[str, str], log: Store, blobs: Bl
         blobs=blobs,
         workspace=GitWorkspace(root, WorkspaceSettings(), environment),
         tree_id=tree_id,
+        bundle=lambda base, heads: bundle_of(root, environment, base, heads),
         adapters=built_in(),
         secrets=Secrets(secret_values(environment)),
         root=str(root.resolve()),

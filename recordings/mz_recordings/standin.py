@@ -5,6 +5,7 @@ machine in them, leaves the recorded changes in the tree, and exits as the agent
 Standard library only, and little of it: it is started as often as an agent.
 
 Exits 3, with a difference on stderr, when it is given something else than was recorded; 4 when there is no recording.
+With a journal it notes what differs, and serves all the same as long as the recorded changes fit the tree.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ DIFF_LINES_MAX = 40
 CHUNK = 1 << 16
 SHA1_DIGITS = 40
 
+FORMATS = (1, 2)
+
 GIT = ("git", "-c", "core.autocrlf=false", "-c", "core.excludesFile=/dev/null", "-c", "core.attributesFile=/dev/null")
 
 
@@ -47,16 +50,19 @@ class Refused(Exception):
         self.code = code
 
 
-def install(directory: Path, cassette: Path, agents: tuple[str, ...], inherited: str) -> None:
+def install(
+    directory: Path, cassette: Path, agents: tuple[str, ...], inherited: str, journal: Path | None = None
+) -> None:
     """Writes one small executable per agent command into `directory`, to be put first on PATH.
 
-    `inherited` is a regular expression: names of the environment that every command may see.
+    `inherited` is a regular expression: names of the environment that every command may see. `journal` is a directory
+    that gets a file `<feature>/<name>.json` for each call; without it any difference is refused.
     """
     directory.mkdir(parents=True, exist_ok=True)
     rooms = str(Path(__file__).resolve().parents[1])
     for agent in agents:
         path = directory / agent
-        arguments = ", ".join(map(repr, (str(cassette.resolve()), inherited)))
+        arguments = ", ".join(map(repr, (str(cassette.resolve()), inherited, str(journal or ""))))
         # A shell finds the interpreter: a first line of its own may be too short for its path.
         path.write_text(
             f"#!/bin/sh\n'''exec' '{sys.executable}' -I -S \"$0\" \"$@\"\n'''\n"
@@ -66,7 +72,7 @@ def install(directory: Path, cassette: Path, agents: tuple[str, ...], inherited:
         path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
 
-def main(cassette: str, inherited: str) -> NoReturn:
+def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
     """What the installed executables run."""
     library = Path(cassette)
     try:
@@ -74,7 +80,7 @@ def main(cassette: str, inherited: str) -> NoReturn:
             sys.stdout.write(f"{_any_recording(library)['version']} (recorded)\n")
             sys.exit(0)
         recording, folder = _find(library, os.environ.get("MZ_KEY", ""))
-        place = _check(recording, folder, inherited)
+        place = _check(recording, folder, inherited, Notes(journal, recording))
         code = _serve(recording, folder, place)
     except Refused as refusal:
         sys.stderr.write(f"stand-in: {refusal}\n")
@@ -156,7 +162,7 @@ def _load(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise Refused(MISSING, f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict) or found.get("format") != 1:
+    if not isinstance(found, dict) or found.get("format") not in FORMATS:
         raise Refused(MISSING, f"{path} has a format that this mz does not know")
     return found
 
@@ -172,13 +178,39 @@ def _read(recording: dict[str, Any], folder: Path, kind: str) -> bytes:
 
 
 # checking -------------------------------------------------------------------------------------------------------------
-def _check(recording: dict[str, Any], folder: Path, inherited: str) -> Places:
-    """Everything that crosses the boundary inwards; raises Refused at the first difference."""
+class Notes:
+    """What differs from the recording: refused, or with a journal written down."""
+
+    def __init__(self, journal: str, recording: dict[str, Any]) -> None:
+        identity = _identity(recording)
+        self._file = Path(journal) / identity["feature"] / f"{_name(identity)}.json" if journal else None
+        self._noted: dict[str, object] = {}
+
+    @property
+    def kept(self) -> bool:
+        return self._file is not None
+
+    def differs(self, what: str, given: object, message: str) -> None:
+        """Raises Refused where nothing is to be served for anything else."""
+        self._noted[what] = given
+        if self._file is None or what == "tree":
+            self.close()
+            raise Refused(DRIFT, message)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(self._noted))
+
+
+def _check(recording: dict[str, Any], folder: Path, inherited: str, notes: Notes) -> Places:
+    """Everything that crosses the boundary inwards; raises Refused at the first difference that may not be noted."""
     place = _place(recording)
-    _check_arguments(recording, place)
-    _check_environment(recording, inherited)
-    _check_prompt(_read(recording, folder, "prompt"), place)
-    _check_tree(recording)
+    _check_arguments(recording, place, notes)
+    _check_environment(recording, inherited, notes)
+    _check_prompt(_read(recording, folder, "prompt"), place, notes)
+    _check_tree(recording, notes)
+    notes.close()
     return place
 
 
@@ -192,35 +224,37 @@ def _place(recording: dict[str, Any]) -> Places:
     return Places(worktree, repository, home, os.environ.get("USER") or Path(home).name, session)
 
 
-def _check_arguments(recording: dict[str, Any], place: Places) -> None:
+def _check_arguments(recording: dict[str, Any], place: Places, notes: Notes) -> None:
     expected = [word.replace(SESSION, place.session) if place.session else word for word in recording["argv"][1:]]
     if expected != sys.argv[1:]:
-        raise Refused(DRIFT, "called with other arguments\n" + _diff("\n".join(expected), "\n".join(sys.argv[1:])))
+        told = [word.replace(place.session, SESSION) if place.session else word for word in sys.argv[1:]]
+        message = "called with other arguments\n" + _diff("\n".join(expected), "\n".join(sys.argv[1:]))
+        notes.differs("argv", [recording["argv"][0], *told], message)
     if SESSION in recording["argv"] and not re.fullmatch(r"[0-9A-Za-z_.-]{1,128}", place.session):
         raise Refused(DRIFT, f"called with the session {place.session!r}, which is none")
 
 
-def _check_environment(recording: dict[str, Any], inherited: str) -> None:
+def _check_environment(recording: dict[str, Any], inherited: str, notes: Notes) -> None:
     """Names only: no value of the environment is ever read or shown."""
     allowed = TOLERATED.union(recording["environment"])
     surplus = sorted(name for name in os.environ if name not in allowed and not re.fullmatch(inherited, name, re.X))
     if surplus:
-        raise Refused(DRIFT, f"called with variables that no agent call may see: {', '.join(surplus)}")
+        notes.differs("environment", surplus, f"called with variables that no agent call may see: {', '.join(surplus)}")
 
 
-def _check_prompt(recorded: bytes, place: Places) -> None:
+def _check_prompt(recorded: bytes, place: Places, notes: Notes) -> None:
     given, expected = sys.stdin.buffer.read(), expand(recorded, place)
     if given != expected:
-        words = _diff(expected.decode("utf-8", "replace"), given.decode("utf-8", "replace"))
-        raise Refused(DRIFT, "the prompt is not the recorded one\n" + words)
+        told = given.decode("utf-8", "replace")
+        words = "" if notes.kept else _diff(expected.decode("utf-8", "replace"), told)
+        notes.differs("prompt", told, "the prompt is not the recorded one\n" + words)
 
 
-def _check_tree(recording: dict[str, Any]) -> None:
+def _check_tree(recording: dict[str, Any], notes: Notes) -> None:
     found = tree_of(_listed(), "sha1" if len(recording["tree_before"]) == SHA1_DIGITS else "sha256")
     if found != recording["tree_before"]:
-        raise Refused(
-            DRIFT, f"the worktree is the tree {found}; the recorded call began from {recording['tree_before']}"
-        )
+        began = recording["tree_before"]
+        notes.differs("tree", found, f"the worktree is the tree {found}; the recorded call began from {began}")
 
 
 def _listed() -> list[bytes]:

@@ -125,7 +125,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
             name=BUNDLED.name,
             provenance="scripted-model",
             template=TEMPLATE,
-        )
+        ).cassette
     return Played(seen, state, root, troubles, recorded)
 
 
@@ -172,8 +172,8 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
             one.recording, **measured
         )
     assert again == {}
-    world = msgspec.structs.replace(played.recorded.manifest.world, clock_start="")
-    assert world == msgspec.structs.replace(cassette.manifest.world, clock_start="")
+    world = msgspec.structs.replace(played.recorded.manifest.world, run="", clock_start="")
+    assert world == msgspec.structs.replace(cassette.manifest.world, run="", clock_start="")
     assert played.recorded.manifest.evidence.keys() == cassette.manifest.evidence.keys()
 
 

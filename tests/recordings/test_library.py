@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from mz_recordings.cassette import Identity
-from mz_recordings.library import CassetteUnusable, NewerFormat, cassettes, load, load_manifest, save
+from mz_recordings.library import CassetteExists, CassetteUnusable, NewerFormat, cassettes, load, load_manifest, save
 
 from tests.support.tapes import cassette, recording
 
@@ -28,9 +28,11 @@ def test_the_manifest_can_be_reviewed(tmp_path: Path) -> None:
     assert "    prd.md.j2: |\n      Write the note.\n      In good English.\n" in text
 
 
-def test_saving_again_replaces_all(tmp_path: Path) -> None:
+def test_saving_again_replaces_all_but_never_silently(tmp_path: Path) -> None:
     save(cassette(recording(TREE)), tmp_path / "small")
-    save(cassette(), tmp_path / "small")
+    with pytest.raises(CassetteExists, match="is a cassette already"):
+        save(cassette(), tmp_path / "small")
+    save(cassette(), tmp_path / "small", replace=True)
     assert [path.name for path in (tmp_path / "small").iterdir()] == ["cassette.yaml"]
 
 

@@ -24,7 +24,7 @@ from mz_events.catalog.call import (
     ReplyRead,
 )
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import ItemAdded, RunStarted
+from mz_events.catalog.run import FeatureAdmitted, FeatureRested, ItemAdded, Rest, RunStarted
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redact import Secrets
 from mz_events.store import Append
@@ -82,6 +82,8 @@ class Past:
             feature=feature, heard=1, branch="feat/f", target="main", starts_from=(self.before,), title=text, body=text
         )
         self.add(started)
+        rested = FeatureRested(feature=feature, version=1, status=Rest.DELIVERED)
+        self.add(FeatureAdmitted(feature=feature), rested, stream=run_stream("r"))
 
     def add(self, *events: Event, stream: str = "") -> None:
         self.store.append([Append(run_stream("r") if stream else feature_stream("r", "f"), None, events)], 10**15)
@@ -119,7 +121,7 @@ class Past:
         return sources_of(self.root, self.environment, self.store, self.blobs)
 
     def record(self, sources: Sources | None = None) -> Cassette:
-        return record_run(sources or self.sources(), "r", name="c", provenance="live")
+        return record_run(sources or self.sources(), "r", name="c", provenance="live").cassette
 
 
 @pytest.fixture

@@ -52,7 +52,8 @@ def record_demo(directory: Path) -> Cassette:
         _check(state, endpoint)
         sources = sources_of(root, outside, session.store, session.blobs)
         assert state.started is not None
-        return record_run(sources, state.started.run, name=NAME, provenance="scripted-model", template=TEMPLATE)
+        run = state.started.run
+        return record_run(sources, run, name=NAME, provenance="scripted-model", template=TEMPLATE).cassette
 
 
 def _check(state: RunState, endpoint: Endpoint) -> None:
@@ -73,7 +74,7 @@ def main() -> None:
         sys.exit("the claude CLI is not installed: make clis")
     with tempfile.TemporaryDirectory(prefix="mz-") as directory:
         made = record_demo(Path(directory))
-        save(made, BUNDLED)
+        save(made, BUNDLED, replace=True)
     sys.stderr.write(f"{len(made.taken)} calls recorded in {BUNDLED}\n")
 
 

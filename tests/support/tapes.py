@@ -97,12 +97,13 @@ def recording(tree: str, **more: object) -> Taken:
 
 def cassette(*taken: Taken) -> Cassette:
     world = World(
-        template="", base="main", base_commit="0" * 40, base_tree="0" * 40, clock_start="2026-06-01T10:00:00Z",
+        run="r", template="", base="main", base_commit="0" * 40, base_tree="0" * 40, clock_start="2026-06-01T10:00:00Z",
         items=(), config={},
     )  # fmt: skip
     manifest = Manifest(
         format=FORMAT,
-        name="small", pipeline="monozukuri", agent="claude-code", provenance="scripted-model", mz="0.1.0", world=world,
+        name="small", pipeline="monozukuri", agent="claude-code", provenance="scripted-model", mz="0.1.0",
+        stories={}, world=world,
         evidence={"templates": {"prd.md.j2": "Write the note.\nIn good English.\n"}},
     )  # fmt: skip
     return Cassette(manifest, taken)

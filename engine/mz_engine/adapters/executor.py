@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from mz_events.redact import Redactor, Secrets
 
 from mz_engine.adapters.environment import fenced, opened, variables, worktree
-from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, supervise
+from mz_engine.agents.supervise import Bounds, Denied, Ended, Ending, Launch, offline_works, supervise
 from mz_engine.ports import CommandResult, Interrupted, Place
 
 KEPT_BYTES = 20_000_000
@@ -20,7 +20,8 @@ NOT_STARTED = 127
 
 
 class ProcessExecutor:
-    """Implements `ports.Executor`; thread-safe. Parameters as for `AgentProcesses`."""
+    """Implements `ports.Executor`; thread-safe. Parameters as for `AgentProcesses`. With `denied`, commands are cut
+    off from the network where that can be, and it hears of those that tried."""
 
     def __init__(
         self,
@@ -31,8 +32,10 @@ class ProcessExecutor:
         passed: tuple[str, ...] = (),
         stop: threading.Event | None = None,
         kept_bytes: int = KEPT_BYTES,
+        denied: Denied | None = None,
     ) -> None:
         self._root, self._environment, self._secrets = root, environment, secrets
+        self._denied = denied
         self._passed, self._stop, self._kept_bytes = passed, stop, kept_bytes
 
     def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
@@ -44,9 +47,12 @@ class ProcessExecutor:
             fenced=fenced(self._root),
             opened=opened(self._root, place, self._environment),
             merged=True,
+            offline=self._denied is not None and offline_works(),
         )
         kept = Kept(Redactor(self._secrets), self._kept_bytes)
         ended = supervise(launch, Bounds(total_seconds=timeout_seconds), kept, stop=self._stop)
+        if self._denied is not None and ended.denied:
+            self._denied(key, ended.denied)
         if ended.ending is Ending.STOPPED:
             raise Interrupted(command)
         if ended.detail:

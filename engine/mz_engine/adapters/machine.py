@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mz_events.redact import Secrets
 from mz_events.store import Blobs, Store
-from mz_projections.memory import learn
+from mz_projections.memory import hint_of, learn
 
 from mz_engine.adapters.executor import ProcessExecutor
 from mz_engine.adapters.forge import GhForge
@@ -48,10 +48,7 @@ class LogLearnings:
         self._store = store
 
     def hint(self, signature: str) -> str | None:
-        known = learn(self._store.read_all()).get(signature)
-        if known is None or not known.mended or not known.paths:
-            return None
-        return f"This failure was seen before; it was mended by changing {', '.join(known.paths)}."
+        return hint_of(learn(self._store.read_all()).get(signature))
 
 
 def warm_up() -> None:

@@ -9,7 +9,9 @@ dies, the kernel closes the pipe, so nothing outlives `mz`. STATUS is the write 
 `ready`, then `exit CODE` (negative: signal) once the whole tree is gone; or `unstartable ERRNO`; or `broken TEXT` when
 the level cannot be had. FOREIGN is a variable that Python itself may have set and that the command must not see (empty:
 none). The command's standard streams are the guard's own. Each FENCE is a path that is read-only to the tree where the
-level has a mount namespace; one behind a `+` stays writable inside a fenced directory.
+level has a mount namespace; one behind a `+` stays writable inside a fenced directory. In their place `-network` asks
+for a network namespace with nothing in it but the loopback; `denied NUMBER` before `exit` then says how often the tree
+tried to reach further. Only the two namespaces can do that.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ MARK = "MZ_KEY"
 SIGKILL, SIGPIPE, SIGTERM = 9, 13, 15
 SIGXFSZ = 25
 
-CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
+OFFLINE = "-network"
+
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -60,7 +65,8 @@ def main(arguments: list[str]) -> int:
         return 1
     if first:
         return stand_by(first)
-    return supervise(Tree(level), lifeline, status, arguments[cut + 1], arguments[cut + 2 :])
+    offline = OFFLINE in arguments[4:cut]
+    return supervise(Tree(level), lifeline, status, arguments[cut + 1], arguments[cut + 2 :], offline)
 
 
 def say(status: int, line: str) -> None:
@@ -70,7 +76,7 @@ def say(status: int, line: str) -> None:
         pass  # Nobody is left to tell.
 
 
-def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[str]) -> int:
+def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[str], offline: bool) -> int:
     say(status, "ready")
     try:
         tree.command = os.posix_spawn(
@@ -81,8 +87,26 @@ def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[s
         return 0
     watch(tree, lifeline)
     tree.kill()
+    if offline:
+        say(status, f"denied {denied()}")
     say(status, f"exit {tree.code if tree.code is not None else -SIGKILL}")
     return 0
+
+
+def denied() -> int:
+    """How often somebody in this network namespace wanted to go further than the loopback: addresses that no route
+    leads to, by the kernel's own count, and questions to a name server that is not there."""
+    found = 0
+    with open("/proc/net/snmp") as file:
+        rows = [line.split() for line in file]
+    for names, values in zip(rows[::2], rows[1::2], strict=True):
+        row = dict(zip(names, values, strict=True))
+        found += int(row.get("OutNoRoutes", 0)) + (int(row.get("NoPorts", 0)) if names[0] == "Udp:" else 0)
+    if os.path.exists("/proc/net/snmp6"):
+        with open("/proc/net/snmp6") as file:
+            row = dict(line.split() for line in file)
+        found += int(row.get("Ip6OutNoRoutes", 0)) + int(row.get("Udp6NoPorts", 0))
+    return found
 
 
 def watch(tree: Tree, lifeline: int) -> None:
@@ -223,18 +247,32 @@ def enter(level: str, fences: list[str]) -> int:
         kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
         return 0
     uid, gid = os.geteuid(), os.getegid()
-    kernel.unshare(CLONE_NEWNS | CLONE_NEWPID | (CLONE_NEWUSER if level == USER_NAMESPACE else 0))
+    offline = OFFLINE in fences
+    more = (CLONE_NEWUSER if level == USER_NAMESPACE else 0) | (CLONE_NEWNET if offline else 0)
+    kernel.unshare(CLONE_NEWNS | CLONE_NEWPID | more)
     if level == USER_NAMESPACE:
         write("/proc/self/setgroups", "deny")
         write("/proc/self/uid_map", f"{uid} {uid} 1")
         write("/proc/self/gid_map", f"{gid} {gid} 1")
+    if offline:
+        raise_loopback()
     kernel.mount(None, "/", None, MS_REC | MS_SLAVE)
-    raise_fences(kernel, fences)
+    raise_fences(kernel, [fence for fence in fences if fence != OFFLINE])
     head = os.fork()
     if head == 0:
         kernel.prctl(PR_SET_PDEATHSIG, SIGKILL)
         kernel.mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     return head
+
+
+def raise_loopback() -> None:
+    """Commands may talk to themselves: tests start servers of their own."""
+    import fcntl
+    import socket
+    import struct
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
 
 
 def raise_fences(kernel: Kernel, fences: list[str]) -> None:

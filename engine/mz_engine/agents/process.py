@@ -14,7 +14,7 @@ from mz_events.redact import Secrets
 from mz_engine.adapters.environment import fenced, opened, variables, worktree
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.spool import Closing, Meta, Spool, Spooled, directory, load
-from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marked, supervise
+from mz_engine.agents.supervise import Bounds, Denied, Ended, Ending, Launch, kill_marked, offline_works, supervise
 from mz_engine.ports import CallResult, CallSpec
 
 OUTPUT_BYTES_MAX = 200_000_000
@@ -40,7 +40,8 @@ class AgentProcesses:
     """Spawns the agent calls of one repository; `spawn` is the `Spawn` that adapters are given. Thread-safe.
 
     `environment` is what variables are taken from, `passed` names further ones, `secrets` are taken out of
-    all output, and setting `stop` ends every call that is under way (their problem is then `stopped`).
+    all output, and setting `stop` ends every call that is under way (their problem is then `stopped`). With `denied`,
+    calls are cut off from the network where that can be, and it hears of those that tried.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class AgentProcesses:
         passed: tuple[str, ...] = (),
         stop: threading.Event | None = None,
         output_bytes_max: int = OUTPUT_BYTES_MAX,
+        denied: Denied | None = None,
     ) -> None:
         self._root, self._environment, self._secrets = root, environment, secrets
         self._passed, self._stop = passed, stop
-        self._output_bytes_max = output_bytes_max
+        self._output_bytes_max, self._denied = output_bytes_max, denied
         self._spools = root / ".mz" / "spool"
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
@@ -101,12 +103,15 @@ class AgentProcesses:
             stdin=invocation.stdin,
             fenced=fenced(self._root),
             opened=opened(self._root, spec.place, self._environment),
+            offline=self._denied is not None and offline_works(),
         )
 
     def _run(self, spec: CallSpec, launch: Launch, place: pathlib.Path) -> Ended:
         spool = Spool(place, self._meta(spec, launch), self._secrets)
         try:
             ended = supervise(launch, self._bounds(spec), spool, stop=self._stop)
+            if self._denied is not None and ended.denied:
+                self._denied(spec.key, ended.denied)
             if ended.detail:
                 spool.note(ended.detail)
             spool.flush()

@@ -40,6 +40,10 @@ os._exit(guard.main(sys.argv[1:]))"""
 of its start. It leaves without a farewell: neither atexit nor a flush is owed to anybody, and both cost."""
 
 
+Denied = Callable[[str, int], None]
+"""Hears the MZ_KEY of an offline command that tried to reach a network, and how often. From any thread."""
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """A command, complete: nothing is inherited."""
 
@@ -53,6 +57,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Read-only to the command where there is a mount namespace."""
     opened: tuple[pathlib.Path, ...] = ()
     """Writable all the same, inside of what is fenced."""
+    offline: bool = False
+    """Cut off from every network but its own loopback; see `offline_works`."""
     merged: bool = False
     """Standard error goes where standard output goes, in the order in which they came."""
 
@@ -94,6 +100,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int = 0
     detail: str = ""
     """In words, where the command never ran."""
+    denied: int = 0
+    """How often an offline command tried to reach a network, at least."""
 
 
 class Sink(Protocol):
@@ -141,6 +149,17 @@ def best_level() -> str:
         if supervise(launch, Bounds(total_seconds=10), Nowhere(), level=level).ending is Ending.EXITED:
             return level
     return guard.MARKER
+
+
+@functools.cache
+def offline_works() -> bool:
+    """Whether this machine can cut a command off; found by trying, once per process."""
+    if best_level() not in (guard.NAMESPACE, guard.USER_NAMESPACE):
+        return False
+    launch = Launch(
+        argv=("true",), env={"PATH": os.environ.get("PATH", os.defpath)}, cwd=pathlib.Path("/"), offline=True
+    )
+    return supervise(launch, Bounds(total_seconds=10), Nowhere(), level=best_level()).ending is Ending.EXITED
 
 
 def kill_marked(key: str, patience_seconds: float = VANISH_SECONDS) -> None:
@@ -206,6 +225,7 @@ class Supervision:
         status, says = os.pipe()
         foreign = "" if "LC_CTYPE" in launch.env else "LC_CTYPE"
         fences = (*(f"+{path}" for path in launch.opened), *map(str, launch.fenced))
+        fences += (guard.OFFLINE,) if launch.offline else ()
         command = [*self._command, str(life), str(says), foreign, *fences, "--", self._program]
         try:
             process = subprocess.Popen(
@@ -367,4 +387,5 @@ class Supervision:
             return Ended(ending=Ending.BROKEN, duration_ms=duration_ms, detail=words["broken"])
         code = int(words["exit"]) if "exit" in words else None
         ending = self._ending or (Ending.EXITED if code is not None else Ending.LOST)
-        return Ended(ending=ending, exit=code, duration_ms=duration_ms)
+        denied = int(words.get("denied", 0))
+        return Ended(ending=ending, exit=code, duration_ms=duration_ms, denied=denied)

@@ -1,0 +1,108 @@
+"""Adapter: makes a cassette of a past run of this repository, for `mz record` and `mz run --record`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from mz_engine.config import Config
+from mz_engine.configfile import load_config
+from mz_engine.errors import MzError
+from mz_engine.pipelines.load import find_pipeline
+from mz_recordings.cassette import Cassette, Provenance
+from mz_recordings.library import CassetteExists, CassetteUnusable, check_vacant, save
+from mz_recordings.record import NothingToRecord, RecordedRun, SecretInRecording, record_run
+from mz_recordings.sources import sources_of
+
+from mz_cli.context import Reading, reading
+from mz_cli.render.console import note
+from mz_cli.shapes.replay import LeftOutShape, RecordResult
+
+
+def library_of(home: Path) -> Path:
+    """Where the repository keeps its cassettes; it need not exist. Raises MzError for the settings."""
+    return home / load_config(home, os.environ, {}).config.recordings
+
+
+def default_place(home: Path, config: Config) -> Path:
+    """Where a run with these settings is recorded. Raises MzError for the pipeline."""
+    pipeline = find_pipeline(config.pipeline, home).pipeline.pipeline
+    return home / config.recordings / f"{pipeline}-{config.agent}"
+
+
+def refuse_before(home: Path, flags: Mapping[str, object]) -> None:
+    """Says before anything is paid that the run could not be recorded where it would be. Raises MzError."""
+    place = default_place(home, load_config(home, os.environ, flags).config)
+    refuse_taken(place, False, "move it, or run without --record and then: mz record --replace")
+
+
+def record_after(run: str) -> None:
+    """Records the run that has just come to rest, and says so on stderr. Raises MzError."""
+    with reading() as log:
+        tell(record(log, run, None, False, "live", None), note, note)
+
+
+def refuse_taken(place: Path, replace: bool, instead: str) -> None:
+    """Raises MzError: MZ6002 where a cassette is there that may not be replaced, MZ6005 where something else is."""
+    try:
+        check_vacant(place, replace)
+    except CassetteExists as error:
+        raise MzError("MZ6002", str(error), hint=instead) from error
+    except CassetteUnusable as error:
+        raise MzError("MZ6005", str(error), hint="name another folder with --to") from error
+
+
+def record(
+    log: Reading, run: str, to: Path | None, replace: bool, provenance: Provenance, max_age_days: int | None
+) -> RecordResult:
+    """Records the run and says what is in the cassette. Raises MzError (MZ6002 to MZ6005)."""
+    made = made_of(log, run, provenance, max_age_days)
+    cassette = made.cassette
+    name = f"{cassette.manifest.pipeline}-{cassette.manifest.agent}"
+    place = to or library_of(log.home) / name
+    refuse_taken(place, replace, f"replace it with --replace, or name another place: mz record {run} --to DIR")
+    cassette = named(cassette, place.resolve().name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    save(cassette, place, replace)
+    return RecordResult(
+        run=run,
+        cassette=shown(place),
+        pipeline=cassette.manifest.pipeline,
+        agent=cassette.manifest.agent,
+        provenance=cassette.manifest.provenance,
+        features=tuple(item.feature for item in cassette.manifest.world.items),
+        recordings=len(cassette.taken),
+        left_out=tuple(LeftOutShape(feature=out.feature, why=out.why) for out in made.left_out),
+    )
+
+
+def made_of(log: Reading, run: str, provenance: Provenance, max_age_days: int | None) -> RecordedRun:
+    """The run as a cassette without its final name. Raises MzError (MZ6003, MZ6004)."""
+    sources = sources_of(log.home, os.environ, log.store, log.blobs)
+    try:
+        return record_run(sources, run, name=run, provenance=provenance, max_age_days=max_age_days)
+    except NothingToRecord as error:
+        raise MzError("MZ6003", str(error), hint="`mz status` shows what it waits for") from error
+    except SecretInRecording as error:
+        hint = "take it out of the project and run again; nothing was recorded"
+        raise MzError("MZ6004", str(error), hint=hint) from error
+
+
+def named(cassette: Cassette, name: str) -> Cassette:
+    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, name=name))
+
+
+def shown(path: Path) -> str:
+    """Relative to the current directory where it lies below it."""
+    here, there = Path.cwd().resolve(), path.resolve()
+    return str(there.relative_to(here)) if there.is_relative_to(here) else str(there)
+
+
+def tell(result: RecordResult, say: Callable[[str], None], aside: Callable[[str], None]) -> None:
+    """The result in words: where it is, and what is not in it."""
+    features = f"{len(result.features)} feature{'s' if len(result.features) != 1 else ''}"
+    say(f"{result.cassette}: {result.recordings} recordings of {features}, {result.provenance}")
+    for out in result.left_out:
+        aside(f"left out: {out.feature}: {out.why}")

@@ -1,0 +1,69 @@
+"""Facts: the shapes of the JSON about recordings: what was recorded, and what a replay found."""
+
+from __future__ import annotations
+
+from mz_cli.shapes.base import Shape
+
+
+class LeftOutShape(Shape, frozen=True, kw_only=True):
+    """A feature that is not in the cassette."""
+
+    feature: str
+    why: str
+
+
+class RecordResult(Shape, frozen=True, kw_only=True):
+    run: str
+    cassette: str
+    """Path, relative to the current directory where it is below it."""
+    pipeline: str
+    agent: str
+    provenance: str
+    """`live`, `scripted-model`, `documented` or `seeded`."""
+    features: tuple[str, ...]
+    recordings: int
+    left_out: tuple[LeftOutShape, ...]
+
+
+class ReplayFinding(Shape, frozen=True, kw_only=True):
+    """One thing that is not as it was recorded."""
+
+    kind: str
+    """PROMPT, CONFIG, EFFECT, EVENT, NETWORK, MISSING, UNUSED, EXPIRED, SEEDED, UNUSABLE or PIPELINE."""
+    exit: int
+    what: str
+    feature: str | None
+    call: str | None
+    """The recording, such as `code.a2`."""
+    cause: str | None
+    """Of a drift: the template, or the setting."""
+    detail: tuple[str, ...]
+    """Lines: `-` recorded, `+` today."""
+    mend: str
+    """The command that mends it."""
+
+
+class ReplayedCassette(Shape, frozen=True, kw_only=True):
+    path: str
+    name: str
+    provenance: str | None
+    """Null where the cassette cannot be read."""
+    recordings: int
+    played: int
+    predates: int
+    """Answers that were kept when their prompt was renewed."""
+    offline: bool
+    """The network was cut off; otherwise only the proxy variables lead nowhere."""
+    stories: dict[str, str]
+    """By feature, the log digest of what happened now."""
+    compared: int
+    """Features whose recorded story was there to compare with."""
+    duration_ms: int
+    findings: tuple[ReplayFinding, ...]
+    renewed: tuple[str, ...]
+    """What was written into the cassette, in words."""
+
+
+class ReplayResult(Shape, frozen=True, kw_only=True):
+    exit: int
+    cassettes: tuple[ReplayedCassette, ...]

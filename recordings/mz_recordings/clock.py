@@ -1,0 +1,30 @@
+"""Adapter: the clock of a recorded world: it begins when the run began, and leaps over what nobody need wait for."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from mz_recordings.cassette import parse_time
+
+
+class WorldClock:
+    """Implements `mz_engine.ports.Clock`. Thread-safe; never goes back."""
+
+    def __init__(self, start: str) -> None:
+        """`start`: UTC, `2026-11-21T10:28:00Z`. Raises ValueError."""
+        self._start_us = int(parse_time(start).timestamp()) * 1_000_000
+        self._begun_ns = time.monotonic_ns()
+        self._lock = threading.Lock()
+
+    def now_us(self) -> int:
+        with self._lock:
+            return self._now_us()
+
+    def leap(self, until_us: int) -> None:
+        """It is at least so late now."""
+        with self._lock:
+            self._start_us += max(0, until_us - self._now_us())
+
+    def _now_us(self) -> int:
+        return self._start_us + (time.monotonic_ns() - self._begun_ns) // 1_000

@@ -1,0 +1,182 @@
+"""`mz record`, `mz run --record` and `mz replay`: what they print, and the exit code that each finding has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_cli.render.styled import plain
+from mz_cli.replaypage import mending, page, summary
+from mz_engine.exits import Exit
+from mz_recordings.findings import EXITS, Finding, Played
+from mz_recordings.library import load, save
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import run, spawn
+from tests.support.gitrepo import GitRepo
+from tests.support.workshop import Copy, Workshop, clone, recorded_in
+
+PROMPT = Finding(
+    kind="PROMPT", what="the prompt is another one", feature="alpha", call="write", cause="write.md.j2",
+    detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), mend="mz replay {cassette} --accept PROMPT --reason TEXT",
+)  # fmt: skip
+MISSING = Finding(
+    kind="MISSING", what="today's pipeline makes a call that was not recorded", feature="beta", call="sign.a2",
+    detail=("  nearest: beta/sign (attempt 1)",), mend="mz run && mz record --to {cassette} --replace",
+)  # fmt: skip
+RESULTS = (
+    Played(path="recordings/a b", name="a b", recordings=3, played=3, predates=1, findings=(PROMPT, MISSING)),
+    Played(
+        path="recordings/c", name="c", recordings=2, played=2,
+        findings=(msgspec.structs.replace(PROMPT, call="sign", feature="gamma"),),
+        renewed=("removed 1 recordings that nobody asks for: beta/sign.a2",),
+    ),
+)  # fmt: skip
+
+
+# pages ----------------------------------------------------------------------------------------------------------------
+def test_the_report(snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(plain(line) for line in page(RESULTS)) == snapshot
+
+
+def test_the_sum_of_what_is_as_recorded() -> None:
+    clean = (Played(path="a", name="a", recordings=2, played=2, offline=False),)
+    assert summary(clean) == "1 cassette, 2 recordings played, network not cut off: as recorded"
+
+
+def test_a_command_that_mends_can_be_copied() -> None:
+    assert mending(PROMPT.mend, ("recordings/a b",)) == "mz replay 'recordings/a b' --accept PROMPT --reason TEXT"
+
+
+def test_every_kind_has_the_exit_code_of_its_meaning() -> None:
+    assert {kind: EXITS[kind] for kind in ("PROMPT", "MISSING", "NETWORK", "UNUSABLE")} == {
+        "PROMPT": Exit.DRIFT,
+        "MISSING": Exit.RECORDING,
+        "NETWORK": Exit.NETWORK,
+        "UNUSABLE": Exit.NOT_COMPARABLE,
+    }
+
+
+# wrong use ------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    GitRepo(tmp_path).commit({"README.md": "x"})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_nothing_to_replay_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "replay")
+    assert found.exit == 4
+    assert found.err.startswith("error[MZ6001] there is no cassette in recordings\nhint: record a run first")
+    (empty / "mz.yaml").write_text("recordings: tapes/of/agents\n")
+    assert "there is no cassette in tapes/of/agents" in run(capsys, "replay").err
+
+
+@pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize("words", [("--accept", "PROMPT"), ("--reason", "x"), ("--accept", "PROMPT", "--reason", " ")])
+def test_who_accepts_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    found = run(capsys, "replay", *words)
+    assert found.exit == 2
+    assert "--accept and --reason go together" in found.err
+
+
+@pytest.mark.usefixtures("empty")
+def test_nothing_to_record(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "MZ5001" in run(capsys, "record").err
+    assert run(capsys, "run", "--record", "--dry-run").exit == 2
+
+
+# the real thing -------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded_in(tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture
+def copy(recorded: Path, tmp_path: Path) -> Copy:
+    made = clone(recorded, tmp_path / "clone")
+    GitRepo(made.root).commit()
+    return made
+
+
+@pytest.mark.slow
+def test_a_run_is_recorded_and_played(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    workshop.run()
+    made = spawn(workshop.root, "record", "--json", "--max-age", "90", **workshop.environment)
+    assert made.exit == 0, made.err
+    result = json.loads(made.out)
+    assert (result["schema"], result["cassette"]) == ("mz.record/1", "recordings/notes-claude-code")
+    assert (result["recordings"], result["features"], result["provenance"]) == (8, ["alpha", "beta"], "live")
+    assert load(workshop.root / result["cassette"]).manifest.max_age_days == 90
+
+    again = spawn(workshop.root, "record", **workshop.environment)
+    assert again.exit == 4
+    assert "MZ6002" in again.err
+    assert "--replace" in again.err
+    elsewhere = spawn(workshop.root, "record", "--to", "tapes/mine", "--provenance", "seeded", **workshop.environment)
+    assert elsewhere.out == "tapes/mine: 8 recordings of 2 features, seeded\n"
+    assert spawn(workshop.root, "record", "--replace", **workshop.environment).exit == 0
+    assert spawn(workshop.root, "record", "--to", "pipelines", **workshop.environment).exit == 125
+
+    played = spawn(workshop.root, "replay", **workshop.environment)
+    assert played.out == "1 cassette, 8 recordings played, network cut off: as recorded\n"
+    assert played.exit == 0
+    seeded = spawn(workshop.root, "replay", "tapes", **workshop.environment)
+    assert seeded.exit == 4
+    assert "SEEDED" in seeded.out
+
+
+@pytest.mark.slow
+def test_a_run_that_records_says_before_it_is_paid_that_it_could_not(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    done = spawn(workshop.root, "run", "--record", "--feature", "alpha", **workshop.environment)
+    assert done.exit == 21
+    assert "recordings/notes-claude-code: 3 recordings of 1 feature, live" in done.err
+    refused = spawn(workshop.root, "run", "--record", **workshop.environment)
+    assert refused.exit == 4
+    assert "MZ6002" in refused.err
+    assert "beta" not in spawn(workshop.root, "log").out
+
+
+@pytest.mark.slow
+def test_a_changed_prompt_is_one_finding_until_it_is_accepted(copy: Copy, snapshot: SnapshotAssertion) -> None:
+    copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
+    drifted = spawn(copy.root, "replay", "-n", "2")
+    assert drifted.exit == 3
+    assert drifted.out == snapshot
+    accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "--reason", "shorter", "--json")
+    result = json.loads(accepted.out)
+    assert (result["schema"], result["exit"], accepted.exit) == ("mz.replay/1", 0, 0)
+    assert result["cassettes"][0]["predates"] == 5
+    after = spawn(copy.root, "replay")
+    assert (
+        after.out == "1 cassette, 8 recordings played, network cut off, 5 answers predate their prompts: as recorded\n"
+    )
+
+
+@pytest.mark.slow
+def test_several_findings_end_with_the_gravest(copy: Copy) -> None:
+    """Not comparable, of another pipeline, and drifted."""
+    save(copy.cassette(), copy.place.parent / "damaged")
+    (copy.place.parent / "damaged" / "alpha" / "write.patch").write_text("other")
+    save(copy.cassette(), copy.place.parent / "newer")
+    manifest = copy.place.parent / "newer" / "cassette.yaml"
+    manifest.write_text(manifest.read_text().replace("format: 2", "format: 9", 1))
+    found = spawn(copy.root, "replay", "-n", "2", "--json")
+    kinds = {one["name"]: [each["kind"] for each in one["findings"]] for one in json.loads(found.out)["cassettes"]}
+    assert kinds == {"damaged": ["UNUSABLE"], "newer": ["UNUSABLE"], "notes": []}
+    assert found.exit == 125
+    copy.edit("pipelines/templates/sign.md.j2", "Sign", "Please sign")
+    assert spawn(copy.root, "replay").exit == 3
+
+
+@pytest.mark.slow
+def test_a_pipeline_that_is_gone(copy: Copy) -> None:
+    (copy.root / "pipelines" / "notes.yaml").unlink()
+    found = spawn(copy.root, "replay")
+    assert found.exit == 10
+    assert "there is no pipeline `notes`" in found.out

@@ -1,0 +1,167 @@
+"""What a replay says, and how findings of one cause become one: without a process."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+from mz_engine.config import Config
+from mz_engine.pins import Pins
+from mz_engine.pipelines.definition import Pipeline
+from mz_events.catalog.call import AgentRequested, CallHeld, CallRef
+from mz_events.catalog.feature import FeatureHeld, HumanAnswered, PhaseCompleted, PhaseStarted
+from mz_events.catalog.run import Hold, Verdict
+from mz_events.codec import log_digest
+from mz_events.names import Commit, Digest, FeatureId
+from mz_recordings.cassette import Accepted, Cassette, Identity, Item
+from mz_recordings.compare import Happened, expires, judge, nearest
+from mz_recordings.findings import Finding, Noted, Played
+from mz_recordings.grouping import group
+from mz_recordings.library import digest
+from mz_recordings.renew import accept
+from mz_recordings.story import as_asked, divergence, story, write
+
+from tests.support.tapes import cassette, recording
+
+TREE = "1" * 40
+TODAY = datetime(2026, 6, 2, tzinfo=UTC)
+STARTED, DONE = PhaseStarted(phase="prd", iteration=1), PhaseCompleted(phase="prd")
+NOTHING = Digest("0" * 64)
+
+
+def asked(prompt: str, model: str = "m") -> AgentRequested:
+    ref = CallRef(key="r/f/prd/-/1/1/agent.builder", phase="prd", unit="", iteration=1, attempt=1, role="builder")
+    return AgentRequested(
+        ref=ref, agent="claude-code", model=model, prompt=Digest(digest(prompt.encode())), template="prd.md.j2",
+        whole=True, session="s", resumes=False, tree=Commit(TREE), refs=NOTHING, estimated_tokens=len(prompt),
+        estimated_nanousd=5,
+    )  # fmt: skip
+
+
+def happened(**more: object) -> Happened:
+    identity = Identity(pipeline="monozukuri", feature="f", phase="prd")
+    pins = Pins(pipeline=Pipeline(pipeline="p", version=1, phases=()), rules={}, templates={}, config=Config())
+    plain = Happened({identity: Noted()}, (), {identity: asked("x")}, {}, {}, pins)
+    return plain._replace(**more)  # type: ignore[arg-type]
+
+
+def tape(**world: object) -> Cassette:
+    made = cassette(recording(TREE))
+    return made._replace(
+        manifest=msgspec.structs.replace(made.manifest, world=msgspec.structs.replace(made.manifest.world, **world))
+    )
+
+
+# stories --------------------------------------------------------------------------------------------------------------
+def test_a_story_has_no_money_no_names_and_no_waiting_for_others() -> None:
+    held = FeatureHeld(hold=Hold.BUDGET)
+    waits = CallHeld(feature=FeatureId("f"), key="k", role="builder", nanousd=1)
+    answered = HumanAnswered(heard=1, verdict=Verdict.APPROVE, who=Digest("a" * 64))
+    told = story([STARTED, waits, held, FeatureHeld(hold=Hold.TIMER), answered, asked("x"), DONE])
+    other = msgspec.structs.replace(answered, who=Digest("b" * 64))
+    cheaper = msgspec.structs.replace(asked("x"), estimated_nanousd=None)
+    assert told == story([STARTED, FeatureHeld(hold=Hold.TIMER), other, cheaper, DONE])
+    assert digest(write(told)) == log_digest(told)
+
+
+def test_stories_part_where_the_first_event_differs() -> None:
+    one, two = write([STARTED, DONE]), write([STARTED, PhaseCompleted(phase="spec")])
+    parted = divergence(one, two)
+    assert parted is not None
+    assert (parted.at, parted.lines()) == (2, ("  phase.completed", '-   phase: "prd"', '+   phase: "spec"'))
+    assert divergence(one, one) is None
+    shorter = divergence(one, write([STARTED]))
+    assert shorter is not None
+    assert shorter.lines() == ("- phase.completed", "+ nothing: the story ended here")
+
+
+def test_a_field_that_events_did_not_have_yet_is_no_other_story() -> None:
+    """Events gain fields; recordings of before stay good as long as these say nothing."""
+    told = write([FeatureHeld(hold=Hold.TIMER)])
+    before = told.replace(b'"code":null,', b"")
+    assert before != told
+    assert divergence(before, told) is None
+    assert divergence(before, write([FeatureHeld(hold=Hold.TIMER, code="rate-limit")])) is not None
+
+
+def test_a_prompt_that_changed_is_no_other_story() -> None:
+    one, two = write(story([STARTED, asked("x"), DONE])), write(story([STARTED, asked("yy"), DONE]))
+    assert divergence(one, two) is not None
+    assert divergence(as_asked(one, two), two) is None
+
+
+# findings -------------------------------------------------------------------------------------------------------------
+def test_nothing_to_say_of_what_is_as_it_was() -> None:
+    assert judge(tape(), happened(), TODAY) == ()
+
+
+def test_a_miss_names_the_nearest_and_hides_what_could_not_be_reached() -> None:
+    missed = Identity(pipeline="monozukuri", feature="f", phase="prd", attempt=2)
+    (found,) = judge(tape(), happened(played={}, missed=(missed,)), TODAY)
+    assert (found.kind, found.call, found.detail) == ("MISSING", "prd.a2", ("  nearest: f/prd (attempt 1)",))
+    assert nearest(cassette(), missed) is None
+
+
+def test_what_builds_on_a_feature_that_stopped_is_not_blamed() -> None:
+    items = tuple(
+        Item(feature=name, title="t", body="b", priority=1, depends_on=below)
+        for name, below in (("e", ()), ("f", ("e",)))
+    )
+    missed = Identity(pipeline="monozukuri", feature="e", phase="prd")
+    found = judge(tape(items=items), happened(played={}, missed=(missed,)), TODAY)
+    assert [one.kind for one in found] == ["MISSING"]
+
+
+def test_a_cassette_without_recordings_proves_nothing() -> None:
+    nothing = happened(played={}, requests={})
+    assert [one.what for one in judge(cassette(), nothing, TODAY)] == ["the cassette holds no recording"]
+
+
+def test_unused_recordings() -> None:
+    (found,) = judge(tape(), happened(played={}), TODAY)
+    assert (found.kind, found.what) == ("UNUSED", "1 of 1 recordings of f were not asked for")
+
+
+def test_an_answer_that_predates_its_prompt_expires() -> None:
+    plain = recording(TREE).recording
+    accepted = msgspec.structs.replace(
+        plain, accepted=Accepted(what=("PROMPT",), reason="r", at="2026-03-01T00:00:00Z")
+    )
+    assert not expires(plain, None, TODAY)
+    assert expires(accepted, None, TODAY)
+    assert not expires(accepted, 30, TODAY)
+    assert expires(plain, 0, TODAY)
+
+
+def test_one_edited_line_is_one_finding() -> None:
+    def prompt(call: str, template: str, *lines: str) -> Finding:
+        return Finding(kind="PROMPT", what="w", feature="f", call=call, cause=template, detail=lines, mend="m")
+
+    results = (
+        Played(
+            path="a", name="a", findings=(prompt("prd", "prd.md.j2", "-x", "+y"), prompt("code", "code.md.j2", "-p"))
+        ),
+        Played(path="b", name="b", findings=(prompt("spec", "spec.md.j2", "@@", "-x", "+y"),)),
+        Played(path="c", name="c", findings=(prompt("spec", "spec.md.j2", "-z"), Finding(kind="SEEDED", what="s"))),
+    )
+    first, second, third = group(results)
+    assert [first.kind, second.kind, third.kind] == ["PROMPT", "PROMPT", "SEEDED"]
+    by_cause = {one.causes: one for one in (first, second)}
+    shared = by_cause["prd.md.j2", "spec.md.j2"]
+    assert shared.what == "prd.md.j2, spec.md.j2: 3 prompts are other ones than recorded"
+    assert shared.cassettes == ("a", "b", "c")
+
+
+def test_renewing_keeps_the_answer_and_nothing_else() -> None:
+    one = tape()
+    identity = one.taken[0].recording.identity
+    told = happened(played={identity: Noted(prompt="in <HOME>\n")}, stories={"f": write([STARTED])})
+    renewed, said = accept(one, told, ("PROMPT",), "why not", "2026-06-02T00:00:00Z")
+    (made,) = renewed.taken
+    assert made.contents["prd.prompt.md"] == b"in <_HOME>\n"
+    assert made.contents["prd.stream-json"] == one.taken[0].contents["prd.stream-json"]
+    assert made.recording.accepted == Accepted(what=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
+    assert said == ("renewed what 1 calls are asked; their answers were kept: f/prd",)
+    assert renewed.manifest.stories == {"f": digest(write([STARTED]))}
+    assert accept(one, told, ("EVENT",), "why not", "2026-06-02T00:00:00Z")[1] == ("renewed the story of f",)
+    assert accept(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())

@@ -1,0 +1,285 @@
+"""Replays with real processes, real git and today's pipeline: as recorded, wherever and however they are played."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_events.codec import log_digest
+from mz_recordings.cassette import Cassette, Identity, Taken
+from mz_recordings.findings import Played
+from mz_recordings.fleet import play_all, shuffled
+from mz_recordings.library import digest, save
+from mz_recordings.replay import play
+from mz_recordings.story import story
+
+from tests.cli.drive import MZ
+from tests.support.tapes import git
+from tests.support.workshop import STORY, TODAY, Copy, Workshop
+
+pytestmark = pytest.mark.slow
+
+
+def kinds(played: Played) -> list[str]:
+    return [finding.kind for finding in played.findings]
+
+
+def rewrite(copy: Copy, change: Callable[[Cassette], Cassette]) -> None:
+    save(change(copy.cassette()), copy.place, replace=True)
+
+
+# as recorded ----------------------------------------------------------------------------------------------------------
+def test_a_rework_a_failure_a_rollback_and_a_person_play_as_recorded(copy: Copy) -> None:
+    """In another clone, without history, with the project that was recorded untouched and out of reach."""
+    played = copy.settle()
+    assert played.findings == ()
+    assert (played.played, played.recordings, played.compared) == (8, 8, 2)
+    assert played.stories == copy.cassette().manifest.stories
+
+
+def test_the_digest_of_a_story_is_the_log_digest_of_its_events(recorded: Path, copy: Copy) -> None:
+    from mz_events.adapters.sqlite import SqliteStore
+    from mz_events.names import feature_stream
+
+    world = copy.cassette().manifest.world
+    with SqliteStore(recorded / ".mz" / "mz.db", read_only=True) as store:
+        events = [one.event for one in store.read(feature_stream(world.run, "alpha"))]
+    assert log_digest(story(events)) == copy.cassette().manifest.stories["alpha"]
+
+
+def test_one_by_one_in_parallel_and_shuffled_are_the_same(copy: Copy) -> None:
+    paths = []
+    for name in ("one", "two", "three"):
+        save(copy.cassette(), copy.place.parent / name)
+        paths.append(copy.place.parent / name)
+
+    def stories(workers: int, parallel: int, seed: int | None) -> list[dict[str, str]]:
+        told: list[str] = []
+        jobs = [copy.job(path=str(path), parallel=parallel, seed=seed) for path in shuffled(tuple(paths), seed)]
+        played = play_all(tuple(jobs), workers, lambda one: told.append(one.path))
+        assert sorted(told) == sorted(str(path) for path in paths)
+        assert [one.path for one in played] == [job.path for job in jobs]
+        assert [one.findings for one in played] == [()] * 3
+        return [one.stories for one in played]
+
+    expected = [copy.cassette().manifest.stories] * 3
+    assert stories(1, 1, None) == expected
+    assert stories(3, 2, None) == expected
+    assert stories(2, 2, 4) == expected
+
+
+def test_a_shallow_clone_at_another_commit_and_the_original_gone(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    workshop.keep(workshop.record(workshop.run()).cassette)
+    workshop.repository.write({"other.txt": "unrelated"})
+    workshop.repository.commit()
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{workshop.root}", "clone")
+    workshop.root.rename(tmp_path / "gone")
+    copy = Copy(tmp_path / "clone")
+    assert copy.settle().findings == ()
+
+
+def test_calls_that_failed_or_were_lost_are_answered_without_a_process(tmp_path: Path) -> None:
+    """A call that hangs until its limit, and one that is lost because mz is killed."""
+    story = {**STORY, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
+    story["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
+    story["alpha.sign.1.2"] = STORY["alpha.sign.1.1"]
+    workshop = Workshop(tmp_path, story, limit="3s")
+    process = subprocess.Popen([*MZ, "run"], cwd=workshop.root, env={**os.environ, **workshop.environment})
+    while not (tmp_path / "home" / "mark").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    made = workshop.record(workshop.run())
+    outcomes = {one.recording.identity.path: one.recording.outcome for one in made.cassette.taken}
+    assert outcomes["alpha/write"] == "failed"
+    assert outcomes["alpha/sign"] == "lost"
+    workshop.keep(made.cassette)
+    copy = Copy(workshop.root)
+    begun = time.monotonic()
+    assert copy.settle().findings == ()
+    assert time.monotonic() - begun < 30  # The call that was lost slept for a minute.
+
+
+def test_what_the_memory_said_and_a_fatal_stop_that_a_person_mended(tmp_path: Path) -> None:
+    broken = {"write": {"notes/alpha.md": "# Alpha\nit is broken here\n"}}
+    story = {
+        **STORY,
+        "alpha.write.1.1": broken,
+        "beta.write.1.1": {"write": {"notes/beta.md": "# Alpha\nit is broken here\n"}},
+        "beta.sign.1.1": {"fail": "API Error: 401 authentication_error"},
+        "beta.sign.1.2": STORY["beta.sign.1.1"],
+    }
+    workshop = Workshop(tmp_path, story)
+    made = workshop.record(workshop.run()).cassette
+    told = [hint.text for hint in made.manifest.world.hints if hint.feature == "beta"]
+    assert told == ["This failure was seen before; it was mended by changing notes/alpha.md."]
+    workshop.keep(made)
+    played = Copy(workshop.root).settle()
+    assert (played.findings, played.played) == ((), 9)
+
+
+def test_nobody_waits_for_a_timer(copy: Copy) -> None:
+    """The agent asks for half an hour; the clock of the world leaps."""
+
+    def patient(cassette: Cassette) -> Cassette:
+        return cassette._replace(taken=tuple(_saying(one, b"retry-after: 1800") for one in cassette.taken))
+
+    rewrite(copy, patient)
+    begun = time.monotonic()
+    (found,) = copy.settle().findings
+    assert (found.kind, found.feature) == ("EVENT", "beta")
+    assert time.monotonic() - begun < 120
+
+
+def _saying(one: Taken, words: bytes) -> Taken:
+    file = one.recording.find("stderr")
+    if file is None:
+        return one
+    data = one.contents[file.name].replace(b"retry-after: 1", words)
+    files = tuple(
+        msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
+    )
+    return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+
+
+# what drifted ---------------------------------------------------------------------------------------------------------
+def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy) -> None:
+    copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
+    played = copy.settle(parallel=2)
+    assert kinds(played) == ["PROMPT"] * 5
+    assert {finding.cause for finding in played.findings} == {"write.md.j2"}
+    assert [line for line in played.findings[0].detail if line[0] in "+-"] == ["-Keep it short.", "+Be brief."]
+    assert played.findings[0].mend == "mz replay {cassette} --accept PROMPT --reason TEXT"
+    assert played.played == 8
+
+    renewed = copy.settle(accept=["PROMPT"], reason="shorter words")
+    assert (renewed.findings, renewed.predates) == ((), 5)
+    assert renewed.renewed[0].startswith("renewed what 5 calls are asked; their answers were kept: alpha/write")
+    accepted = copy.cassette().taken[0].recording.accepted
+    assert accepted is not None
+    assert (accepted.what, accepted.reason) == (("PROMPT",), "shorter words")
+    later = copy.settle(today=TODAY + timedelta(days=91))
+    assert kinds(later) == ["EXPIRED"]
+
+
+def test_another_model_is_a_drift_of_settings(copy: Copy) -> None:
+    (copy.root / "mz.yaml").write_text((copy.root / "mz.yaml").read_text() + "models: {mid: claude-haiku-4-5}\n")
+    played = copy.settle()
+    assert set(kinds(played)) == {"CONFIG"}
+    assert "+claude-haiku-4-5" in played.findings[0].detail
+    renewed = copy.settle(accept=["CONFIG"], reason="cheaper")
+    assert renewed.findings == ()
+    assert copy.cassette().taken[0].recording.model == "claude-haiku-4-5"
+
+
+def test_a_stricter_rule_asks_for_a_call_that_was_not_recorded(copy: Copy) -> None:
+    copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 26")
+    played = copy.settle()
+    missing = [finding for finding in played.findings if finding.kind == "MISSING"]
+    assert (missing[0].feature, missing[0].call) == ("alpha", "sign.a2")
+    assert missing[0].detail == ("  nearest: alpha/sign (attempt 1)",)
+
+
+def test_another_story_with_the_same_calls_is_an_event_drift(copy: Copy) -> None:
+    copy.edit("pipelines/notes.yaml", "cause: text", "cause: words")
+    played = copy.settle()
+    assert kinds(played) == ["EVENT", "EVENT"]
+    assert played.findings[0].detail == (
+        "  gate.checked", '-   cause: "text"', '+   cause: "words"'
+    )  # fmt: skip
+    assert copy.settle(accept=["EVENT"], reason="a better word").findings == ()
+
+
+def test_a_repository_that_is_another_one_is_an_effect(copy: Copy) -> None:
+    """The agent of the second call began from what the first had left."""
+
+    def other(cassette: Cassette) -> Cassette:
+        taken = [_with_patch(one) if one.recording.identity.path == "beta/write.a2" else one for one in cassette.taken]
+        return cassette._replace(taken=tuple(taken))
+
+    rewrite(copy, other)
+    (effect,) = [finding for finding in copy.settle().findings if finding.kind == "EFFECT"]
+    assert (effect.feature, effect.call) == ("beta", "sign")
+
+
+def test_a_patch_that_does_not_fit_is_an_effect(copy: Copy) -> None:
+    def other(cassette: Cassette) -> Cassette:
+        taken = [_with_patch(one, b"a/nowhere.md") for one in cassette.taken]
+        return cassette._replace(taken=tuple(taken))
+
+    rewrite(copy, other)
+    found = copy.settle().findings
+    assert [(one.kind, one.feature, one.call) for one in found] == [("EFFECT", "alpha", "write")]
+    assert any("does not match" in line or "error:" in line for line in found[0].detail)
+
+
+def _with_patch(one: Taken, path: bytes = b"") -> Taken:
+    file = one.recording.find("patch")
+    if file is None:
+        return one
+    data = one.contents[file.name].replace(b"long enough", b"LONG ENOUGH")
+    if path:
+        data = data.replace(b"--- /dev/null", b"--- " + path).replace(b"new file mode 100644\n", b"")
+    new = msgspec.structs.replace(file, sha256=digest(data))
+    files = tuple(new if each is file else each for each in one.recording.files)
+    return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+
+
+# what fails closed ----------------------------------------------------------------------------------------------------
+def test_a_gate_that_wants_the_network_fails_the_replay(copy: Copy) -> None:
+    connect = "python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)' 2>/dev/null; true"
+
+    def reaching(cassette: Cassette) -> Cassette:
+        config = {**cassette.manifest.world.config, "commands": {"check": {"run": connect, "timeout_seconds": 60}}}
+        world = msgspec.structs.replace(cassette.manifest.world, config=config)
+        return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, world=world))
+
+    rewrite(copy, reaching)
+    played = copy.settle()
+    denied = [finding for finding in played.findings if finding.kind == "NETWORK"]
+    assert {(finding.feature, finding.call) for finding in denied} == {("alpha", "write"), ("beta", "write")}
+
+
+def test_recordings_that_nobody_asks_for(copy: Copy) -> None:
+    def more(cassette: Cassette) -> Cassette:
+        one = next(each for each in cassette.taken if each.recording.identity.path == "beta/sign")
+        identity = Identity(pipeline="notes", feature="beta", phase="sign", attempt=2)
+        files = tuple(msgspec.structs.replace(file, name=f"a2.{file.name}") for file in one.recording.files)
+        extra = msgspec.structs.replace(one.recording, identity=identity, files=files)
+        contents = {f"a2.{name}": data for name, data in one.contents.items()}
+        return cassette._replace(taken=(*cassette.taken, Taken(extra, contents)))
+
+    rewrite(copy, more)
+    (unused,) = copy.settle().findings
+    assert unused.kind == "UNUSED"
+    assert unused.what == "1 of 4 recordings of beta were not asked for; it was played up to there, 3 calls"
+    assert unused.detail == ("  sign.a2",)
+    mended = copy.settle(update_unused=True)
+    assert mended.findings == ()
+    assert mended.renewed == ("removed 1 recordings that nobody asks for: beta/sign.a2",)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [({"provenance": "seeded"}, "SEEDED"), ({"max_age_days": 1}, "EXPIRED")],
+)
+def test_answers_that_are_worth_nothing(copy: Copy, change: dict[str, object], kind: str) -> None:
+    rewrite(copy, lambda one: one._replace(manifest=msgspec.structs.replace(one.manifest, **change)))
+    assert kinds(copy.settle(today=TODAY + timedelta(days=2))) == [kind]
+
+
+def test_the_bundled_recordings_play_as_recorded(tmp_path: Path) -> None:
+    from tests.support.rerecord import BUNDLED
+
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    played, _ = play(Copy(tmp_path).job(path=str(BUNDLED), parallel=2))
+    assert played.findings == ()
+    assert (played.played, played.compared) == (20, 3)

@@ -1,0 +1,248 @@
+"""Adapter: a project with a pipeline of its own, small enough to be run, recorded and played in a second or two.
+
+Two features, one built on the other; two phases; a rework, a failed call, a rollback by a person, and a commit of the
+agent's own. The agent is a real process that does what `Workshop.script` says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from mz_engine.session import Session
+from mz_events.catalog.base import Event
+from mz_events.catalog.inbox import AnswerLeft
+from mz_events.catalog.run import Rest, Verdict
+from mz_events.envelope import Recorded
+from mz_events.names import FeatureId, inbox_stream
+from mz_events.store import Append
+from mz_projections.run import RunState
+from mz_recordings.cassette import Cassette
+from mz_recordings.findings import Played
+from mz_recordings.fleet import environment_of, settle
+from mz_recordings.library import load, save
+from mz_recordings.record import RecordedRun, record_run
+from mz_recordings.replay import Job
+from mz_recordings.sources import sources_of
+
+from tests.support.gitrepo import GitRepo
+
+TODAY = datetime.now(UTC)
+PIPELINE = """\
+pipeline: notes
+version: 1
+phases:
+- phase: write
+  agent: {role: writer, tier: mid, tools: [read, write]}
+  timeout: {total: 1m}
+  prompt: write.md.j2
+  outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
+  gates: [{run: check, cause: text}]
+- phase: sign
+  agent: {role: signer, tier: mid, tools: [read, write]}
+  prompt: sign.md.j2
+  inputs: [{artifact: note}]
+  outputs: [{artifact: letter, path: "letters/{feature}.md", rules: note}]
+  human: [{autonomy: [supervised, checkpoint, full_auto]}]
+  on_block: [{cause: person, to: write}, {cause: base, to: write, scope: tree, times: 1}]
+  deliver: [merge_base, push, open_pr]
+"""
+RULES = """\
+name: note
+version: 1
+form: markdown
+rules:
+- {kind: file, id: note.file, requirement: The note exists., message: there is no note}
+- kind: bytes
+  id: note.bytes
+  min: 10
+  max: 100000
+  requirement: "At least {min} bytes."
+  message: "{found}, at least {min} are needed"
+"""
+ASK = """\
+{% for note in notes %}NOTE {{ note }}
+{% endfor %}{% if rework %}MEND {{ rework.messages | join('; ') }} {{ rework.hints | join('; ') }}
+{% endif %}"""
+WRITE = f"Write a note on {{{{ title }}}}.\nKeep it short.\n{ASK}"
+SIGN = f"Sign the note on {{{{ title }}}}: {{{{ inputs.note }}}}\n{ASK}"
+SETTINGS = """\
+pipeline: notes
+commands:
+  check: {run: "! grep -rh broken notes", timeout: 1m}
+"""
+BACKLOG = """\
+# Backlog
+
+## [FEAT] alpha: The first
+
+Please.
+
+## [FEAT] beta: The second
+
+- depends on: alpha
+
+Please, too.
+"""
+AGENT = """#!{python} -IS
+import json, os, pathlib, subprocess, sys
+if "--version" in sys.argv:
+    print("2.1.197 (Claude Code)")
+    sys.exit(0)
+sys.stdin.read()
+_, feature, phase, _, iteration, attempt, _ = os.environ["MZ_KEY"].split("/")
+script = json.loads(pathlib.Path({script!r}).read_text())
+act = script[f"{{feature}}.{{phase}}.{{iteration}}.{{attempt}}"]
+session = sys.argv[sys.argv.index("--session-id") + 1]
+def say(**line):
+    print(json.dumps({{**line, "session_id": session}}), flush=True)
+say(type="system", subtype="init", model="claude-sonnet-4-6", claude_code_version="2.1.197", cwd=os.getcwd())
+for path, text in act.get("write", {{}}).items():
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(path).write_text(text)
+if act.get("run"):
+    subprocess.run(["sh", "-c", act["run"]], check=False)
+if "fail" in act:
+    print(act["fail"], file=sys.stderr)
+    sys.exit(1)
+say(type="result", subtype="success", is_error=False, result="Done in " + os.getcwd(), total_cost_usd=0.01,
+    usage={{"input_tokens": 100, "output_tokens": 20}},
+    modelUsage={{"claude-sonnet-4-6": {{"inputTokens": 100, "outputTokens": 20, "cacheReadInputTokens": 0,
+                                       "cacheCreationInputTokens": 0}}}})
+"""
+COMMIT = "git add -A && git -c user.name=x -c user.email=x@localhost commit -qm own"
+STORY: dict[str, dict[str, object]] = {
+    "alpha.write.1.1": {"write": {"notes/alpha.md": "short"}},
+    "alpha.write.1.2": {"write": {"notes/alpha.md": "# Alpha\nThis is long enough.\n"}, "run": COMMIT},
+    "alpha.sign.1.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha\n"}},
+    "alpha.write.2.1": {"write": {"notes/alpha.md": "# Alpha\nThis is friendlier.\n"}},
+    "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha, friendlier\n"}},
+    "beta.write.1.1": {"fail": "API Error: 429 too many requests, retry-after: 1"},
+    "beta.write.1.2": {"write": {"notes/beta.md": "# Beta\nThis is long enough.\n"}},
+    "beta.sign.1.1": {"write": {"letters/beta.md": "# Letter\nabout beta\n"}},
+}
+"""By feature, phase, iteration and attempt."""
+SAID: dict[str, list[tuple[Verdict, str | None]]] = {
+    "alpha": [(Verdict.REJECT, "be friendlier"), (Verdict.APPROVE, None)],
+    "beta": [(Verdict.APPROVE, None)],
+}
+
+
+class Workshop:
+    """The project in `place/project`, its agent in `place/bin`, a home in `place/home`."""
+
+    def __init__(self, place: Path, story: Mapping[str, object] = STORY, limit: str = "1m") -> None:
+        self.place, self.root = place, place / "project"
+        self.repository = GitRepo(self.root)
+        self.repository.write(
+            {
+                "mz.yaml": SETTINGS,
+                "features.md": BACKLOG,
+                "pipelines/notes.yaml": PIPELINE.replace("1m", limit),
+                "pipelines/rules/note.yaml": RULES,
+                "pipelines/templates/write.md.j2": WRITE,
+                "pipelines/templates/sign.md.j2": SIGN,
+            }
+        )
+        self.repository.commit()
+        (place / "home").mkdir()
+        (place / "bin").mkdir()
+        self.script = place / "script.json"
+        self.script.write_text(json.dumps(story))
+        program = place / "bin" / "claude"
+        program.write_text(AGENT.format(python=sys.executable, script=str(self.script)))
+        program.chmod(0o755)
+        self.environment = {
+            "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(place / "home"),
+            "ANTHROPIC_API_KEY": "fake-key-of-the-tests",
+            "LANG": "C.UTF-8",
+        }
+
+    def run(self) -> str:
+        """Delivers the backlog, with a person who answers; returns the run's id."""
+        said = {feature: list(answers) for feature, answers in SAID.items()}
+        seen: list[Recorded[Event]] = []
+        with Session(self.root, self.environment, seen.append) as session:
+            session.begin({}, ())
+            state = session.drive()
+            assert state.started is not None
+            run = state.started.run
+            while (waiting := [f for f in state.tracks if _waits(state, f) and said[f]]) or state.halted:
+                for feature in waiting:
+                    verdict, note = said[feature].pop(0)
+                    left = AnswerLeft(
+                        feature=FeatureId(feature),
+                        verdict=verdict,
+                        note=session.blobs.put(note.encode()) if note else None,
+                        who=session.blobs.put(b"Ada"),
+                    )
+                    session.store.append([Append(inbox_stream(run), None, (left,))], session.clock.now_us())
+                session.resume(run)
+                state = session.drive()
+        return run
+
+    def record(self, run: str, **more: object) -> RecordedRun:
+        with Session(self.root, self.environment, lambda recorded: None) as session:
+            sources = sources_of(self.root, self.environment, session.store, session.blobs)
+            fields = {"name": "notes", "provenance": "live", **more}
+            return record_run(sources, run, **fields)  # type: ignore[arg-type]
+
+    def keep(self, cassette: Cassette, name: str = "notes") -> Path:
+        """Puts it into the project's library."""
+        place = self.root / "recordings" / name
+        place.parent.mkdir(exist_ok=True)
+        save(cassette, place, replace=True)
+        return place
+
+
+def _waits(state: RunState, feature: str) -> bool:
+    track = state.tracks[feature]
+    return not track.active and track.rested is not None and track.rested.status is Rest.WAITING
+
+
+class Copy:
+    """A project with a cassette in its library, to be changed by a test."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.place = root, root / "recordings" / "notes"
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        file = self.root / path
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+
+    def job(self, **more: object) -> Job:
+        fields = {
+            "path": str(self.place), "project": str(self.root), "environment": environment_of(os.environ),
+            "today": TODAY, **more,
+        }  # fmt: skip
+        return msgspec.convert(fields, Job)
+
+    def settle(self, **more: object) -> Played:
+        return settle(self.job(**more))
+
+    def cassette(self) -> Cassette:
+        return load(self.place)
+
+
+def recorded_in(place: Path) -> Path:
+    """The project in `place`, which is empty, run and recorded; returns its root."""
+    workshop = Workshop(place)
+    made = workshop.record(workshop.run())
+    assert made.left_out == ()
+    workshop.keep(made.cassette)
+    return workshop.root
+
+
+def clone(recorded: Path, root: Path) -> Copy:
+    """A copy without its history and its log: what a fresh clone has."""
+    shutil.copytree(recorded, root, ignore=shutil.ignore_patterns(".git", ".mz"))
+    return Copy(root)
