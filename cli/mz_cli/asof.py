@@ -14,8 +14,9 @@ from mz_projections.run import RunState, Track, fold_run
 from mz_projections.state import Active, Cell, Ended, Held, State, Unborn, Waiting, Working, book_of
 from mz_projections.timeline import words
 
+from mz_cli.advice import Words
 from mz_cli.costs import amounts
-from mz_cli.render.text import instant, line, usd
+from mz_cli.render.text import counted, instant, line, usd
 from mz_cli.shapes.state import (
     FeatureState,
     KnownArtifact,
@@ -25,7 +26,7 @@ from mz_cli.shapes.state import (
     TrackShape,
     TriesShape,
 )
-from mz_cli.summary import Words, money_words
+from mz_cli.summary import money_words
 
 
 def state_at(events: Sequence[Recorded[Event]], newest: int, repository: str, told: Words) -> StateAt:
@@ -141,12 +142,12 @@ def _usd(nanousd: int) -> str:
 
 
 # for people -----------------------------------------------------------------------------------------------------------
-def rows(state: StateAt) -> tuple[tuple[str, str], ...]:
-    """What is known, by name; what is unknown or empty is left out."""
+def rows(state: StateAt, whole: bool = False) -> tuple[tuple[str, str], ...]:
+    """What is known, by name; what is unknown or empty is left out. `whole`: for a pipe, money exact."""
     found = [("place", state.place), ("at", state.at or ""), ("event", f"{state.event}: {state.text}")]
     if state.place != _newest(state):
         found.append(("since then", f"the stream has gone on to {_newest(state)}"))
-    body = _of_feature(state.feature) if state.feature else _of_run(state.run) if state.run else ()
+    body = _of_feature(state.feature, whole) if state.feature else _of_run(state.run) if state.run else ()
     return tuple((name, value) for name, value in (*found, *body) if value)
 
 
@@ -154,7 +155,7 @@ def _newest(state: StateAt) -> str:
     return f"{state.place.rpartition('@')[0]}@{state.newest}"
 
 
-def _of_feature(state: FeatureState) -> Iterator[tuple[str, str]]:
+def _of_feature(state: FeatureState, whole: bool) -> Iterator[tuple[str, str]]:
     why = state.hold or (state.question.ask if state.question else "") or state.code or ""
     yield "state", state.state + (f" ({why})" if why else "")
     yield "within", state.within or ""
@@ -179,8 +180,8 @@ def _of_feature(state: FeatureState) -> Iterator[tuple[str, str]]:
         yield f"artifact {name}", f"{made.path or 'the reply'} of {made.phase}, sha256 {made.digest}"
     cost = state.cost
     if cost.calls:
-        calls = f"{cost.calls} call{'' if cost.calls == 1 else 's'}"
-        yield "cost", f"{calls}: {money_words(cost.estimated_usd, cost.reported_usd, cost.computed_usd)}"
+        amounts = money_words(cost.estimated_usd, cost.reported_usd, cost.computed_usd, whole)
+        yield "cost", f"{counted(cost.calls, 'call')}: {amounts}"
 
 
 def _of_run(state: RunStateShape) -> Iterator[tuple[str, str]]:

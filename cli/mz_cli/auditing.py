@@ -10,6 +10,7 @@ from mz_projections.audit import ArtifactMade, FeatureAudit, Gap, GateDecision, 
 from mz_projections.queue import Decision
 from mz_projections.timeline import Line
 
+from mz_cli.advice import Words
 from mz_cli.costs import amounts
 from mz_cli.detail import messages
 from mz_cli.render.text import instant, line, usd
@@ -29,7 +30,6 @@ from mz_cli.shapes.audit import (
     ReplyShape,
     TimelineEntry,
 )
-from mz_cli.summary import Words
 from mz_cli.verification import Verification
 
 

@@ -53,7 +53,8 @@ def claims(report: AuditReport, digits: int | None = None) -> Iterator[Claim]:
         yield from _feature(feature, digits)
     for decision in report.decisions:
         yield Claim("run", "person", _decision(decision), (decision.place,))
-    yield Claim("run", "cost", cost_words(report.cost, report.thrown_away), (report.begun, report.settled))
+    money = cost_words(report.cost, report.thrown_away, whole=digits is None)
+    yield Claim("run", "cost", money, (report.begun, report.settled))
 
 
 def _verdict(report: AuditReport, digits: int | None) -> Iterator[Claim]:
@@ -71,7 +72,8 @@ def _verdict(report: AuditReport, digits: int | None) -> Iterator[Claim]:
     yield Claim("verdict", "run", f"{how}; now {report.status}", (report.begun, report.settled))
     record = report.record
     state = "is as it was recorded" if record.whole else f"is damaged: {_several(len(record.findings), 'finding')}"
-    checked = f"{record.events} events in {record.streams} streams and {record.blobs} blobs were checked"
+    where = f"{_several(record.events, 'event')} in {_several(record.streams, 'stream')}"
+    checked = f"{where} and {_several(record.blobs, 'blob')} were checked"
     yield Claim("verdict", "record", f"the record {state}; {checked}", ())
 
 
@@ -114,7 +116,7 @@ def _feature(feature: AuditFeature, digits: int | None) -> Iterator[Claim]:
     for decision in feature.decisions:
         yield claim("person", _decision(decision), decision.place, decision.question)
     if feature.cost.calls:
-        yield claim("cost", cost_words(feature.cost, feature.thrown_away), feature.place)
+        yield claim("cost", cost_words(feature.cost, feature.thrown_away, whole=digits is None), feature.place)
 
 
 def _tests(tests: CountedTests) -> str:
@@ -126,7 +128,7 @@ def _made(made: MadeShape, digits: int | None) -> str:
     what += f"sha256 {made.digest[:digits]}"
     if made.agent is None:
         return what
-    cost = money_words(made.estimated_usd, made.reported_usd, made.computed_usd)
+    cost = money_words(made.estimated_usd, made.reported_usd, made.computed_usd, whole=digits is None)
     prompt = f", prompt {made.prompt_digest[:digits]}" if made.prompt_digest else ""
     return f"{what}, by {made.agent} {made.model}, attempt {made.attempt}{prompt}; {cost}"
 
@@ -158,11 +160,12 @@ def _decision(decision: DecisionShape) -> str:
     return f"{decision.who} says {decision.verdict or decision.kind}{about}{phase} at {decision.at}{why}"
 
 
-def cost_words(cost: Amounts, thrown_away: Amounts) -> str:
+def cost_words(cost: Amounts, thrown_away: Amounts, whole: bool) -> str:
     """The three amounts, and what of it was for nothing."""
-    said = f"{_several(cost.calls, 'call')}: {money_words(cost.estimated_usd, cost.reported_usd, cost.computed_usd)}"
+    amounts = money_words(cost.estimated_usd, cost.reported_usd, cost.computed_usd, whole)
+    said = f"{_several(cost.calls, 'call')}: {amounts}"
     if thrown_away.calls:
-        waste = money_words(None, thrown_away.reported_usd, thrown_away.computed_usd)
+        waste = money_words(None, thrown_away.reported_usd, thrown_away.computed_usd, whole)
         said += f"; thrown away: {_several(thrown_away.calls, 'call')}, {waste}"
     return said
 

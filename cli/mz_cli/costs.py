@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
 from mz_projections.cost import CallCost, Totals
 from mz_projections.spending import Group, Judged, Spending
 
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import compact, instant, money, usd
+from mz_cli.render.text import compact, counted, instant, money, usd
 from mz_cli.shapes.cost import Amounts, CallFate, CostGroup, CostReport, FateAmounts
 from mz_cli.summary import NOT_REPORTED, UNPRICED
 
 THROWN_AWAY = "thrown away"
 NO_CALLS = "No agent was called."
 NUMBERS = (">calls", ">in", ">out", ">estimated", ">reported", ">computed", ">difference")
+
+
+def in_order(spending: Spending, features: Sequence[str]) -> Spending:
+    """By feature: the groups in the order of the backlog; others as they are."""
+    if spending.by != "feature":
+        return spending
+    places = {feature: place for place, feature in enumerate(features)}
+    ordered = sorted(spending.groups, key=lambda group: places.get(group.name, len(places)))
+    return replace(spending, groups=tuple(ordered))
 
 
 def cost_report(spending: Spending, repository: str, run: str | None) -> CostReport:
@@ -134,11 +145,8 @@ def remarks(spending: Spending) -> tuple[str, ...]:
     """What the sums lack, for people."""
     found = []
     if spending.total.unpriced:
-        found.append(f"{_calls(spending.total.unpriced)} without a computed price: `computed` is more than it says")
+        unpriced = counted(spending.total.unpriced, "call")
+        found.append(f"{unpriced} without a computed price: `computed` is more than it says")
     if spending.total.open:
-        found.append(f"{_calls(spending.total.open)} not ended yet")
+        found.append(f"{counted(spending.total.open, 'call')} not ended yet")
     return tuple(found)
-
-
-def _calls(number: int) -> str:
-    return f"{number} call" if number == 1 else f"{number} calls"

@@ -10,6 +10,7 @@ import msgspec
 from mz_events.names import Commit
 from mz_projections.views import ArtifactView, CallView, CommandView, FeatureView, PhaseView, Refusal, RunView
 
+from mz_cli.advice import Around, Words
 from mz_cli.render.text import instant, usd
 from mz_cli.shapes.base import Tokens
 from mz_cli.shapes.run import (
@@ -22,7 +23,7 @@ from mz_cli.shapes.run import (
     RefusalShape,
     ViolationShape,
 )
-from mz_cli.summary import Trees, Words, feature_status, no_trees
+from mz_cli.summary import ALONE, feature_status
 
 Patch = Callable[[Commit, Commit], str]
 """What changed between two captures."""
@@ -78,14 +79,13 @@ def attempts_made(view: FeatureView, phase: str | None) -> dict[str, int]:
 
 
 def feature_detail(
-    run: RunView, view: FeatureView, wanted: Wanted, words: Words, trees: Trees = no_trees
+    run: RunView, view: FeatureView, wanted: Wanted, words: Words, around: Around = ALONE
 ) -> FeatureDetail:
-    standing = feature_status(view, run.run, words, trees)
+    standing = feature_status(view, run.run, words, around)
     commits = () if wanted.attempt is not None else wanted.of(view.commits)
     return FeatureDetail(
         **{name: getattr(standing, name) for name in standing.__struct_fields__},
         run=run.run,
-        target=view.target or None,
         history=tuple(_phase(phase, view, wanted) for phase in wanted.of(view.phases)),
         calls=tuple(_attempt(call, wanted, words) for call in wanted.calls(view)),
         artifacts=tuple(_artifact(artifact) for artifact in wanted.artifacts(view)),

@@ -14,6 +14,7 @@ from mz_cli.shapes.people import MessageResult, ReviewDetail, ReviewList
 from mz_cli.shapes.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
 from mz_cli.shapes.plan import PlanShape
 from mz_cli.shapes.project import ConfigShape, DoctorShape, ExplainAllShape, ExplainShape, InitShape, ValidShape
+from mz_cli.shapes.replay import RecordResult, ReplayResult
 from mz_cli.shapes.run import ArtifactText, CancelResult, DemoResult, FeatureDetail, RunList, RunStatus
 from mz_cli.shapes.state import StateAt
 
@@ -39,6 +40,8 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "pipelines-new": NewPipeline,
     "pipelines-show": PipelineShown,
     "plan": PlanShape,
+    "record": RecordResult,
+    "replay": ReplayResult,
     "resume": RunStatus,
     "retry": MessageResult,
     "review-answer": MessageResult,

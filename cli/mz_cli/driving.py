@@ -17,7 +17,8 @@ from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_projections.views import RunView
 
-from mz_cli.context import HOME, Reading
+from mz_cli.advice import Around, Words, few, listed, next_look, places, waits
+from mz_cli.context import HOME, Reading, reading
 from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
@@ -25,10 +26,10 @@ from mz_cli.render.painter import restore
 from mz_cli.render.progress import Progress, progress
 from mz_cli.render.spool import Spools
 from mz_cli.render.text import line
-from mz_cli.summary import Words, closing_table, exit_of, heading, run_status, waits
+from mz_cli.summary import closing_table, exit_of, heading, run_status
 from mz_cli.viewing import wished
 from mz_cli.words import words_of
-from mz_cli.worktrees import worktrees
+from mz_cli.worktrees import around
 
 Begin = Callable[[Session, Callable[[str], None]], object]
 """Begins or resumes a run; the second argument says a word to the person who watches."""
@@ -39,15 +40,28 @@ FOOTER = "Ctrl-C: come to rest after what is under way; twice: end agents at onc
 PATIENCE = "comes to rest after what is under way; Ctrl-C again ends agents and commands at once"
 
 
+class NothingToDo(Exception):
+    """No run was begun, and none is to be gone on with; says why."""
+
+
 def drive(home: Path, begin: Begin, command: str, as_json: bool) -> int:
     """Begins or resumes a run with `begin`, drives it until it rests, and prints it; returns the exit code.
 
     Raises MzError where it cannot begin, and what a thread died of."""
-    view, words = carry_out(home, os.environ, begin), words_of(FileBlobs(home / HOME / "blobs"))
+    words = words_of(FileBlobs(home / HOME / "blobs"))
+    try:
+        view = carry_out(home, os.environ, begin)
+    except NothingToDo as nothing:
+        note(str(nothing))
+        if as_json:
+            with reading(home) as log:
+                newest = log.view(log.find_run(None))
+            show_document(command, run_status(newest, str(home), False, words, around(home)))
+        return 0
     if as_json:
-        show_document(command, run_status(view, str(home), False, words, worktrees(home)))
+        show_document(command, run_status(view, str(home), False, words, around(home)))
     else:
-        show_ending(view, words)
+        show_ending(view, words, around(home))
     return int(exit_of(view))
 
 
@@ -67,17 +81,25 @@ def carry_out(home: Path, environment: Mapping[str, str], begin: Begin) -> RunVi
         return Reading(home, session.store).view(state.started.run)
 
 
-def show_ending(view: RunView, words: Words) -> None:
-    """What was delivered and what it took, and what to do next; a pipe gets the table alone."""
+def show_ending(view: RunView, words: Words, beside: Around) -> None:
+    """What was delivered, what it took and where it is, and what to do next; a pipe gets the table alone."""
     terminal = is_terminal(sys.stdout)
     say = answer if terminal else note
     if terminal:
         answer(heading(view, held=False) + "\n")
     show(closing_table(view.features, whole=not terminal))
-    for why, helps in waits(view, False, words):
-        say(f"\n{line(why)}\n  {helps}")
-    if view.status in ("stopped", "halted"):
-        say(f"\nTo go on: mz resume {view.run}")
+    if terminal and (rest := listed(view.features)[1]):
+        say(rest)
+    if found := places(view, beside):
+        say("\n" + "\n".join(map(line, few(found))))
+    going, goes_on = f"mz resume {view.run}", view.status in ("stopped", "halted")
+    for why, helps in waits(view, False, words, beside):
+        say(f"\n{why}" if helps == going else f"\n{why}\n  {helps}")
+        goes_on |= helps == going
+    if goes_on:
+        say(f"\nTo go on: {going}")
+    if look := next_look(view, beside):
+        say(f"\n{look}")
 
 
 @contextmanager

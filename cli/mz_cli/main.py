@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 from mz_engine.version import VERSION
 
+from mz_cli.closed import open_closed
 from mz_cli.help import HELP_WIDTH, refuse_unknown, write_examples, write_following
 
 COMMANDS: dict[str, str] = {
@@ -29,6 +30,8 @@ COMMANDS: dict[str, str] = {
     "diff": "Compare two runs.",
     "audit": "Say what a run did, on what evidence.",
     "cost": "Show what the agents cost: estimated, reported, computed.",
+    "record": "Make a cassette of a past run, from its log alone.",
+    "replay": "Play recordings through today's pipeline, for nothing.",
     "verify": "Check that the record is what was recorded.",
     "review": "See what is asked of people, and answer it.",
     "retry": "Have a feature that came to rest done once more.",
@@ -50,7 +53,7 @@ SECTIONS = {
     "Begin": ("demo", "init", "doctor"),
     "Work": ("run", "resume", "pause", "cancel", "retry", "review"),
     "Look": ("status", "runs", "show", "log", "cost", "diff"),
-    "Prove": ("audit", "verify", "bench"),
+    "Prove": ("record", "replay", "audit", "verify", "bench"),
     "Adjust": ("pipelines", "config", "schema"),
     "Tidy": ("clean", "gc"),
     "Learn": ("help", "explain", "completion"),
@@ -158,6 +161,7 @@ def mz(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs the command and ends the process with its exit code."""
+    open_closed()
     if instruction := os.environ.get(COMPLETING):
         from mz_cli.completing import complete
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 import msgspec
 
 from mz_cli.render.styled import Line, Span, line_of
-from mz_cli.render.text import clean, duration, line, shorten
+from mz_cli.render.text import clean, counted, duration, line, shorten
 from mz_cli.shapes.run import AttemptShape, CommandShape, CommitShape, FeatureDetail, PhaseShape, RefusalShape
 from mz_cli.summary import money_words, tokens_cell
 
@@ -56,23 +56,32 @@ def _head(detail: FeatureDetail) -> Iterator[Line]:
         "status": f"{detail.status} ({detail.code})" if detail.code else detail.status,
         "branch": f"{detail.branch} -> {detail.target}" if detail.branch else None,
         "pull request": detail.pull_request,
+        "text for a pull request": None if detail.pull_request else detail.pull_request_text,
         "checks": f"{checks.green} green, {checks.red} red, {checks.pending} pending" if checks else None,
         "worktree": detail.worktree,
         "depends on": ", ".join(detail.depends_on),
         "held by": detail.because,
         "until": detail.until,
         "asks": line(detail.waiting.detail or detail.waiting.ask) if detail.waiting else None,
-        "next": detail.next,
+        "next": _next(detail),
     }
     for name, value in facts.items():
         if value:
             yield (Span(f"  {name}: ", "dim"), Span(value))
 
 
+def _next(detail: FeatureDetail) -> str | None:
+    """A question is best looked at before it is answered."""
+    asked = detail.waiting
+    if asked is None or detail.status != "waiting":
+        return detail.next
+    return f"{asked.resume}, which takes the answer that was left" if asked.answered else asked.commands[0]
+
+
 # phases and attempts --------------------------------------------------------------------------------------------------
 def _phase(phase: PhaseShape, detail: FeatureDetail, limits: Limits) -> Iterator[Line]:
     again = f", iteration {phase.iteration}" if phase.iteration > 1 else ""
-    units = f", {len(phase.units_done)} of {len(phase.units)} units" if phase.units else ""
+    units = f", {len(phase.units_done)} of {counted(len(phase.units), 'unit')}" if phase.units else ""
     state = Span(phase.state, STATES.get(phase.state, ""))
     yield (Span(phase.phase, "bold"), Span(": "), state, Span(f"{again}{units}"))
     here = phase.phase, phase.iteration
@@ -97,7 +106,8 @@ def _attempt(call: AttemptShape, limits: Limits, ran: Container[str]) -> Iterato
     unit = f" {call.unit}" if call.unit else ""
     took = f" in {duration(call.duration_ms / 1000)}" if call.duration_ms is not None else ""
     became = f"{call.outcome} ({call.problem})" if call.problem else call.outcome
-    cost = money_words(call.estimated_usd, call.reported_usd, call.computed_usd)
+    whole = limits.message_characters is None
+    cost = money_words(call.estimated_usd, call.reported_usd, call.computed_usd, whole)
     yield line_of(
         f"  attempt {call.attempt}{unit}, {call.role}: {call.agent} {call.model} {became}{took}; "
         f"{tokens_cell(call.tokens.input, call.tokens.output, whole=True)}; {cost}"
@@ -119,12 +129,18 @@ def _refusal(refusal: RefusalShape, limits: Limits, ran: Container[str]) -> Iter
         rule = "" if broken.rule == refusal.gate else f" {broken.rule}"
         place = f"{broken.path or ''}{f':{broken.line}' if broken.line is not None else ''}"
         where = f" ({place})" if place else ""
-        told = f": {_told(broken.message, limits)}" if broken.message else ""
+        bare = bare_message(broken.message or "", place, broken.rule)
+        told = f": {_told(bare, limits)}" if bare else ""
         yield line_of(f"    refused by {by}{rule}{where}{told}", "red")
     others = () if refusal.gate in ran else refusal.messages[len(refusal.violations) :]
     yield from (line_of(f"    refused by {by}: {_told(text, limits)}", "red") for text in others)
     if not refusal.violations and not others:
         yield line_of(f"    refused by {by}", "red")
+
+
+def bare_message(message: str, place: str, rule: str) -> str:
+    """A message for an agent begins with the place and ends with the rule; here both are said already."""
+    return message.removeprefix(f"{place}: ").removesuffix(f" [{rule}]")
 
 
 def _told(text: str, limits: Limits) -> str:
@@ -144,7 +160,7 @@ def command_lines(command: CommandShape, limits: Limits, indent: str = "  ") -> 
         most = len(told) if limits.excerpt_lines is None else limits.excerpt_lines
         yield from (line_of(f"{indent}  | {text}", "dim") for text in told[:most])
         if len(told) > most:
-            yield line_of(f"{indent}  | ... {len(told) - most} more lines; --output shows all", "dim")
+            yield line_of(f"{indent}  | ... {counted(len(told) - most, 'more line')}; --output shows all", "dim")
 
 
 def command_words(command: CommandShape) -> str:
@@ -154,7 +170,7 @@ def command_words(command: CommandShape) -> str:
 
 
 def _commit_words(commit: CommitShape) -> str:
-    files = f"{commit.files} file{'' if commit.files == 1 else 's'}"
+    files = counted(commit.files, "file")
     return f"  {commit.commit[:COMMIT_SHORT]} {commit.phase}: {files}, +{commit.insertions} -{commit.deletions}"
 
 

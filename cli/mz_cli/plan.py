@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-from msgspec.structs import replace
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.config import Config
 from mz_engine.errors import format_diagnostic
+from mz_engine.pipelines.lint import in_short
 from mz_engine.planning import make_plan, unfinished
-from mz_engine.preflight import known_agent
+from mz_engine.preflight import known_agent, lacks
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import Digest
 
@@ -37,8 +37,10 @@ def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as
         known_agent(plan.pins.config.agent)
         waiting = unfinished(store) if store else None
         goes_on = waiting.started.run if waiting and waiting.started else None
-    for shown in dict.fromkeys(format_diagnostic(replace(warning, place=None)) for warning in plan.warnings):
-        note(shown)
+    for warning in in_short(plan.warnings, plan.pins.pipeline, plan.pins.config.commands):
+        note(format_diagnostic(warning))
+    for lacking in lacks(home, plan.pins.config, os.environ):
+        note(format_diagnostic(lacking))
     shape = plan_shape(plan, goes_on, market_of(plan.pins.config))
     show_document("plan", shape) if as_json else show_text(shape)
     return bool(shape.features) or goes_on is not None

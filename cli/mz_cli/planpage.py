@@ -12,7 +12,7 @@ from mz_engine.pipelines.definition import AgentUse, Phase, Review
 from mz_engine.planning import Plan
 
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import count, line, money, usd
+from mz_cli.render.text import count, counted, line, money, nanousd_of, usd
 from mz_cli.shapes.plan import HoldShape, LeftOutShape, PlannedCall, PlannedFeature, PlannedPhase, PlanShape
 
 NO_LIMIT = "no limit"
@@ -177,7 +177,7 @@ def features_table(shape: PlanShape, whole: bool) -> Table:
     if whole:
         heads = ("order", "feature", "branch", "after", "screen", "tokens", "estimated", "title", "holds")
         return Table(columns=columns(*heads), rows=rows, empty="")
-    heads_short = columns(">order", "feature", "holds", ">tokens", ">estimated", "title")
+    heads_short = columns(">order", "feature", "holds", ">tokens", ">estimated", "~title")
     return Table(columns=heads_short, rows=rows, empty="Nothing new is to be done.")
 
 
@@ -197,16 +197,9 @@ def _estimated(amount: str | None) -> str:
     return UNPRICED if amount is None else money(nanousd_of(amount)) or ""
 
 
-def nanousd_of(amount: str) -> int:
-    """Nano-dollars of an exact decimal string of USD."""
-    whole, _, decimals = amount.partition(".")
-    return int(whole + decimals.ljust(9, "0"))
-
-
 def totals(shape: PlanShape) -> str:
     """All features together against the budget."""
-    number = len(shape.features)
-    text = f"in all: {number} feature{'' if number == 1 else 's'}"
+    text = f"in all: {counted(len(shape.features), 'feature')}"
     if shape.estimated_tokens is None:
         return f"{text}; what they take is not known, for the agent is not"
     budget = f" of {_dollars(shape.budget_run_usd)}" if shape.budget_run_usd is not None else ""

@@ -23,6 +23,11 @@ KINDS = {
 }
 NEXT_CALL = "the agent does it once more, with your note, and with all its attempts again"
 FAILS = "the feature fails; its branch and worktree stay"
+DEPENDENCIES = "dependencies-conflict"
+TAKEN = "branch-exists"
+"""Codes of questions before the first phase, which are all of the kind CONFLICT; any other is git's refusal."""
+ALWAYS = "checkpoint"
+"""Code of an approval that is asked after a phase whatever it holds; a level of autonomy is called the same."""
 Effects = tuple[tuple[Verdict, str], ...]
 
 
@@ -35,6 +40,12 @@ def question_words(question: Question) -> str:
     """The kind of question and what it is about."""
     if question.ask is Ask.UNROUTED and question.code.startswith("person."):
         return "a person rejected it, and the pipeline names no way back"
+    if question.ask is Ask.APPROVAL and question.code == ALWAYS:
+        return f"{kind_words(question.ask)} (after {place_words(question.phase, question.unit)})"
+    if question.ask is Ask.CONFLICT and not question.phase and question.code != DEPENDENCIES:
+        if question.code == TAKEN:
+            return "a branch stands where its own is to be made, and this run did not make it"
+        return f"its branch and worktree cannot be made ({question.code})"
     return kind_words(question.ask) + (f" ({question.code})" if question.code else "")
 
 
@@ -48,6 +59,10 @@ def effects(state: State, pipeline: Pipeline | None) -> Effects:
     match state:
         case Waiting(asked=asked, then=Working(phase=phase, cell=Cell() as cell)):
             return _in_cell(asked.ask, asked.code, phase, cell, pipeline)
+        case Waiting(asked=asked, then=Opening()) if asked.code == TAKEN:
+            return _one_way("the branch is made once more: first rename or delete the one that is in the way")
+        case Waiting(asked=asked, then=Opening()) if asked.code != DEPENDENCIES:
+            return _one_way("it is tried once more: first mend what is said of it")
         case Waiting(then=Opening()):
             again = "the branches are merged once more: mend the conflict in them first"
             return _one_way(again)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mz_events.catalog.run import Verdict
+from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest
 from mz_projections.queue import Decision, Letter, Question
 from mz_projections.views import FeatureView, RunView
@@ -28,6 +28,7 @@ Words = Callable[[Digest | None], str]
 WHOLE_HEADS = ("run", "feature", "phase", "unit", "asks", "code", "since", "place", "answered", "next", "detail")
 COMMANDS = {Verdict.APPROVE: "approve {}", Verdict.RETRY: "answer {} TEXT", Verdict.REJECT: "reject {} --note WHY"}
 NOTHING = "Nothing is asked."
+SPENT = "the budget is used up: raise it in mz.yaml, then go on"
 
 
 def question_shape(
@@ -45,6 +46,13 @@ def question_shape(
     )  # fmt: skip
 
 
+def halted_shape(run: RunView, view: FeatureView, words: Words) -> QuestionShape | None:
+    """A feature that needs a person and asks nothing; None for any other."""
+    if is_stuck(run, view):
+        return stuck_shape(run, view, words)
+    return spent_shape(run, view, words) if view.status == "held" and view.hold is Hold.BUDGET else None
+
+
 def stuck_shape(run: RunView, view: FeatureView, words: Words) -> QuestionShape:
     """An item whose dependency came to nothing: a person decides whether that is done once more, or this given up."""
     return QuestionShape(
@@ -52,6 +60,15 @@ def stuck_shape(run: RunView, view: FeatureView, words: Words) -> QuestionShape:
         code=view.because, words=f"{view.because} came to nothing, and this needs it", detail=None, since=None,
         place=None, answered=None,
         commands=(f"mz retry {view.because}", f"mz cancel {run.run} --feature {view.feature}"),
+    )  # fmt: skip
+
+
+def spent_shape(run: RunView, view: FeatureView, words: Words) -> QuestionShape:
+    """A feature whose next call the budget does not allow: a person decides whether there is more money."""
+    return QuestionShape(
+        run=run.run, feature=view.feature, title=line(words(view.title)), phase=view.phase or None, unit=None,
+        ask="budget", code=None, words=SPENT, detail=None, since=None, place=None, answered=None,
+        commands=(f"mz resume {run.run}", f"mz cancel {run.run} --feature {view.feature}"),
     )  # fmt: skip
 
 

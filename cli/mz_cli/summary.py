@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mz_engine.exits import Exit, worst
 from mz_events.catalog.run import Hold
-from mz_events.names import Digest
 from mz_projections.views import FeatureView, RunView
 
+from mz_cli.advice import Around, Words, answers, builds_on, listed, resume_command, review_commands, standing
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import compact, count, instant, line, moment, money, shorten, usd
+from mz_cli.render.text import compact, count, instant, line, moment, money, nanousd_of, usd
 from mz_cli.shapes.base import Tests, Tokens
 from mz_cli.shapes.run import ChecksShape, FeatureStatus, FeatureSummary, RunStatus, WaitingShape
 
-Words = Callable[[Digest | None], str]
-"""The text of a blob; empty for None, and for a blob that was erased."""
-Trees = Callable[[str, str], str | None]
-"""Run and feature -> its worktree's place, where there is one."""
 FATAL = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING}
 """Codes of fatal problems with exit codes of their own; others mean that something is missing here."""
 REPOSITORY = frozenset({
@@ -27,29 +23,29 @@ REPOSITORY = frozenset({
 })  # fmt: skip
 NOT_REPORTED = "not reported"
 UNPRICED = "unpriced"
-DETAIL_MAX = 300
 NO_FEATURES = "The run has no features."
+ALONE = Around()
+"""For who looks at nothing but the fold."""
 
 
 def feature_summary(view: FeatureView) -> FeatureSummary:
     return FeatureSummary(**_summary(view))
 
 
-def no_trees(run: str, feature: str) -> None:
-    """For who does not look for worktrees."""
+def feature_status(view: FeatureView, run: str, words: Words, around: Around = ALONE) -> FeatureStatus:
+    return FeatureStatus(
+        **_summary(view), **_standing(view, run, words, around), worktree=around.tree(run, view.feature),
+        pull_request_text=around.text(run, view.feature),
+    )  # fmt: skip
 
 
-def feature_status(view: FeatureView, run: str, words: Words, trees: Trees = no_trees) -> FeatureStatus:
-    return FeatureStatus(**_summary(view), **_standing(view, run, words), worktree=trees(run, view.feature))
-
-
-def run_status(view: RunView, repository: str, held: bool, words: Words, trees: Trees = no_trees) -> RunStatus:
+def run_status(view: RunView, repository: str, held: bool, words: Words, around: Around = ALONE) -> RunStatus:
     """`held`: a process works on the run."""
     return RunStatus(
         repository=repository, run=view.run, status=view.status, held=held, pipeline=view.pipeline, base=view.base,
         base_commit=view.base_commit, mz=view.core, started_at=instant(view.started_us),
         last_event_at=instant(view.last_us), events=view.events, code=view.code or None,
-        features=tuple(feature_status(feature, view.run, words, trees) for feature in view.features),
+        features=tuple(feature_status(feature, view.run, words, around) for feature in view.features),
     )  # fmt: skip
 
 
@@ -63,30 +59,6 @@ def run_standing(view: RunView, held: bool) -> str:
     """The status of the run, and in brackets what explains it. `held`: a process works on it."""
     code = f" ({view.code})" if view.code else ""
     return ("interrupted" if view.status in ("running", "paused") and not held else view.status) + code
-
-
-def resume_command(run: str, view: FeatureView) -> str | None:
-    """The exact command that helps a feature on; None where nothing has to be done."""
-    if view.waiting is not None and view.status == "waiting":
-        return f"mz resume {run} --feature {view.feature} --answer {answers(view)[0]}"
-    return f"mz resume {run}" if view.status in ("held", "stopped") else None
-
-
-def waits(view: RunView, held: bool, words: Words) -> tuple[tuple[str, str], ...]:
-    """What needs somebody: a line that says why, and the command that helps."""
-    found = []
-    if view.status == "running" and not held:
-        found.append(("no process works on this run: it was killed, or the machine went down", f"mz resume {view.run}"))
-    for feature in view.features:
-        helps = resume_command(view.run, feature)
-        if helps is not None:
-            asked = feature.waiting
-            place = f" in {asked.phase}{'/' if asked.unit else ''}{asked.unit}" if asked and asked.phase else ""
-            detail = shorten(line(words(asked.detail)), DETAIL_MAX) if asked else ""
-            others = f"   (or {', or '.join(answers(feature)[1:])})" if asked else ""
-            why = f"{feature.feature}: {standing(feature)}{place}{': ' if detail else ''}{detail}"
-            found.append((why, helps + others))
-    return tuple(found)
 
 
 def exit_of(view: RunView) -> Exit:
@@ -113,13 +85,6 @@ def _exit_of_feature(view: FeatureView) -> Exit:
     return Exit.OK
 
 
-def answers(view: FeatureView) -> tuple[str, ...]:
-    """What a person may say, the likeliest first."""
-    asked = view.waiting
-    first = "approve" if asked is not None and asked.ask.value in ("approval", "repository") else "retry"
-    return (first, *(answer for answer in ("approve", "retry", "reject") if answer != first))
-
-
 def _summary(view: FeatureView) -> dict[str, Any]:
     tests = view.tests
     return {
@@ -136,7 +101,7 @@ def _summary(view: FeatureView) -> dict[str, Any]:
     }
 
 
-def _standing(view: FeatureView, run: str, words: Words) -> dict[str, Any]:
+def _standing(view: FeatureView, run: str, words: Words, around: Around) -> dict[str, Any]:
     checks = view.checks
     return {
         "title": line(words(view.title)),
@@ -153,19 +118,21 @@ def _standing(view: FeatureView, run: str, words: Words) -> dict[str, Any]:
         "until": instant(view.until_us),
         "because": view.because or None,
         "code": view.code or None,
-        "waiting": _waiting(view, run, words),
-        "next": resume_command(run, view),
+        "waiting": _waiting(view, run, words, around),
+        "next": resume_command(run, view, around),
+        "target": view.target or None,
     }
 
 
-def _waiting(view: FeatureView, run: str, words: Words) -> WaitingShape | None:
+def _waiting(view: FeatureView, run: str, words: Words, around: Around) -> WaitingShape | None:
     asked = view.waiting
     if asked is None:
         return None
     return WaitingShape(
         ask=asked.ask.value, code=asked.code or None, phase=asked.phase, unit=asked.unit or None,
         since=instant(asked.since_us), place=asked.place, detail=words(asked.detail) or None, answers=answers(view),
-        resume=resume_command(run, view) or f"mz resume {run}",
+        resume=resume_command(run, view, around) or f"mz resume {run}", commands=review_commands(view),
+        answered=around.letter(view) is not None,
     )  # fmt: skip
 
 
@@ -173,48 +140,39 @@ def _waiting(view: FeatureView, run: str, words: Words) -> WaitingShape | None:
 TAKEN = (">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed")
 
 
-def status_table(view: RunView, held: bool, words: Words, trees: Trees, whole: bool) -> Table:
+def status_table(view: RunView, held: bool, words: Words, around: Around, whole: bool) -> Table:
     """`whole`: for a pipe, with all that a terminal shows in other places."""
     if not whole:
-        rows = tuple((feature.feature, standing(feature), *taken(feature, whole)) for feature in view.features)
-        return Table(columns=columns("feature", "status", *TAKEN), rows=rows, empty=NO_FEATURES)
+        shown = listed(view.features)[0]
+        rows = tuple((feature.feature, standing(feature), *taken(feature, whole)) for feature in shown)
+        return Table(columns=columns("*feature", "status", *TAKEN), rows=rows, empty=NO_FEATURES)
     rows = tuple(
         (
             feature.feature, standing(feature), feature.phase or "-", *taken(feature, whole),
-            words(feature.title), resume_command(view.run, feature) or "", feature.pull_request,
-            trees(view.run, feature.feature) or "", view.run, run_standing(view, held),
+            words(feature.title), resume_command(view.run, feature, around) or "", feature.pull_request,
+            around.tree(view.run, feature.feature) or "", view.run, run_standing(view, held),
+            builds_on(view, feature), around.text(view.run, feature.feature) or "",
         )
         for feature in view.features
     )  # fmt: skip
-    heads = ("feature", "status", "phase", *TAKEN, "title", "next", "pull_request", "worktree", "run", "run_status")
+    heads = (
+        "feature", "status", "phase", *TAKEN, "title", "next", "pull_request", "worktree", "run", "run_status",
+        "builds_on", "pull_request_text",
+    )  # fmt: skip
     return Table(columns=columns(*heads), rows=rows, empty=NO_FEATURES)
 
 
-def places(view: RunView, trees: Trees) -> tuple[str, ...]:
-    """Where the work of each feature is to be looked at: its pull request, or its worktree."""
-    found = []
-    for feature in view.features:
-        green, red, pending = feature.checks or (0, 0, 0)
-        checks = f" ({green} checks green, {red} red, {pending} pending)" if feature.checks else ""
-        where = f"{feature.pull_request}{checks}" if feature.pull_request else trees(view.run, feature.feature)
-        if where:
-            found.append(f"{feature.feature}: {where}")
-    return tuple(found)
-
-
 def closing_table(features: Sequence[FeatureView], whole: bool) -> Table:
-    """What a run delivered, and what it took. On a terminal, a status is shown where it is not `delivered`."""
+    """What a run delivered, and what it took. On a terminal there is a status where one is not `delivered`."""
+    shown = tuple(features) if whole else listed(features)[0]
+    says = whole or any(feature.status != "delivered" for feature in shown)
     rows = tuple(
-        (*ending(feature, whole), " ".join(feature.completed) or "-", *taken(feature, whole)) for feature in features
-    )
-    heads = ("feature", "status") if whole else ("feature",)
+        (feature.feature, *([standing(feature)] if says else []), " ".join(feature.completed) or "-",
+         *taken(feature, whole))
+        for feature in shown
+    )  # fmt: skip
+    heads = ("*feature", "status") if says else ("*feature",)
     return Table(columns=columns(*heads, "phases", *TAKEN), rows=rows, empty=NO_FEATURES)
-
-
-def ending(view: FeatureView, whole: bool) -> tuple[str, ...]:
-    if whole:
-        return view.feature, standing(view)
-    return (view.feature if view.status == "delivered" else f"{view.feature}: {standing(view)}",)
 
 
 def taken(view: FeatureView, whole: bool) -> tuple[str, ...]:
@@ -226,16 +184,6 @@ def taken(view: FeatureView, whole: bool) -> tuple[str, ...]:
         tokens_cell(view.input_tokens, view.output_tokens, whole),
         *money_cells(view, whole),
     )
-
-
-def standing(view: FeatureView) -> str:
-    """The status, and in brackets what explains it."""
-    hold = view.code if view.hold is Hold.FATAL else (view.hold.value if view.hold else "")
-    why = (hold, view.waiting.ask.value if view.waiting else "", view.code)
-    shown = next((word for word in why if word), "") if view.status in ("held", "waiting", "failed") else ""
-    if view.status == "held" and view.because:
-        shown = f"{shown} {view.because}".strip()
-    return f"{view.status} ({shown})" if shown else view.status
 
 
 def attempts_cell(attempts: dict[str, int], whole: bool) -> str:
@@ -273,8 +221,12 @@ def money_cells(view: FeatureView, whole: bool) -> tuple[str, str, str]:
     return estimated or UNPRICED, reported or NOT_REPORTED, computed or UNPRICED
 
 
-def money_words(estimated: str | None, reported: str | None, computed: str | None) -> str:
-    """The three amounts, given as exact decimal strings, in a sentence."""
-    said = [f"{name} ${amount}" for name, amount in (("estimated", estimated), ("reported", reported),
-                                                     ("computed", computed)) if amount is not None]  # fmt: skip
+def money_words(estimated: str | None, reported: str | None, computed: str | None, whole: bool = False) -> str:
+    """The three amounts, given as exact decimal strings, in a sentence; rounded for people, exact with `whole`."""
+    amounts = {"estimated": estimated, "reported": reported, "computed": computed}
+    said = (
+        f"{name} {f'${amount}' if whole else money(nanousd_of(amount))}"
+        for name, amount in amounts.items()
+        if amount is not None
+    )
     return ", ".join(said) or UNPRICED

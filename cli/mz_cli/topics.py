@@ -26,6 +26,14 @@ ENVIRONMENT = (
     "`mz config show --origin` says where each value comes from. An empty variable is none."
 )
 
+SEEN = "Agents and commands see no other variables than these, and those that `pass_environment` in mz.yaml names:"
+INHERITED = (
+    "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE LC_* LD_LIBRARY_PATH XDG_CONFIG_HOME XDG_DATA_HOME "
+    "XDG_CACHE_HOME XDG_STATE_HOME XDG_RUNTIME_DIR HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy "
+    "all_proxy no_proxy SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE CURL_CA_BUNDLE VIRTUAL_ENV "
+    "JAVA_HOME GOPATH GOROOT CARGO_HOME RUSTUP_HOME NVM_DIR PYENV_ROOT"
+)
+
 FORMATTING = {
     "Streams": "The answer goes to stdout; progress, warnings, questions and hints go to stderr.",
     "Terminals": "Tables are fitted to the terminal; long cells are cut. Escape sequences of agents and of files are "
@@ -56,12 +64,18 @@ def exit_codes() -> str:
 
 
 def environment() -> str:
+    from mz_engine.agents.claude_code import PASSED, SETTINGS
     from mz_engine.configure import settings
 
     names = {each.variable: f"The setting `{each.name}`." for each in settings() if each.scalar}
     return "\n\n".join((
         paragraph(ENVIRONMENT),
         table({**VARIABLES, **names}),
+        paragraph(SEEN),
+        table({
+            "all": f"{INHERITED}; and MZ_KEY, which mz sets.",
+            "claude-code": f"{' '.join(PASSED)}; and {' '.join(SETTINGS)}, which mz sets.",
+        }),
     ))  # fmt: skip
 
 
@@ -71,7 +85,7 @@ def formatting() -> str:
 
 TOPICS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "exit-codes": ("What the exit status says.", exit_codes),
-    "environment": ("Which variables mz reads.", environment),
+    "environment": ("Which variables mz reads, and which agents see.", environment),
     "formatting": ("What goes to stdout and stderr, in which form.", formatting),
 }
 """Name, summary, text."""

@@ -1,14 +1,21 @@
-"""Adapter: where the worktrees of features are."""
+"""Adapter: where the files of features are, and what was left for their run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+from mz_projections.queue import Letter
+
+from mz_cli.advice import Around, Place
 from mz_cli.context import HOME
 
 
-def worktrees(home: Path) -> Callable[[str, str], str | None]:
+def around(home: Path, letters: tuple[Letter, ...] = ()) -> Around:
+    """What people want to know of a run beside its events; `letters`: what was left in its inbox."""
+    return Around(tree=worktrees(home), text=pull_request_texts(home), letters=letters, near=near)
+
+
+def worktrees(home: Path) -> Place:
     """Run and feature -> the worktree's place; None where there is none, or none any more."""
 
     def place(run: str, feature: str) -> str | None:
@@ -16,3 +23,19 @@ def worktrees(home: Path) -> Callable[[str, str], str | None]:
         return str(folder) if folder.is_dir() else None
 
     return place
+
+
+def pull_request_texts(home: Path) -> Place:
+    """Run and feature -> the text of a pull request that a person is to open; None where there is none."""
+
+    def place(run: str, feature: str) -> str | None:
+        file = home / HOME / "pull-requests" / run / f"{feature}.md"
+        return str(file) if file.is_file() else None
+
+    return place
+
+
+def near(place: str) -> str:
+    """Relative to the current directory where the place is below it, else as it is."""
+    path, here = Path(place), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else place

@@ -35,8 +35,8 @@ class PullRequests(Setting, frozen=True, kw_only=True):
     checks_wait_seconds: int = 3600
     """How long checks may be pending before a person is asked."""
     checks_poll_seconds: int = 30
-    checks_grace_seconds: int = 120
-    """A pull request that still has no check after this time needs none."""
+    checks_grace_seconds: int = 60
+    """So long after the push checks may still appear; those that are there then are all."""
     flaky: tuple[str, ...] = ()
     """Names of checks that are known to fail for nothing; `*` stands for anything."""
     reruns_max: int = 2
@@ -101,3 +101,5 @@ class Config(Setting, frozen=True, kw_only=True):
     """Never changed by an agent, whatever the phase allows; patterns as in .gitignore."""
     pass_environment: tuple[str, ...] = ()
     """Further variables that agents and commands may see."""
+    recordings: str = "recordings"
+    """The folder of the recorded agent calls, a cassette each folder in it."""

@@ -15,9 +15,9 @@ import msgspec
 
 from mz_engine.config import Config
 from mz_engine.configform import FILE_NAME, ConfigForm
-from mz_engine.configure import SettingInfo, settings, to_config
+from mz_engine.configure import SettingInfo, leave_out, settings, to_config
 from mz_engine.errors import Diagnostic, MzError, Place
-from mz_engine.shape import Mismatch, mismatches
+from mz_engine.shape import Mismatch, mismatches, without_empty
 from mz_engine.textfile import read_text
 from mz_engine.yamlfile import Document, convert_document, load
 
@@ -71,7 +71,7 @@ def _layers(
 ) -> _Layers:
     path = root / FILE_NAME
     document = load(read_text(path, FILE_NAME) if os.path.lexists(path) else "", FILE_NAME)
-    layers = _Layers(document, msgspec.to_builtins(convert_document(document, ConfigForm)), known)
+    layers = _Layers(document, known)
     for setting in known:
         if setting.scalar and (text := environment.get(setting.variable, "")):
             layers.put(setting, _typed(text, setting), setting.variable)
@@ -93,13 +93,14 @@ def _refuse_other_names(root: Path) -> None:
 class _Layers:
     """The file's values, with those of higher layers put over them; remembers what came from where."""
 
-    def __init__(self, document: Document, plain: dict[str, Any], known: tuple[SettingInfo, ...]) -> None:
+    def __init__(self, document: Document, known: tuple[SettingInfo, ...]) -> None:
+        plain, wrong = _of_form(document)
         self.document = document
         self.merged = plain
         self.known = known
         self.origins = {each.name: self.origin(each.name) for each in known}
         self.origins |= {f"commands.{name}": self.origin("commands", name) for name in plain.get("commands", ())}
-        self.found: list[Diagnostic] = []
+        self.found: list[Diagnostic] = list(wrong)
 
     def origin(self, setting: str, *inside: str) -> str:
         route = (*setting.split("."), *inside)
@@ -150,6 +151,19 @@ class _Layers:
 
     def diagnostic(self, wrong: Mismatch, origin: str) -> Diagnostic:
         return Diagnostic(code="MZ2011", message=f"{origin}: {wrong.message}", hint=wrong.hint)
+
+
+def _of_form(document: Document) -> tuple[dict[str, Any], tuple[Diagnostic, ...]]:
+    """The file's values without those that are of another form, and what is wrong with these: what is left can be
+    parsed all the same, so that everything is told at once."""
+    try:
+        return msgspec.to_builtins(convert_document(document, ConfigForm)), ()
+    except MzError as error:
+        form = msgspec.inspect.type_info(ConfigForm)
+        rest = without_empty(document.value, form)
+        while routes := [each.route for each in mismatches(rest, form)]:
+            rest = leave_out(rest, routes)
+        return msgspec.to_builtins(msgspec.convert(rest, ConfigForm)), error.diagnostics
 
 
 def _typed(text: str, setting: SettingInfo) -> object:

@@ -63,7 +63,7 @@ class PullRequestsForm(Form, frozen=True, kw_only=True):
         PULL_REQUESTS.checks_poll_seconds
     )
     checks_grace: Annotated[
-        Duration, Meta(description="A pull request that still has no check after this time needs none.")
+        Duration, Meta(description="How long after a push checks may still appear; those that are there then are all.")
     ] = format_duration(PULL_REQUESTS.checks_grace_seconds)
     flaky: Annotated[
         tuple[str, ...],
@@ -148,3 +148,6 @@ class ConfigForm(Form, frozen=True, kw_only=True):
     pass_environment: Annotated[
         tuple[str, ...], Meta(description="Further environment variables that agents and commands may see.")
     ] = DEFAULT.pass_environment
+    recordings: Annotated[str, Meta(description="The folder of the library of recorded agent calls.")] = (
+        DEFAULT.recordings
+    )

@@ -49,6 +49,7 @@ def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
         limits=_limits(limits, reader.duration(("limits", "wait_max"), limits.wait_max)),
         denied_paths=reader.every(("denied_paths",), form.denied_paths, _pattern),
         pass_environment=reader.every(("pass_environment",), form.pass_environment, _variable),
+        recordings=reader.parse(("recordings",), form.recordings, parse_path, ""),
     )
     return config, tuple(reader.found)
 
@@ -145,6 +146,22 @@ def _advice(code: str) -> str:
         "MZ2009": "write seconds (600), or a text such as 90s, 30m, 1h30m",
         "MZ2010": 'write US dollars as a quoted decimal, such as "5.00"',
     }.get(code, f"`mz explain {code}` says what may stand there")
+
+
+def leave_out(value: object, routes: Iterable[Route]) -> object:
+    """The value of a document without what these routes lead to; of a list with such an item, nothing is left, so that
+    positions stay what they are. Without a root that is a mapping, an empty one."""
+    routes = list(routes)
+    if () in routes or not isinstance(value, dict):
+        return {}
+    kept = {}
+    for key, each in value.items():
+        inside = [route[1:] for route in routes if route[0] == key]
+        if inside and isinstance(each, dict) and () not in inside:
+            kept[key] = leave_out(each, inside)
+        elif not inside:
+            kept[key] = each
+    return kept
 
 
 def config_schema() -> dict[str, Any]:

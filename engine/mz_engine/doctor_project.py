@@ -114,7 +114,7 @@ def commands(root: Path, config: Config, environment: Mapping[str, str]) -> Chec
     if "test" not in config.commands:
         hint = "write `test: COMMAND LINE` under `commands:` in mz.yaml"
         return Check.warn("commands", "there is no `test`: agents' work is taken at their word", hint)
-    return Check.ok("commands", f"programs found for {count} of {count} command lines")
+    return Check.ok("commands", f"programs found for {count} of {count} command line{'' if count == 1 else 's'}")
 
 
 def names_schema(root: Path) -> bool:

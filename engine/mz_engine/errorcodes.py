@@ -1,7 +1,7 @@
 """Facts: the table of all error codes. A code is never used again for something else, even when it is retired.
 
 The first digit is the border at which the error was met: 1 the command and the machine, 2 files and settings,
-3 pipelines, 4 the backlog, 5 runs.
+3 pipelines, 4 the backlog, 5 runs, 6 recordings.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ _TABLE = (
         Exit.INVALID,
         "bad name, path or pattern",
         "Names become branches, files and trailers, so they are made of letters, digits, `_` and `-`. Paths "
-        "are relative to the repository and stay inside it. Patterns are written as in .gitignore.",
+        "are relative to the repository and stay inside it. Patterns are written as in .gitignore. An agent is one "
+        "that mz knows; the base is a branch or another name of a commit.",
     ),
     ErrorCode(
         "MZ2014",
@@ -404,6 +405,43 @@ _TABLE = (
         "A place is written STREAM@VERSION, as `mz log` prints it at every event: `run/RUN@4`, "
         "`run/RUN/FEATURE@12`, or shorter `RUN@4`, `FEATURE@12`. Versions count from 1. The stream is not there, "
         "is not that long, or is an inbox, which holds messages and has no state.",
+    ),
+    # 6: recordings
+    ErrorCode(
+        "MZ6001",
+        Exit.RECORDING,
+        "there is nothing to replay",
+        "A replay without recordings proves nothing, so it fails. A cassette is a folder with a cassette.yaml; a "
+        "library is a folder of cassettes, `recordings/` unless `recordings:` in mz.yaml names another. `mz record` "
+        "makes a cassette of a run.",
+    ),
+    ErrorCode(
+        "MZ6002",
+        Exit.RECORDING,
+        "there is a cassette already",
+        "Recordings are never replaced silently. Name another place with --to, or say --replace; what git knows can be "
+        "had again from it.",
+    ),
+    ErrorCode(
+        "MZ6003",
+        Exit.RECORDING,
+        "the run cannot be recorded",
+        "Only what can happen again is recorded: features that have come to rest, by what their agents and people did. "
+        "The message says of each feature why it is not among them.",
+    ),
+    ErrorCode(
+        "MZ6004",
+        Exit.SECRET,
+        "a secret would be recorded",
+        "A prompt, a patch, an artifact or a person's note holds a secret. These are never rewritten, so nothing was "
+        "recorded. Take the secret out of the project and run again; consider it known and replace it.",
+    ),
+    ErrorCode(
+        "MZ6005",
+        Exit.NOT_COMPARABLE,
+        "the cassette cannot be used",
+        "It is damaged, was changed by hand, or a newer mz wrote it; or the folder holds something else. The message "
+        "names the file. Restore it from git, or record it again.",
     ),
 )
 

@@ -47,6 +47,32 @@ MEANINGS: Mapping[Exit, str] = {
 }
 """What each says, in one sentence."""
 
+NEXT: Mapping[Exit, str] = {
+    Exit.VERDICT: "Of a run: `mz show FEATURE` says why, `mz retry FEATURE` has it done once more, from an "
+    "earlier phase with --from. Of other commands: they say what is not as it should be.",
+    Exit.USAGE: "The message says what is wrong; `mz COMMAND --help` says what there is.",
+    Exit.DRIFT: "The first difference is shown: a bug, or a change that is meant; then `mz record` records it anew.",
+    Exit.RECORDING: "The message names the recording; `mz record` makes one of a run.",
+    Exit.SECRET: "Take the secret out of the project, and replace it where it is used: consider it known.",
+    Exit.NETWORK: "The message names what did; a replay needs no network.",
+    Exit.INVALID: "Mend what the messages name, each with its line; `mz config validate` and `mz pipelines lint` "
+    "check it.",
+    Exit.PREREQUISITE: "`mz doctor` says what is missing and how to get it. A run that it stopped goes on with "
+    "`mz resume`.",
+    Exit.REPOSITORY: "Mend what the message names, then `mz run` or `mz resume` again.",
+    Exit.BUSY: "Wait for that process, or end it with Ctrl-C; `mz status` shows what it does. A run that waits goes on "
+    "with `mz resume`, or is given up with `mz cancel RUN`.",
+    Exit.STOPPED: "`mz resume` goes on where it stopped; nothing is paid twice.",
+    Exit.WAITING: "`mz review list` shows what is asked, or what is held, and how to answer; `mz resume` takes the "
+    "answer.",
+    Exit.LIMIT: "`mz review list` shows which features are held. Raise `budget` in mz.yaml, then `mz resume RUN`: a "
+    "budget is the one setting that a resume takes over, and the log says so.",
+    Exit.BUG: "The message names a file to report it with. `mz resume` is safe.",
+    Exit.NOT_COMPARABLE: "The message says what cannot be had: another version of mz, or a whole copy of the "
+    "recording.",
+}
+"""How to go on."""
+
 WORST_FIRST = (
     Exit.BUG,
     Exit.PREREQUISITE,

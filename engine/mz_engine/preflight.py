@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from mz_engine.adapters.git import GitWorkspace
+from mz_engine.adapters.git_process import Git
+from mz_engine.adapters.git_remote import has_remote
+from mz_engine.adapters.git_repository import describe
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, built_in
 from mz_engine.config import Config
@@ -76,15 +81,36 @@ def _is_here(program: str, root: Path, environment: Mapping[str, str]) -> bool:
 
 def check_delivery(workspace: GitWorkspace, config: Config, environment: Mapping[str, str]) -> None:
     """Raises MzError where pull requests are wanted and cannot be opened: no remote (MZ1003), no `gh` (MZ1004)."""
+    _check_delivery(workspace.has_remote, config, environment)
+
+
+def _check_delivery(is_there: Callable[[str], bool], config: Config, environment: Mapping[str, str]) -> None:
     wanted = config.pull_requests
     if wanted.strategy == "none":
         return
     instead = "or set pull_requests.strategy to none in mz.yaml: the branch stays here, with a file for its description"
-    if not workspace.has_remote(wanted.remote):
+    if not is_there(wanted.remote):
         hint = f"`git remote add {wanted.remote} URL`, {instead}"
         raise MzError("MZ1003", f"pull requests go to the remote {wanted.remote!r}, which is not there", hint=hint)
     if not shutil.which("gh", path=environment.get("PATH")):
         raise MzError("MZ1004", "pull requests need `gh`, which is not on PATH", hint=f"install it, {instead}")
+
+
+def lacks(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """What a run would refuse to begin without, as warnings: the agent and its login, programs of commands, the remote
+    and `gh`. Raises RepositoryUnusable, and MzError (MZ1004) for an agent that nobody knows."""
+    known_agent(config.agent)
+    git = Git(describe(root, environment).directory, environment)
+    checks: tuple[Callable[[], None], ...] = (
+        lambda: check_agent(config.agent, environment),
+        lambda: check_commands(root, config, environment),
+        lambda: _check_delivery(lambda name: has_remote(git, name), config, environment),
+    )
+    for check in checks:
+        try:
+            check()
+        except MzError as error:
+            yield from (replace(each, severity="warning") for each in error.diagnostics)
 
 
 def program_of(command: str) -> str | None:

@@ -17,15 +17,16 @@ _USD = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,9})?\Z")
 
 def parse_duration(written: int | str) -> int:
     """Seconds, 1 to a week, from `600`, `"90s"`, `"30m"`, `"1h30m"`. Raises ValueError."""
-    seconds = written if isinstance(written, int) else _seconds(written.strip().replace(" ", ""))
+    seconds = written if isinstance(written, int) else _seconds(written)
     if not 1 <= seconds <= SECONDS_MAX:
         raise ValueError(f"{written!r} is not between a second and a week")
     return seconds
 
 
 def _seconds(text: str) -> int:
-    found = _DURATION.match(text)
-    if not found or not text:
+    plain = text.strip().replace(" ", "")
+    found = _DURATION.match(plain)
+    if not found or not plain:
         raise ValueError(f"{text[:40]!r} is not a duration")
     days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -90,13 +90,16 @@ class Session:
 
     # beginning --------------------------------------------------------------------------------------------------------
     def begin(self, flags: Mapping[str, object], only: tuple[str, ...]) -> Plan:
-        """Start a run, or add to the unfinished one of the same pipeline and base. Raises MzError."""
+        """Start a run, or add to the unfinished one of the same pipeline and base. With nothing to do there is no run,
+        and `coordinator` stays None. Raises MzError."""
         plan = make_plan(self.root, self.environment, flags, only, self.store, self._put)
         waiting = unfinished(self.store)
         if waiting is not None:
             self._add(waiting, plan)
             return plan
         base_commit = branch_commit(self.root, plan.base, self.environment)
+        if not plan.taken.added:
+            return plan
         self._prepare(plan.pins)
         run = new_run_id()
         started = RunStarted(

@@ -10,6 +10,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerGiven,
+    BudgetChanged,
     ChecksChanged,
     FeatureAdmitted,
     FeatureReleased,
@@ -49,8 +50,11 @@ class Overview:
     @property
     def run(self) -> RunView:
         committed = self._spent + sum(self._reserved.values())
+        features = tuple(self._features.values())
+        if self._run.status == "paused":
+            features = tuple(map(_paused, features))
         return replace(
-            self._run, features=tuple(self._features.values()), committed_nanousd=committed, events=self._events,
+            self._run, features=features, committed_nanousd=committed, events=self._events,
             last_us=self._last_us,
         )  # fmt: skip
 
@@ -90,6 +94,11 @@ class Overview:
         return self._features.get(feature) or FeatureView(feature=feature)
 
 
+def _paused(view: FeatureView) -> FeatureView:
+    """In a run that is paused, what came to rest goes on with it."""
+    return replace(view, status="paused") if view.status == "stopped" else view
+
+
 def overview(run: str, events: Iterable[Recorded[Event]]) -> RunView:
     """What is shown of the run after these events, given in the order of the log."""
     fold = Overview(run)
@@ -108,6 +117,8 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             )  # fmt: skip
         case RunResumed():
             return replace(view, status="running", code="", taken_up_us=recorded.recorded_at_us)
+        case BudgetChanged() as budget:
+            return replace(view, budget=budget)
         case RunPaused():
             return replace(view, status="paused")
         case RunHalted(code=code):

@@ -12,12 +12,12 @@ import msgspec
 from mz_events.catalog.call import Usage
 from mz_events.catalog.check import Violation
 from mz_events.catalog.feature import Ask
-from mz_events.catalog.run import Hold
+from mz_events.catalog.run import BudgetChanged, Hold
 from mz_events.names import Commit, Digest, Path
 
 FeatureStatus = Literal[
     "queued", "skipped", "working",
-    "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "stopped",
+    "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "stopped", "paused",
 ]  # fmt: skip
 RunStatus = Literal["running", "paused", "halted", "stopped", "rested", "finished"]
 CallOutcome = Literal["open", "replied", "failed", "lost"]
@@ -268,6 +268,8 @@ class RunView(View, frozen=True, kw_only=True):
     """Of the fatal problem that halted it."""
     taken_up_us: int | None = None
     """When the last process began to work on it."""
+    budget: BudgetChanged | None = None
+    """In place of the one that the run began with."""
     committed_nanousd: int = 0
     """What budgets count: calls that ended, each by the worst that is known, and what is set aside for open ones."""
     events: int = 0

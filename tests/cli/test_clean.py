@@ -198,6 +198,7 @@ def test_nobody_is_asked_without_a_terminal(scene: Scene, capsys: pytest.Capture
     assert answer.exit == 2
     assert "say --yes, or look with --dry-run" in answer.err
     assert run(capsys, "clean", "--json").exit == 2
+    assert "error[MZ5001]" in run(capsys, "clean", "zzz").err
     assert worktree.is_dir()
 
 

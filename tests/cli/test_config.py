@@ -10,6 +10,7 @@ import pytest
 from mz_engine.configure import settings
 
 from tests.cli.drive import on_terminal, run
+from tests.support.gitrepo import GitRepo
 
 
 @pytest.fixture
@@ -80,11 +81,16 @@ def test_a_misspelt_variable_is_told_of(
 def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "config", "validate")
     assert (answer.exit, answer.out.splitlines()[0]) == (0, "there is no mz.yaml: all is as by default")
-    (root / "mz.yaml").write_text("commands: {test: make, lint: make lint, build: make build}\n")
+    settings = "commands: {test: make, lint: make lint, build: make build}\n"
+    (root / "mz.yaml").write_text(settings)
     (root / "features.md").write_text("## [FEAT] a: A\n## [DONE] b: B\n")
     answer = run(capsys, "config", "validate")
     assert (answer.exit, answer.err) == (0, "")
-    assert answer.out == "mz.yaml is valid\npipeline monozukuri is valid\nfeatures.md is valid; features in it: 2\n"
+    assert answer.out == (
+        "mz.yaml is valid\npipeline monozukuri is valid\n"
+        "agent claude-code is known; `mz doctor` says whether it and all else is here\n"
+        "features.md is valid; features in it: 2\n"
+    )
     told = json.loads(run(capsys, "config", "validate", "--json").out)
     assert (told["schema"], told["file"], told["features"], told["warnings"]) == (
         "mz.config-validate/1", "mz.yaml", 2, [],
@@ -92,14 +98,34 @@ def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_all_that_is_wrong_is_said_at_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (root / "mz.yaml").write_text("# one\npipeline: mnozukuri\nbacklog: wrong.md\n")
+    (root / "mz.yaml").write_text("# one\npipeline: mnozukuri\nbacklog: wrong.md\nagent: gpt\nbase: nobranch\n")
     (root / "wrong.md").write_text("## [FEAT] a\n")
+    GitRepo(root).commit({"README.md": "a project"})
     answer = run(capsys, "config", "validate")
     assert (answer.exit, answer.out) == (10, "")
     assert answer.err == (
+        "error[MZ2013] mz.yaml:4:8 `agent`: there is no agent 'gpt'; known: claude-code\n"
+        "hint: choose one with `agent:` in mz.yaml\n\n"
+        "error[MZ2013] mz.yaml:5:7 `base`: there is no branch or commit `nobranch`\n"
+        "hint: see `git branch --all`, then set `base:` in mz.yaml\n\n"
         "error[MZ3001] mz.yaml:2:11 there is no pipeline `mnozukuri`\nhint: did you mean `monozukuri`?\n\n"
         "error[MZ4002] wrong.md:1:1 '## [FEAT] a' is not the heading of a feature\nhint: did you mean "
         "`## [FEAT] a: a`?\n"
+    )
+
+
+def test_a_backlog_that_is_named_must_be_there(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "mz.yaml").write_text("backlog: nofile.md\n")
+    answer = run(capsys, "config", "validate")
+    assert (answer.exit, answer.out) == (10, "")
+    assert "error[MZ2001] nofile.md there is no such backlog" in answer.err
+
+
+def test_steps_without_a_command_are_told_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "mz.yaml").write_text("commands: {test: make}\n")
+    assert run(capsys, "config", "validate").err == (
+        "warning[MZ3009] steps of the pipeline are left out: mz.yaml has no command `build`, `lint`\n"
+        "hint: write `NAME: COMMAND LINE` under `commands:` in mz.yaml\n"
     )
 
 

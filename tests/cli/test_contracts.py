@@ -17,7 +17,9 @@ from mz_cli.jsonpage import page as json_page
 from mz_cli.main import COMMANDS, SECTIONS, choose_color, color_first, mz
 from mz_cli.manual import pages
 from mz_cli.shapes.lines import LogEntry, LogHeader
-from mz_cli.topics import TOPICS
+from mz_cli.topics import INHERITED, TOPICS
+from mz_engine.adapters.environment import INHERITED as VISIBLE
+from mz_engine.agents.claude_code import PASSED, SETTINGS
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
@@ -142,6 +144,14 @@ def test_every_variable_that_is_read_is_in_the_topic() -> None:
              read.findall(file.read_text("utf-8"))}  # fmt: skip
     ordinary = {"PATH", "HOME", "TMPDIR"}
     assert {name for name in found - ordinary if name not in text} == set()
+
+
+def test_every_variable_that_agents_see_is_in_the_topic_and_in_the_docs() -> None:
+    text, page = TOPICS["environment"][1](), (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    told = [*INHERITED.split(), *PASSED, *SETTINGS]
+    assert [name for name in INHERITED.replace("*", "ALL").split() if not VISIBLE.fullmatch(name)] == []
+    assert [part for part in re.findall(r"[A-Za-z_]{3,}", VISIBLE.pattern) if part not in INHERITED] == []
+    assert [name for name in told if name not in text or f"`{name.upper()}`" not in page] == []
 
 
 def test_help_of_a_command_is_its_page(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,17 @@ def test_it_agrees_with_status(story: Story, capsys: pytest.CaptureFixture[str])
         assert feature["tokens"]["input"] == (group["input_tokens"] if group else None)
 
 
+def test_features_stand_in_the_order_of_the_backlog(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not in that in which they were begun, nor in that of their names."""
+    story = Story(home)
+    story.begin("zeta", "alpha", "mid")
+    for feature in ("mid", "alpha", "zeta"):
+        story.admit(feature)
+        story.ask(feature, story.ref(feature, "prd"))
+    story.close()
+    assert [group["name"] for group in asked(capsys, "cost")["groups"]] == ["zeta", "alpha", "mid"]
+
+
 def test_all_runs_and_each_alone_say_the_same(two_runs: Story, capsys: pytest.CaptureFixture[str]) -> None:
     together = {group["name"]: group for group in asked(capsys, "cost", "--all")["groups"]}
     assert set(together) == {RUN, NEWER}

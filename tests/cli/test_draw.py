@@ -12,7 +12,7 @@ from termios import TIOCSWINSZ
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.render.draw import show, spread
+from mz_cli.render.draw import arrange, show, spread
 from mz_cli.render.table import Table, columns
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond\tline \x1b]0;x\x07 🎉 [bold]no markup[/bold] :smile: "
@@ -83,6 +83,37 @@ def test_long_cells_fit_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch
     lines = drawn(table, width).splitlines()
     assert max(map(len, lines)) <= width or lines[0].startswith("a: ")
     assert len(lines) < 200
+
+
+def test_a_wide_table_repeats_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    rows = (("r1", "worktree", "a" * 30, "b" * 30, "c" * 30), ("r1", "capture", "d" * 30, "e" * 30, "f" * 30))
+    table = Table(columns=columns("*run", "*what", "one", "two", "three"), rows=rows, empty="")
+    first, second = drawn(table, 80).split("\n\n")
+    for part in (first, second):
+        keys = [each.split()[:2] for each in part.splitlines()]
+        assert keys == [["run", "what"], ["r1", "worktree"], ["r1", "capture"]]
+    assert {"one", "two", "three"} <= set(f"{first} {second}".split())
+
+
+def test_keys_give_way_where_there_is_no_room_for_them() -> None:
+    """Rather than cards, a table with the first key alone."""
+    assert arrange([10, 10, 10], [10, 10, 10], 40, [0, 1]) == [[0, 1, 2]]
+    assert arrange([10, 10, 10], [10, 10, 10], 25, [0, 1]) == [[0, 1], [0, 2]]
+    assert arrange([10, 10, 10], [10, 10, 10], 15, [0, 1]) == []
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_column_may_be_cut_to_its_cell(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    table = Table(columns=columns("feature", "~title"), rows=(("login", "word " * 2000), ("audit", "short")), empty="")
+    head, long, short = [each.rstrip() for each in drawn(table, width).splitlines()]
+    assert long.startswith("login")
+    assert long.endswith("…")
+    assert max(map(len, (head, long, short))) <= width
+    out = io.StringIO()
+    show(table, out)
+    assert len(out.getvalue()) > 9_000
 
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 60)), min_size=1, max_size=8), st.integers(0, 300))

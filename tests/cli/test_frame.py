@@ -134,8 +134,8 @@ def test_without_a_budget_unknown_money_is_said() -> None:
     unpriced = msgspec.structs.replace(call(), outcome="replied", priced=True)
     feature = FeatureView(feature="a", status="working", calls=(priced, unpriced))
     shown = texts(frame(RunView(run=RUN, features=(feature,)), scenery(planned=Planned())))
-    assert "$0.50 + 1 unpriced" in shown[1]
-    assert "$0.00 of $5.00" in texts(frame(RunView(run=RUN), scenery()))[1]
+    assert "$0.5000 + 1 unpriced" in shown[1]
+    assert "$0.0000 of $5.00" in texts(frame(RunView(run=RUN), scenery()))[1]
 
 
 def test_a_run_with_thousands_of_features_is_drawn_at_once() -> None:

@@ -256,6 +256,11 @@ def test_only_a_run_at_work_can_be_paused(mz: Mz, feature: str) -> None:
     assert inbox() == []
 
 
+def test_a_run_that_is_over_is_neither_paused_nor_resumed(mz: Mz, story: Story) -> None:
+    story.to_run(RunFinished())
+    assert mz("pause").err.endswith("hint: it is finished; `mz run` begins another\n")
+
+
 def test_a_pause_and_its_end(mz: Mz, feature: str) -> None:
     with at_work() as coordinator:
         assert "goes on with: mz resume" in mz("pause").out

@@ -134,12 +134,26 @@ def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, capsys: p
     commands(home, "test", "lint")
     answer = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri", "--json")
     told = msgspec.json.decode(answer.out)
-    assert (answer.exit, told["copied_from"], told["errors"]) == (0, "monozukuri", 1)
+    assert (answer.exit, told["copied_from"], told["errors"]) == (0, "monozukuri", 0)
     copied, _ = parse_pipeline((home / "pipelines" / "mine.yaml").read_text(), "mine.yaml")
     assert copied.pipeline == "mine"
     origin = msgspec.json.decode(run(capsys, "pipelines", "show", "monozukuri", "--json").out)["definition"]
     mine = msgspec.json.decode(run(capsys, "pipelines", "show", "mine", "--json").out)["definition"]
+    (code,) = (phase for phase in origin["phases"] if phase["phase"] == "code")
+    code["gates"] = [gate for gate in code["gates"] if gate["run"] != "build"]
     assert mine == {**origin, "pipeline": "mine"}
+    assert "# Without the steps of monozukuri that run build:" in (home / "pipelines" / "mine.yaml").read_text()
+
+
+@pytest.mark.parametrize("known", [(), ("test",), ("build", "lint"), ("build", "lint", "test")])
+def test_a_copy_passes_the_lint(home: Path, capsys: pytest.CaptureFixture[str], known: tuple[str, ...]) -> None:
+    commands(home, *known) if known else None
+    said = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri").err
+    lacking = [name for name in ("test", "build", "lint") if name not in known]
+    assert said == (
+        f"left out of it, because mz.yaml has no such command: steps that run {', '.join(lacking)}\n" if lacking else ""
+    )
+    assert run(capsys, "pipelines", "lint", "mine").err == "1 file: 0 errors, 0 warnings\n"
 
 
 def test_nothing_is_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

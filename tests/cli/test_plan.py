@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.planpage import nanousd_of
-from mz_cli.render.text import usd
+from mz_cli.render.text import nanousd_of, usd
 from mz_events.catalog.run import RunFinished
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import Result, on_terminal, run
+from tests.cli.fakeagent import FakeAgent
 from tests.cli.story import Story
 from tests.support.gitrepo import GitRepo
 
@@ -118,6 +119,25 @@ def test_a_model_without_a_price(repository: GitRepo, capsys: pytest.CaptureFixt
     assert "unpriced" in run(capsys, "run", "--dry-run").err
 
 
+def test_what_a_run_would_miss_is_told(
+    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "mz.yaml").write_text("commands: {test: nowhere-a}\npull_requests: {strategy: draft}\n")
+    (home / "bin").mkdir()
+    (home / "bin/git").symlink_to(Path(which("git") or ""))
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    answer = run(capsys, "run", "--dry-run")
+    told = [line for line in answer.err.splitlines() if line.startswith("warning")]
+    assert (answer.exit, told) == (0, [
+        "warning[MZ3009] steps of the pipeline are left out: mz.yaml has no command `build`, `lint`",
+        "warning[MZ1004] `claude` is not on PATH",
+        "warning[MZ1004] `commands.test` needs nowhere-a, which is not on PATH",
+        "warning[MZ1003] pull requests go to the remote 'origin', which is not there",
+    ])  # fmt: skip
+    repository.git("remote", "add", "origin", "/nowhere")
+    assert "warning[MZ1004] pull requests need `gh`, which is not on PATH" in run(capsys, "run", "--dry-run").err
+
+
 @pytest.mark.parametrize("words", [(), ("--json",), ("--exit-code",)])
 def test_nothing_is_written(
     repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
@@ -173,8 +193,11 @@ def test_a_pipe_gets_the_features_alone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [20, 80, 120])
-def test_on_a_terminal(repository: GitRepo, home: Path, columns: int, snapshot: SnapshotAssertion) -> None:
-    shown = on_terminal(home, "run", "--dry-run", columns=columns, env={"NO_COLOR": "1"})
+def test_on_a_terminal(
+    repository: GitRepo, home: Path, columns: int, snapshot: SnapshotAssertion, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    agent = FakeAgent(tmp_path_factory.mktemp("agent"), "idle").environment
+    shown = on_terminal(home, "run", "--dry-run", columns=columns, env={**agent, "NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 

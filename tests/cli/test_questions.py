@@ -4,6 +4,7 @@ simulated world."""
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from mz_cli.questions import FAILS, NEXT_CALL, effects, question_words
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved
@@ -13,6 +14,7 @@ from mz_events.catalog.feature import (
     Ask,
     Blocked,
     FeatureFailed,
+    FeatureStarted,
     HumanAnswered,
     HumanRequested,
     PhaseCompleted,
@@ -20,10 +22,10 @@ from mz_events.catalog.feature import (
     UnitCompleted,
 )
 from mz_events.catalog.run import Verdict
-from mz_events.names import FeatureId, feature_stream
+from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature import fold
-from mz_projections.queue import queue
-from mz_projections.state import Waiting
+from mz_projections.queue import Question, queue
+from mz_projections.state import Opening, Waiting
 from mz_qa.simulation.driver import drive
 
 from tests.support import trial
@@ -84,6 +86,33 @@ def test_every_question_is_put_into_words(name: str) -> None:
     (question,) = queue(ASKING[name].world().store.read_all())
     assert question.ask is (Ask.UNROUTED if name == "baseline" else Ask(name))
     assert question.code in question_words(question)
+
+
+def test_an_approval_after_a_phase_names_the_phase() -> None:
+    """Its code is called like a level of autonomy."""
+    asked = Question("r1", "b", "prd", "", Ask.APPROVAL, "checkpoint", None, 0, "s@1")
+    assert question_words(asked) == "the pipeline wants your approval (after prd)"
+    assert question_words(replace(asked, code="breaking")) == "the pipeline wants your approval (breaking)"
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "does"),
+    [
+        ("branch-exists", "a branch stands where its own is to be made", "first rename or delete the one"),
+        ("git-failed", "its branch and worktree cannot be made (git-failed)", "first mend what is said of it"),
+        ("dependencies-conflict", "commits do not merge (dependencies-conflict)", "mend the conflict in them first"),
+    ],
+)
+def test_what_is_asked_before_the_first_phase(code: str, words: str, does: str) -> None:
+    started = FeatureStarted(
+        feature=FeatureId("b"), heard=1, branch="feat/b", target="main", starts_from=(Commit("a" * 40),),
+        title=Digest("0" * 64), body=Digest("0" * 64),
+    )  # fmt: skip
+    asked = HumanRequested(phase="", unit="", ask=Ask.CONFLICT, code=code)
+    question = Question("r1", "b", "", "", Ask.CONFLICT, code, None, 0, "s@1")
+    assert question_words(question).startswith(words)
+    told = effects(Waiting(asked, Opening(started=started, heard=1)), None)
+    assert all(does in said for verdict, said in told if verdict is not Verdict.REJECT)
 
 
 def test_a_rejection_goes_where_the_pipeline_says() -> None:

@@ -14,8 +14,9 @@ from mz_engine.coordinator import Coordinator
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
+from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.inbox import AnswerLeft, CancelLeft
-from mz_events.catalog.run import RunFinished, Verdict
+from mz_events.catalog.run import FeatureRested, Hold, Rest, RunFinished, Verdict
 from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.queue import Question, queue
@@ -134,6 +135,17 @@ def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
     ]  # fmt: skip
     assert questions[0]["commands"] == ["mz retry b", "mz cancel r1 --feature c"]
     assert "b came to nothing" in mz("review", "show", "c").out
+
+
+def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
+    feature = FeatureId("later")
+    story.admit(feature)
+    story.to_feature(feature, FeatureHeld(hold=Hold.BUDGET))
+    story.to_run(FeatureRested(feature=feature, version=2, status=Rest.HELD, hold=Hold.BUDGET))
+    (found,) = (each for each in decoded(mz("review", "list", "--json"))["questions"] if each["ask"] == "budget")
+    assert (found["feature"], found["commands"][0]) == ("later", f"mz resume {story.run}")
+    assert f"mz cancel {story.run} --feature later" in found["commands"]
+    assert "the budget is used up" in mz("review", "show", "later").out
 
 
 # one question ---------------------------------------------------------------------------------------------------------

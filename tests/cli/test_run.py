@@ -78,8 +78,9 @@ def test_the_plan_is_printed_and_nothing_written(sample: Path, snapshot: Snapsho
     assert {path: path.stat().st_mtime_ns for path in sample.rglob("*")} == before
 
 
-def test_the_plan_on_a_terminal(sample: Path, snapshot: SnapshotAssertion) -> None:
-    shown = on_terminal(sample, "run", "--dry-run", "--feature", FEATURE, env={"NO_COLOR": "1"})
+def test_the_plan_on_a_terminal(sample: Path, agent: FakeAgent, snapshot: SnapshotAssertion) -> None:
+    outside = {**agent.environment, "NO_COLOR": "1"}
+    shown = on_terminal(sample, "run", "--dry-run", "--feature", FEATURE, env=outside)
     assert "\n".join(line.rstrip() for line in shown.splitlines() if "MZ3009" not in line) == snapshot
 
 

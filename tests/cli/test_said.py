@@ -52,6 +52,30 @@ def test_what_is_said(output: bytes, said: tuple[str, ...]) -> None:
     assert last_words(output, 3) == said
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("/tmp/my own project/.mz/worktrees/r1/login/tasks/a b.md", "Write tasks/a b.md"),
+        (r"/tmp/my\ own\ project/.mz/worktrees/r1/login/src/a.py", "Write src/a.py"),
+        ("/elsewhere/.mz/worktrees/r1/login/src/a.py", "Write src/a.py"),
+        ("/tmp/my own project/src/a.py", "Write /tmp/my own project/src/a.py"),
+    ],
+)
+def test_a_worktree_is_left_out_whole(written: str, said: str) -> None:
+    """Blanks in the name of the repository too, plain and as a shell escapes them."""
+    output = stream(tool("Write", file_path=written))
+    assert last_words(output, 1, "/tmp/my own project") == (said,)
+
+
+def test_spools_know_their_repository(tmp_path: Path) -> None:
+    home = tmp_path / "my own project"
+    place = directory(home / ".mz" / "spool", KEY)
+    place.mkdir(parents=True)
+    file = home / ".mz" / "worktrees" / "r1" / "login" / "a.py"
+    (place / "stdout").write_bytes(stream(tool("Write", file_path=str(file))))
+    assert Spools(home / ".mz" / "spool").last_words(KEY) == ("Write a.py",)
+
+
 @given(
     st.binary(max_size=300)
     | st.recursive(

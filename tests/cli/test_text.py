@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.render.text import clean, count, duration, instant, line, money, shorten, usd
+from mz_cli.render.text import clean, count, counted, duration, instant, line, money, nanousd_of, shorten, usd
 
 ANYTHING = st.text(alphabet=st.characters(exclude_categories=())) | st.text(alphabet="\x1b\x9b[]0;31mK\x07\\\n\r\tab")
 
@@ -53,13 +53,13 @@ def test_clean(text: str, shown: str) -> None:
     ("nanousd", "exact", "shown"),
     [
         (None, None, None),
-        (0, "0.00", "$0.00"),
+        (0, "0.00", "$0.0000"),
         (1, "0.000000001", "<$0.0001"),
         (99_999, "0.000099999", "<$0.0001"),
         (100_000, "0.0001", "$0.0001"),
         (12_345_000, "0.012345", "$0.0123"),
-        (1_500_000_000, "1.50", "$1.50"),
-        (20_000_000_000, "20.00", "$20.00"),
+        (1_500_000_000, "1.50", "$1.5000"),
+        (20_000_000_000, "20.00", "$20.0000"),
         (1_234_567_891_234_567_891, "1234567891.234567891", "$1234567891.2346"),
     ],
 )
@@ -72,6 +72,11 @@ def test_money(nanousd: int | None, exact: str | None, shown: str | None) -> Non
 def test_money_is_exact(nanousd: int) -> None:
     whole, decimals = (usd(nanousd) or "").split(".")
     assert int(whole) * 10**9 + int(decimals.ljust(9, "0")) == nanousd
+    assert nanousd_of(f"{whole}.{decimals}") == nanousd
+
+
+def test_one_is_singular() -> None:
+    assert [counted(number, "file") for number in (0, 1, 2, 12_345)] == ["0 files", "1 file", "2 files", "12,345 files"]
 
 
 @pytest.mark.parametrize(

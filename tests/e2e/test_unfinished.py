@@ -50,3 +50,13 @@ def test_new_items_join_and_delivered_ones_are_not_done_again(tmp_path: Path) ->
     assert started["starts_from"] == [bench.git("rev-parse", "feat/month-filter").strip()], (
         "stacked on an earlier run's"
     )
+
+
+def test_with_nothing_to_do_there_is_no_run(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.mz("run", "--feature", "month-filter", seconds=200)
+    before = bench.json("runs")
+    again = bench.mz("run", "--feature", "month-filter")
+    assert "nothing to do" in again.stderr
+    assert bench.json("runs") == before
+    assert bench.json("run", "--feature", "month-filter")["run"] == before["runs"][0]["run"]

@@ -138,6 +138,26 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     ]
 
 
+def test_what_has_another_form_hides_nothing_else(tmp_path: Path) -> None:
+    text = (
+        "parallel_max: two\nbudget: {run: lots, fature: 1}\nlimits: {wait_max: 3 hours}\n"
+        "workspace: {setup: [1], copy: [/etc]}\ncommands: {test: {run: 1}, lint: {run: x, timeout: y}}\n"
+    )
+    told = [line for line in refused(tmp_path, text, MZ_BASE="-x").splitlines() if line.startswith("error")]
+    assert told == [
+        "error[MZ2011] MZ_BASE: `base`: '-x' is not usable as a branch or remote name",
+        "error[MZ2006] mz.yaml:1:15 `parallel_max`: expected a whole number of at least 1 and at most 64, got 'two'",
+        "error[MZ2005] mz.yaml:2:21 unknown key `fature` in `budget`",
+        "error[MZ2010] mz.yaml:2:15 `budget.run`: 'lots' is not an amount of dollars",
+        "error[MZ2009] mz.yaml:3:20 `limits.wait_max`: '3 hours' is not a duration",
+        "error[MZ2006] mz.yaml:4:21 `workspace.setup[0]`: expected text, got 1",
+        "error[MZ2013] mz.yaml:4:32 `workspace.copy[0]`: '/etc' is not a path inside the repository",
+        "error[MZ2006] mz.yaml:5:24 `commands.test.run`: expected text, got 1",
+        "error[MZ2009] mz.yaml:5:52 `commands.lint.timeout`: 'y' is not a duration",
+    ]
+    assert refused(tmp_path, "- a\n").startswith("error[MZ2006] mz.yaml:1:1 expected a mapping")
+
+
 def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
     assert (
         refused(tmp_path, "agnet: x\n") == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"

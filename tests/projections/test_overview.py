@@ -41,6 +41,7 @@ from mz_events.catalog.feature import (
 from mz_events.catalog.run import (
     AnswerGiven,
     FeatureAdmitted,
+    FeatureReleased,
     FeatureRested,
     Hold,
     ItemAdded,
@@ -171,6 +172,21 @@ def test_status_of_a_run() -> None:
     for events, status, code in steps:
         view = shown(*(("", event) for event in events))
         assert (view.status, view.code) == (status, code)
+
+
+def test_what_stopped_pauses_with_its_run() -> None:
+    begun = RunStarted(run=RunId(RUN), pipeline="p", base="main", base_commit=TREE, pins=DIGEST, core="0.1")
+    events: tuple[Event, ...] = (
+        begun, ITEM, FeatureAdmitted(feature=LOGIN), RunPaused(who=None),
+        FeatureRested(feature=LOGIN, version=1, status=Rest.STOPPED),
+    )  # fmt: skip
+    assert feature_of(*events) == "paused"
+    assert feature_of(*events, RunStopped()) == "stopped"
+    assert feature_of(*events, RunResumed(core="0.1"), FeatureReleased(feature=LOGIN, hold=Hold.TIMER)) == "working"
+
+
+def feature_of(*events: Event) -> str:
+    return shown(*(("", event) for event in events)).features[0].status
 
 
 def test_status_of_a_feature_by_its_run() -> None:

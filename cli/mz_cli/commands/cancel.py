@@ -6,6 +6,7 @@ import click
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import CancelLeft
 from mz_events.names import FeatureId
+from mz_projections.run import ENDED
 from mz_projections.views import RunView
 
 from mz_cli.cases import unfinished
@@ -18,7 +19,8 @@ from mz_cli.sent import became
 from mz_cli.shapes.run import CancelResult
 from mz_cli.wording import given
 
-OVER = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
+OVER = frozenset({"skipped", *(rest.value for rest in ENDED)})
+"""As a view calls them; what was skipped never was the run's."""
 
 
 @command(

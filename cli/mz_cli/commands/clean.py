@@ -58,11 +58,11 @@ def clean(
     if force and not runs:
         raise click.UsageError("--force is for runs that are named", context)
     asks = not (yes or dry_run)
-    if asks and (as_json or not may_ask(os.environ)):
-        raise click.UsageError("there is no terminal to ask at: say --yes, or look with --dry-run", context)
     with reading() as log:
         source = Leftovers(log.home, log.store)
         asked = Asked(runs=find_runs(log, source, runs), bodies=bodies, force=force)
+        if asks and (as_json or not may_ask(os.environ)):
+            raise click.UsageError("there is no terminal to ask at: say --yes, or look with --dry-run", context)
         found = look(log, source, asked, is_held(log.home))
         result = result_of(found, dry_run)
         if not as_json:
@@ -135,7 +135,7 @@ def tell(result: CleanResult) -> None:
     """A pipe gets every leftover, in exact numbers of bytes; a terminal gets those of a kind together."""
     leftovers = (*result.removed, *result.stays)
     if is_terminal(sys.stdout):
-        heads, rows = columns("run", "what", ">count", ">size", "features", "goes or stays"), grouped(leftovers)
+        heads, rows = columns("*run", "*what", ">count", ">size", "features", "goes or stays"), grouped(leftovers)
     else:
         heads, rows = columns("run", "feature", "what", ">bytes", "name", "goes or stays"), every(leftovers)
     show(Table(columns=heads, rows=rows, empty="There is nothing to clean."))

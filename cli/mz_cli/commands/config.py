@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
+from mz_engine.adapters.git_repository import branch_commit
 from mz_engine.adapters.machine import secret_values
 from mz_engine.backlog.file import read_backlog
 from mz_engine.configfile import Loaded, load_config
 from mz_engine.configform import FILE_NAME
 from mz_engine.configure import settings
 from mz_engine.errors import Diagnostic, MzError, format_diagnostic
+from mz_engine.pipelines.lint import in_short
 from mz_engine.planning import load_named
+from mz_engine.ports import RepositoryUnusable
+from mz_engine.preflight import known_agent
 from mz_events.redact import Secrets
 
 from mz_cli.context import find_home
@@ -89,19 +93,20 @@ def show(origin: bool, as_json: bool) -> None:
 def validate(as_json: bool) -> None:
     """Check mz.yaml, the variables, the pipeline and the backlog.
 
-    Says all that is wrong at once, with file, line and column, and then exits with 10.
+    Says all that is wrong at once, with file, line and column, and then exits with 10. Whether the agent, its login,
+    the programs of commands and the remote are there, `mz doctor` says.
     """
     root = find_home(Path.cwd())
     loaded = load_config(root, os.environ, {})
-    wrong: list[Diagnostic] = []
+    wrong: list[Diagnostic] = list(wrong_names(root, loaded, os.environ))
     warnings, features, pipeline = list(loaded.warnings), None, loaded.config.pipeline
     try:
         found, lint = load_named(loaded, root)
-        pipeline, warnings = found.pipeline, [*warnings, *lint]
+        pipeline, warnings = found.pipeline, [*warnings, *in_short(lint, found, loaded.config.commands)]
     except MzError as error:
         wrong += error.diagnostics
     try:
-        if os.path.lexists(root / loaded.config.backlog):
+        if os.path.lexists(root / loaded.config.backlog) or loaded.origins["backlog"] != "default":
             features = len(read_backlog(root, loaded.config.backlog))
     except MzError as error:
         wrong += error.diagnostics
@@ -114,9 +119,25 @@ def validate(as_json: bool) -> None:
         return
     answer(f"{FILE_NAME} is valid" if loaded.found else NO_FILE)
     answer(f"pipeline {pipeline} is valid")
+    answer(f"agent {loaded.config.agent} is known; `mz doctor` says whether it and all else is here")
     backlog = loaded.config.backlog
     answer(f"there is no {backlog} yet" if features is None else f"{backlog} is valid; features in it: {features}")
     warn(warnings)
+
+
+def wrong_names(root: Path, loaded: Loaded, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """An agent that mz does not know, and a base that git does not."""
+    try:
+        known_agent(loaded.config.agent)
+    except MzError as error:
+        yield from loaded.blamed("agent", MzError("MZ2013", f"`agent`: {error.message}", hint=error.hint)).diagnostics
+    if loaded.config.base is not None:
+        try:
+            branch_commit(root, loaded.config.base, environment)
+        except RepositoryUnusable as error:
+            said, _, hint = str(error).partition("; ")
+            if error.code == "no-base":
+                yield from loaded.blamed("base", MzError("MZ2013", f"`base`: {said}", hint=hint)).diagnostics
 
 
 def setting_shapes(loaded: Loaded, environment: Mapping[str, str]) -> tuple[SettingShape, ...]:

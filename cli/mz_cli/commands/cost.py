@@ -13,7 +13,7 @@ from mz_projections.runner import Views
 from mz_projections.spending import By, Judged, judged, spending
 
 from mz_cli.context import HOME, Reading, reading
-from mz_cli.costs import cost_report, cost_table, remarks
+from mz_cli.costs import cost_report, cost_table, in_order, remarks
 from mz_cli.help import command
 from mz_cli.render.console import is_terminal, note
 from mz_cli.render.document import show_document
@@ -47,6 +47,8 @@ def cost(context: click.Context, run: str | None, by: By | None, everything: boo
     with reading() as log:
         chosen = None if everything else log.find_run(run)
         spent = spending(of_all(log) if chosen is None else of_run(log, chosen), by or ("feature" if chosen else "run"))
+        if chosen is not None:
+            spent = in_order(spent, log.features(chosen))
         if as_json:
             show_document("cost", cost_report(spent, str(log.home), chosen))
             return

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
+from shlex import quote
 
 import click
 from mz_engine.adapters.environment import INHERITED
@@ -113,7 +114,7 @@ def show_ending(view: RunView, home: Path, provenance: str) -> None:
     mz = program()
     note(
         f"\nTry next:\n"
-        f"  cd {home}\n"
+        f"  cd {quote(str(home))}\n"
         f"  {mz} show {view.features[0].feature if view.features else ''}\n"
         f"  {mz} log\n"
         f"  git log --stat {branch}"

@@ -8,7 +8,7 @@ import textwrap
 
 import click
 from mz_engine.errorcodes import CODES, ErrorCode
-from mz_engine.exits import MEANINGS, Exit
+from mz_engine.exits import MEANINGS, NEXT, Exit
 
 from mz_cli.help import HELP_WIDTH, command, did_you_mean
 from mz_cli.render.console import answer, is_terminal, terminal_width
@@ -41,7 +41,7 @@ def explain(code: str | None, as_json: bool) -> None:
     if as_json:
         show_document("explain", shape)
         return
-    answer(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}")
+    answer(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}: {shape.title}")
     answer(f"\n{wrapped(shape.explanation)}")
     if shape.kind == "error":
         answer("\n" + wrapped(f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"))
@@ -91,7 +91,7 @@ def of_exit(exit_code: Exit) -> ExplainShape:
         kind="exit",
         code=str(exit_code.value),
         title=MEANINGS[exit_code],
-        explanation=MEANINGS[exit_code],
+        explanation=NEXT.get(exit_code, MEANINGS[exit_code]),
         exit=exit_code.value,
         codes=tuple(each.code for each in CODES.values() if each.exit is exit_code),
     )

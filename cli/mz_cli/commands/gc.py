@@ -15,7 +15,7 @@ from mz_cli.render.console import is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import size
+from mz_cli.render.text import counted, size
 from mz_cli.shapes.housekeeping import GcResult, HeapShape
 
 
@@ -76,4 +76,5 @@ def tell(result: GcResult) -> None:
     young = result.young_blobs.count
     because = f", {young} of them because they are younger than a day" if young else ""
     freed = f"{'would free' if result.dry_run else 'freed'} {size(result.freed_bytes)}"
-    note(f"{freed}; {result.kept_blobs.count} blobs stay{because}")
+    kept = result.kept_blobs.count
+    note(f"{freed}; {counted(kept, 'blob')} {'stays' if kept == 1 else 'stay'}{because}")

@@ -82,7 +82,7 @@ def show_state(source: Reading, at: str, run: str | None, as_json: bool) -> None
     elif is_terminal(sys.stdout):
         answer("\n".join(f"{name}: {value}" for name, value in rows(state)))
     else:
-        show(Table(columns=columns("what", "then"), rows=rows(state), empty=""))
+        show(Table(columns=columns("what", "then"), rows=rows(state, whole=True), empty=""))
 
 
 def write(events: Iterable[Recorded[Event]], as_json: bool, whole: bool) -> None:

@@ -32,7 +32,10 @@ def pause(run: str | None, as_json: bool) -> None:
         if at_work is None or (run is not None and chosen != at_work):
             named = run is not None or at_work is None
             problem = f"no process works on run {chosen}" if named else "no process works here"
-            raise MzError("MZ5005", problem, hint=f"it stands still; to go on: mz resume {chosen}")
+            hint = f"it stands still; to go on: mz resume {chosen}"
+            if fold_run(log.store.read(run_stream(chosen))).finished:
+                hint = "it is finished; `mz run` begins another"
+            raise MzError("MZ5005", problem, hint=hint)
         if fold_run(log.store.read(run_stream(at_work))).paused:
             left, what = Left(run=at_work, places=(), held=True, taken=True), f"run {at_work} is paused already"
         else:

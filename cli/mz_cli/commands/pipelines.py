@@ -13,7 +13,7 @@ from mz_engine.configfile import load_config
 from mz_engine.errors import Diagnostic, MzError, format_diagnostic
 from mz_engine.exits import Exit
 from mz_engine.pipelines.form import parse_pipeline
-from mz_engine.pipelines.lint import Known
+from mz_engine.pipelines.lint import Known, missing_commands
 from mz_engine.pipelines.load import (
     FOLDER,
     SUFFIXES,
@@ -233,7 +233,8 @@ def counted(number: int, noun: str) -> str:
 def new(name: str, pipeline: str | None, as_json: bool) -> None:
     """Begin a pipeline of this repository: pipelines/NAME.yaml.
 
-    What is there already is never overwritten.
+    What is there already is never overwritten. A copy of a pipeline that comes with mz is without the steps whose
+    command mz.yaml does not have; the command says which.
     """
     try:
         parse_name(name)
@@ -241,11 +242,7 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
         raise MzError("MZ2013", str(error), hint="such as `mz pipelines new mine`") from error
     root = root_of(Path.cwd())
     config = settings(root)
-    text = (
-        renamed(find_source(pipeline, root).text, name, pipeline)
-        if pipeline
-        else starter_pipeline(name, config.commands)
-    )
+    text, left_out = copied(pipeline, name, root, config) if pipeline else (starter_pipeline(name, config.commands), ())
     file = f"{FOLDER}/{name}.yaml"
     write_new(root / file, file, text)
     found = check_source(Source(name=file, text=text, built_in=False), known_names(config, load_material(root)))
@@ -255,8 +252,17 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
         ))  # fmt: skip
         return
     answer(f"made {file}; `pipeline: {name}` in mz.yaml chooses it")
+    if left_out:
+        note(f"left out of it, because mz.yaml has no such command: steps that run {', '.join(left_out)}")
     for each in found:
         note(format_diagnostic(each))
+
+
+def copied(origin: str, name: str, root: Path, config: Config) -> tuple[str, tuple[str, ...]]:
+    """The text of a copy, and the commands whose steps are not in it. Raises MzError as `find_source` does."""
+    source = find_source(origin, root)
+    lacking = missing_commands(parse_pipeline(source.text, source.name)[0], config.commands) if source.built_in else ()
+    return renamed(source.text, name, origin, lacking), lacking
 
 
 def write_new(path: Path, name: str, text: str) -> None:

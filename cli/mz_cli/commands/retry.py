@@ -7,6 +7,7 @@ from mz_engine.errors import MzError
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import RetryLeft
 from mz_events.names import FeatureId
+from mz_projections.run import RETRIABLE
 from mz_projections.state import book_of
 from mz_projections.views import FeatureView
 
@@ -17,11 +18,13 @@ from mz_cli.inbox import keep, leave, who
 from mz_cli.sent import show_sent
 from mz_cli.wording import given
 
-RESTS = ("failed", "cancelled", "waiting", "held")
+RESTS = frozenset(rest.value for rest in RETRIABLE)
+"""As a view calls them."""
 NOT = {
     "queued": ("has not begun", "`mz status` shows what it waits for"),
     "working": ("is being worked on", "`mz cancel --feature {}` gives it up"),
     "stopped": ("was stopped and goes on by itself", "mz resume {run}"),
+    "paused": ("is paused and goes on with its run", "mz resume {run}"),
 }
 DONE = ("is {} already", "what is delivered is not done again")
 
@@ -43,7 +46,8 @@ def retry(feature: str, phase: str | None, note: str | None, run: str | None, as
     """Have a feature that came to rest done once more.
 
     For features that failed, were given up, wait or are held. The tree from before the phase is put back on the
-    branch in a new commit, what came after it counts no more, and all attempts begin anew.
+    branch in a new commit, what came after it counts no more, and all attempts begin anew. Once a base that moved was
+    merged in, the tree stays as it is: putting an older one back would undo what others did.
     """
     words = given(note, "the note")
     with reading() as log:

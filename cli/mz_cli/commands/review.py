@@ -26,13 +26,12 @@ from mz_cli.reviewpage import (
     decision_shape,
     effect_shapes,
     evidence_shapes,
+    halted_shape,
     hints,
-    is_stuck,
     letter_shape,
     page,
     question_shape,
     questions_table,
-    stuck_shape,
 )
 from mz_cli.sent import show_sent
 from mz_cli.shapes.people import QuestionShape, ReviewDetail, ReviewList
@@ -93,10 +92,10 @@ def list_(run: str | None, as_json: bool) -> None:
 
 
 def asked(log: Reading, found: Desk) -> tuple[QuestionShape, ...]:
-    """The run's open questions, the oldest first, then the items that cannot begin."""
+    """The run's open questions, the oldest first, then what no answer helps on."""
     shapes = [shape_of(log, found, each) for each in found.questions if found.question(each.feature) is not None]
-    shapes += [stuck_shape(found.run, view, log.words) for view in found.run.features if is_stuck(found.run, view)]
-    return tuple(shapes)
+    halted = [halted_shape(found.run, view, log.words) for view in found.run.features]
+    return (*shapes, *(each for each in halted if each is not None))
 
 
 def shape_of(log: Reading, found: Desk, question: Question) -> QuestionShape:
@@ -141,7 +140,6 @@ def detail_of(log: Reading, found: Desk, feature: str) -> ReviewDetail:
     can = effects(state, pipeline_of(log, found.run)) if question else ()
     events = tuple(log.store.read(feature_stream(run, feature)))
     pieces = evidence(question, state, events, log.words) if question else ()
-    stuck = stuck_shape(found.run, view, log.words) if is_stuck(found.run, view) else None
 
     def changed(piece: Piece) -> str:
         assert piece.span is not None
@@ -153,7 +151,7 @@ def detail_of(log: Reading, found: Desk, feature: str) -> ReviewDetail:
         title=log.words(view.title),
         status=view.status,
         branch=view.branch or None,
-        question=shape_of(log, found, question) if question else stuck,
+        question=shape_of(log, found, question) if question else halted_shape(found.run, view, log.words),
         effects=effect_shapes(can, feature),
         evidence=evidence_shapes(pieces, log.words, changed),
         decisions=tuple(decision_shape(each, log.words) for each in found.decisions if each.feature == feature),

@@ -11,11 +11,12 @@ from mz_projections.views import ArtifactView, FeatureView, RunView
 from mz_cli.context import Reading, reading
 from mz_cli.detail import Wanted, attempts_made, feature_detail
 from mz_cli.help import command, did_you_mean
+from mz_cli.inbox import left
 from mz_cli.page import Limits, page
 from mz_cli.render.console import is_terminal, put_lines, put_whole
 from mz_cli.render.document import show_document
 from mz_cli.shapes.run import ArtifactText
-from mz_cli.worktrees import worktrees
+from mz_cli.worktrees import around
 
 LIMITS = Limits(message_characters=300, excerpt_lines=12)
 """On a terminal; a pipe gets everything."""
@@ -58,7 +59,7 @@ def show(
         if artifact is not None:
             show_artifact(log, view, found, chosen(found, wanted, artifact), as_json)
             return
-        detail = feature_detail(view, found, wanted, log.words, worktrees(log.home))
+        detail = feature_detail(view, found, wanted, log.words, around(log.home, left(log, view.run)))
     if as_json:
         show_document("show", detail)
     else:

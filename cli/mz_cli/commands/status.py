@@ -7,16 +7,18 @@ import sys
 import click
 from mz_projections.views import RunView
 
+from mz_cli.advice import Around, Words, few, listed, next_look, places, waits
 from mz_cli.context import is_held, reading
 from mz_cli.help import command
+from mz_cli.inbox import left
 from mz_cli.render.console import answer, is_terminal
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.text import line
-from mz_cli.summary import Trees, Words, heading, places, run_status, status_table, waits
+from mz_cli.summary import heading, run_status, status_table
 from mz_cli.viewing import view_options
 from mz_cli.watching import watch
-from mz_cli.worktrees import worktrees
+from mz_cli.worktrees import around
 
 
 @command(
@@ -40,24 +42,29 @@ def status(run: str | None, watched: bool, as_json: bool) -> None:
     belongs to the process that works on it, and Ctrl-C ends the watching only.
     """
     with reading() as log:
-        chosen, trees = log.find_run(run), worktrees(log.home)
+        chosen = log.find_run(run)
         if watched:
             watch(log, chosen)
-        view, held = log.view(chosen), is_held(log.home)
+        held, beside = is_held(log.home), around(log.home, left(log, chosen))
+        view = log.view(chosen)
         if as_json:
-            show_document("status", run_status(view, str(log.home), held, log.words, trees))
+            show_document("status", run_status(view, str(log.home), held, log.words, beside))
         else:
-            show_status(view, held, log.words, trees)
+            show_status(view, held, log.words, beside)
 
 
-def show_status(view: RunView, held: bool, words: Words, trees: Trees) -> None:
+def show_status(view: RunView, held: bool, words: Words, beside: Around) -> None:
     """A pipe gets the table alone; a terminal gets the run above it and the open questions below."""
     terminal = is_terminal(sys.stdout)
     if terminal:
         answer(heading(view, held) + "\n")
-    show(status_table(view, held, words, trees, whole=not terminal))
+    show(status_table(view, held, words, beside, whole=not terminal))
     if terminal:
-        if found := places(view, trees):
-            answer("\n" + "\n".join(map(line, found)))
-        for why, helps in waits(view, held, words):
-            answer(f"\n{line(why)}\n  {helps}")
+        if rest := listed(view.features)[1]:
+            answer(rest)
+        if found := places(view, beside):
+            answer("\n" + "\n".join(map(line, few(found))))
+        for why, helps in waits(view, held, words, beside):
+            answer(f"\n{why}\n  {helps}")
+        if look := next_look(view, beside):
+            answer(f"\n{look}")

@@ -14,6 +14,7 @@ from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
+from mz_cli.render.text import counted
 from mz_cli.shapes.audit import FindingShape, VerifyResult
 from mz_cli.verification import Verification, verify_log
 
@@ -77,7 +78,7 @@ def show_findings(found: Verification) -> None:
 
 def summary(found: Verification) -> str:
     """What was checked, in one line."""
-    checked = f"{found.events} events in {found.streams} streams, {found.blobs} blobs"
+    checked = f"{counted(found.events, 'event')} in {counted(found.streams, 'stream')}, {counted(found.blobs, 'blob')}"
     if found.whole:
         return f"whole: {checked}; every link of the chain and every cited blob is as it was recorded"
     return f"damaged: {len(found.findings)} found in {checked}"

@@ -50,6 +50,7 @@ LOOKS = {
     "delivered": ("done", "green"), "merged": ("done", "green"), "tagged": ("done", "green"),
     "skipped": ("done", "dim"), "working": ("current", "cyan"), "waiting": ("waiting", "bold yellow"),
     "held": ("held", "yellow"), "failed": ("failed", "red"), "stopped": ("stopped", "yellow"),
+    "paused": ("held", "yellow"),
     "cancelled": ("cancelled", "dim"), "queued": ("open", "dim"),
 }  # fmt: skip
 """By status: the glyph, and its style."""

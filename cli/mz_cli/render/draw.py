@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
+from mz_cli.render.cells import fit, wrap
 from mz_cli.render.cells import width as cell_width
-from mz_cli.render.cells import wrap
 from mz_cli.render.console import is_terminal, may_escape, put, put_lines, terminal_width
 from mz_cli.render.styled import line_of
 from mz_cli.render.table import Column, Table
@@ -46,7 +46,8 @@ def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     room = terminal_width(stream)
     least, wanted = _widths(heads, rows, _longest_word), _widths(heads, rows, cell_width)
-    parts = arrange(least, wanted, room)
+    keys = [index for index, head in enumerate(heads) if head.key] or [0]
+    parts = arrange(least, wanted, room, keys)
     if not parts:
         put(stream, _cards(heads, rows))
     for part in parts:
@@ -68,7 +69,10 @@ def _draw_part(heads: Sequence[Column], rows: Sequence[Sequence[str]], widths: S
 
 
 def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int], gap: int) -> Iterator[str]:
-    wrapped = [wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    wrapped = [
+        [fit(cell, width)] if head.cut else wrap(cell, width)
+        for cell, head, width in zip(cells, heads, widths, strict=True)
+    ]
     for place in range(max(map(len, wrapped))):
         parts = [cell[place] if place < len(cell) else "" for cell in wrapped]
         yield (
@@ -85,30 +89,35 @@ def fits(widths: Sequence[int], room: int, gap: int) -> bool:
     return sum(widths) + gap * (len(widths) - 1) <= room
 
 
-def arrange(least: Sequence[int], wanted: Sequence[int], room: int) -> list[list[int]]:
+def arrange(least: Sequence[int], wanted: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
     """The tables that it takes, as `pack` gives them: comfortable columns where two tables hold them all, as even as
-    can be."""
+    can be; with fewer of the keys, the last left out first, where there is no room for all of them."""
     for comfort in COMFORTS:
         widths = [max(low, min(want, comfort)) for low, want in zip(least, wanted, strict=True)]
-        parts = pack(widths, room)
+        parts = pack(widths, room, keys)
         if len(parts) == 1:
             return parts
-        halves = [[[*range(at)], [0, *range(at, len(widths))]] for at in range(2, len(widths))]
+        others = [index for index in range(len(widths)) if index not in keys]
+        halves = [[sorted([*keys, *others[:at]]), sorted([*keys, *others[at:]])] for at in range(1, len(others))]
         fitting = [half for half in halves if all(fits([widths[i] for i in part], room, GAPS[-1]) for part in half)]
         if fitting:
             return min(fitting, key=lambda half: max(sum(wanted[i] for i in part) for part in half))
-    return pack(least, room)
+    found = (pack(least, room, keys[:number]) for number in range(len(keys), 0, -1))
+    return next((parts for parts in found if parts), [])
 
 
-def pack(least: Sequence[int], room: int) -> list[list[int]]:
-    """Columns, by index, of the tables that it takes one below the other; the first column stands in each. Empty:
-    not even one column fits beside the first."""
-    parts = [[0]]
-    for index in range(1, len(least)):
+def pack(least: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
+    """Columns, by index, of the tables that it takes one below the other; the keys stand in each. Empty: not even one
+    column fits beside them."""
+    parts = [list(keys)]
+    for index in range(len(least)):
+        if index in keys:
+            continue
         if not fits([least[i] for i in (*parts[-1], index)], room, GAPS[-1]):
-            parts.append([0])
+            parts.append(list(keys))
         parts[-1].append(index)
-    return parts if all(fits([least[i] for i in part], room, GAPS[-1]) for part in parts) else []
+    whole = all(fits([least[i] for i in part], room, GAPS[-1]) for part in parts)
+    return [sorted(part) for part in parts] if whole else []
 
 
 def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:

@@ -17,7 +17,7 @@ from mz_cli.render.card import Glyphs, Look, card, row
 from mz_cli.render.cells import both_sides, fit_line, keep_fitting, width
 from mz_cli.render.planned import Planned
 from mz_cli.render.styled import Line, Span, harmless
-from mz_cli.render.text import compact, duration, money
+from mz_cli.render.text import compact, duration, money, usd
 
 LOG_LINES = 5
 CARD_LINES_MAX = 5
@@ -28,7 +28,7 @@ RULED = 12
 TALL = 16
 """Lines from which there is room for the last events."""
 DONE = ("delivered", "merged", "tagged", "cancelled", "skipped")
-IMPORTANCE = (("waiting",), ("working",), ("held", "failed", "stopped"), ("queued",), DONE)
+IMPORTANCE = (("waiting",), ("working",), ("held", "failed", "stopped", "paused"), ("queued",), DONE)
 """Statuses, what people must see first."""
 
 
@@ -106,8 +106,9 @@ def _share(view: RunView, phases: Sequence[str]) -> float:
 
 def _money(view: RunView, planned: Planned) -> str:
     """Against the budget, what the budget counts; without one, what the calls come to as far as they have prices."""
-    if planned.budget_nanousd is not None:
-        return f"{money(view.committed_nanousd)} of {money(planned.budget_nanousd)}"
+    budget_nanousd = view.budget.run_nanousd if view.budget else planned.budget_nanousd
+    if budget_nanousd is not None:
+        return f"{money(view.committed_nanousd)} of ${usd(budget_nanousd)}"
     priced = [feature.computed_nanousd for feature in view.features if feature.computed_nanousd is not None]
     unpriced = sum(feature.unpriced for feature in view.features)
     more = f" + {unpriced} unpriced" if unpriced else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -16,23 +17,32 @@ from mz_cli.render.text import line
 
 TELLING = ("command", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt")
 """What a tool is used on, the most telling first."""
-WORKTREE = re.compile(r"\S*/\.mz/worktrees/[^/\s]+/[^/\s]+/")
+WORKTREE = r"/\.mz/worktrees/[^/\s]+/[^/\s]+/"
 """Where the agent works says nothing to who watches it."""
+ANYWHERE = re.compile(rf"\S*{WORKTREE}")
 CHARACTERS_MAX = 500
 """Of a line; no terminal shows more."""
 DEPTH_MAX = 6
 _JSON = msgspec.json.Decoder()
 
 
-def last_words(output: bytes, count: int) -> tuple[str, ...]:
-    """At most `count` lines, the newest last, each one line of harmless text. `output` may begin and end anywhere."""
+def last_words(output: bytes, count: int, home: str = "") -> tuple[str, ...]:
+    """At most `count` lines, the newest last, each one line of harmless text. `output` may begin and end anywhere.
+    `home`: the repository, whose worktrees are left out of paths also where it has blanks in its name."""
+    place = _worktree(home) if home else ANYWHERE
     found: list[str] = []
     for raw in reversed(output.splitlines()):
-        told = [line(WORKTREE.sub("", said[:CHARACTERS_MAX])) for said in _words(raw)]
+        told = [line(ANYWHERE.sub("", place.sub("", said[:CHARACTERS_MAX]))) for said in _words(raw)]
         found += [words for words in reversed(told) if words]
         if len(found) >= count:
             break
     return tuple(reversed(found[:count]))
+
+
+@cache
+def _worktree(home: str) -> re.Pattern[str]:
+    """The home of agents in that repository, also as a shell escapes it."""
+    return re.compile(re.escape(home).replace(r"\ ", r"\\?\ ") + WORKTREE)
 
 
 def _words(raw: bytes) -> Iterator[str]:

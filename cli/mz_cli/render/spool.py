@@ -18,7 +18,8 @@ class Spools:
     """The spools of one repository, each read again only when it has grown."""
 
     def __init__(self, spools: Path) -> None:
-        self._spools = spools
+        """`spools`: the directory of them, two below the repository."""
+        self._spools, self._home = spools, str(spools.parent.parent)
         self._seen: dict[str, tuple[int, tuple[str, ...]]] = {}
 
     def last_words(self, key: str) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ class Spools:
                 known = self._seen.get(key)
                 if known is None or known[0] != size:
                     file.seek(max(0, size - TAIL_BYTES))
-                    self._remember(key, size, last_words(file.read(TAIL_BYTES), WORDS_KEPT))
+                    self._remember(key, size, last_words(file.read(TAIL_BYTES), WORDS_KEPT, self._home))
         except OSError:
             return ()
         return self._seen[key][1]

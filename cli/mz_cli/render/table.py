@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+MARKS = ">*~"
+
 
 class Column(msgspec.Struct, frozen=True):
     name: str
     right: bool = False
+    key: bool = False
+    """It tells rows apart, and stands in each of the tables that a wide one is split into. Without any, the first
+    column does."""
+    cut: bool = False
+    """On a terminal a cell has one line, and what does not fit is left out; else it goes on below."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,5 +27,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Columns by name; a `>` before the name aligns to the right."""
-    return tuple(Column(name.removeprefix(">"), name.startswith(">")) for name in names)
+    """Columns by name; marks before it say more: `>` aligns to the right, `*` is a key, `~` is cut."""
+    return tuple(_column(name) for name in names)
+
+
+def _column(name: str) -> Column:
+    bare = name.lstrip(MARKS)
+    marks = name[: len(name) - len(bare)]
+    return Column(bare, right=">" in marks, key="*" in marks, cut="~" in marks)

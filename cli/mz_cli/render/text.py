@@ -49,17 +49,29 @@ def usd(nanousd: int | None) -> str | None:
 
 
 def money(nanousd: int | None) -> str | None:
-    """Dollars for people: four decimals; what is smaller still is said to be so. None stays None."""
+    """Dollars for people: four decimals always, so that columns align; what is smaller still is said to be so. None
+    stays None."""
     if nanousd is None:
         return None
     if 0 < nanousd < CENT_OF_A_CENT:
         return "<$0.0001"
-    return f"${usd(round(Decimal(nanousd) / CENT_OF_A_CENT) * CENT_OF_A_CENT)}"
+    return f"${Decimal(nanousd).scaleb(-NANO):.4f}"
+
+
+def nanousd_of(amount: str) -> int:
+    """Nano-dollars of an exact decimal string of USD, as `usd` makes them."""
+    whole, _, decimals = amount.partition(".")
+    return int(whole + decimals.ljust(NANO, "0"))
 
 
 def count(number: int | None) -> str:
     """`12,345`, or `-` where the number is not known."""
     return "-" if number is None else f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2 files`, `12,345 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def compact(number: int | None) -> str:

@@ -48,7 +48,7 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
     phase: str | None
     unit: str | None
     ask: str
-    """Kind of the question; `dependency`: the feature that it needs came to nothing."""
+    """Kind of the question; `dependency`: the feature that it needs came to nothing; `budget`: it is used up."""
     code: str | None
     """What it is about: a rule, a gate, a problem, a check, a feature."""
     words: str

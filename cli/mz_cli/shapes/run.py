@@ -37,7 +37,11 @@ class WaitingShape(Shape, frozen=True, kw_only=True):
     answers: tuple[str, ...]
     """What `--answer` takes, the likeliest first."""
     resume: str
-    """The command that gives the likeliest."""
+    """The command that gives the likeliest; where one was given, the one that takes it up."""
+    commands: tuple[str, ...]
+    """To look at what is asked, then to answer it, the likeliest answer first."""
+    answered: bool
+    """Something was left for it, and waits for the run to take it."""
 
 
 class ChecksShape(Shape, frozen=True, kw_only=True):
@@ -60,6 +64,10 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     pull_request: str | None
     checks: ChecksShape | None
     """Of the pull request, when it was last looked at."""
+    pull_request_text: str | None
+    """The file with the text of a pull request that a person is to open."""
+    target: str | None
+    """The branch that its own is for: the base, or that of the feature on which it builds."""
     worktree: str | None
     """Where its files are, as long as they are there."""
     hold: str | None
@@ -219,7 +227,6 @@ class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
     """`mz show FEATURE --json`; with `--phase` or `--attempt`, the lists hold only what belongs there."""
 
     run: str
-    target: str | None
     history: tuple[PhaseShape, ...]
     calls: tuple[AttemptShape, ...]
     artifacts: tuple[ArtifactShape, ...]

@@ -15,7 +15,6 @@ from mz_engine.artifacts.rule import Parsed, RuleSet, UnitFields
 from mz_engine.artifacts.sections import files_in, files_rule, legal, parts_of, section_rule
 from mz_engine.artifacts.subject import defined
 
-
 BREAKING = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
 """As in Conventional Commits; list marks and emphasis may come before it."""
 

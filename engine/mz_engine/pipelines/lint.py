@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.names import BadName, parse_name
 
 from mz_engine.errors import Diagnostic
@@ -20,6 +21,8 @@ BUILDER = "builder"
 
 NEEDS = {"open_pr": "push", "await_checks": "open_pr"}
 """Steps of a delivery that cannot come first."""
+
+NO_COMMAND = "MZ3009"
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +46,30 @@ def lint(pipeline: Pipeline, known: Known, document: Document, built_in: bool = 
         found += _phase(phase, ("phases", position), known, built_in)
     diagnostics = [each.located(document) for each in found]
     return tuple(sorted(diagnostics, key=lambda each: (each.place.line, each.place.column) if each.place else (0, 0)))
+
+
+def in_short(found: Iterable[Diagnostic], pipeline: Pipeline, commands: Collection[str]) -> tuple[Diagnostic, ...]:
+    """Warnings of a run's pipeline, each once and without a place; steps that are left out for want of a command, in
+    one. `commands` are those of mz.yaml."""
+    plain = dict.fromkeys(replace(each, place=None) for each in found)
+    others = tuple(each for each in plain if (each.code, each.severity) != (NO_COMMAND, "warning"))
+    if len(others) == len(plain):
+        return others
+    missing = ", ".join(f"`{name}`" for name in missing_commands(pipeline, commands))
+    said = f"steps of the pipeline are left out: mz.yaml has no command {missing}"
+    hint = "write `NAME: COMMAND LINE` under `commands:` in mz.yaml"
+    return (*others, Diagnostic(code=NO_COMMAND, message=said, hint=hint, severity="warning"))
+
+
+def missing_commands(pipeline: Pipeline, commands: Collection[str]) -> tuple[str, ...]:
+    """Names of commands that the pipeline runs and that are not among these, in the order of the text."""
+    named = dict.fromkeys(name for phase in pipeline.phases for name in _commands(phase))
+    return tuple(name for name in named if name not in commands)
+
+
+def _commands(phase: Phase) -> Iterator[str]:
+    yield from (step.run for step in phase.prepare)
+    yield from (gate.run for gate in phase.gates if gate.run)
 
 
 def _phase(phase: Phase, at: Route, known: Known, built_in: bool) -> Iterator[Finding]:
@@ -162,8 +189,8 @@ def _unknown_command(name: str, at: Route, built_in: bool) -> Finding:
     hint = f"write `{name}: COMMAND LINE` under `commands:` in mz.yaml"
     if built_in:
         said = f"mz.yaml has no command `{name}`, so this step is left out"
-        return Finding(at, "MZ3009", said, hint, severity="warning")
-    return Finding(at, "MZ3009", f"mz.yaml has no command `{name[:80]}`", hint)
+        return Finding(at, NO_COMMAND, said, hint, severity="warning")
+    return Finding(at, NO_COMMAND, f"mz.yaml has no command `{name[:80]}`", hint)
 
 
 def _gate(gate: Gate, at: Route) -> Iterator[Finding]:

@@ -98,6 +98,15 @@ def starter_pipeline(name: str, commands: Collection[str]) -> str:
     )
 
 
-def renamed(text: str, name: str, origin: str) -> str:
-    """The text of a pipeline, under another name; its first comment speaks of the original, and is replaced."""
-    return _NAME.sub(f"# Begun as a copy of {origin}. `mz pipelines lint {name}` checks it.\npipeline: {name}", text, 1)
+def renamed(text: str, name: str, origin: str, left_out: Collection[str] = ()) -> str:
+    """The text of a pipeline, under another name; its first comment speaks of the original, and is replaced.
+
+    `left_out`: commands that mz.yaml lacks. In a pipeline that comes with mz their steps are left out with a warning;
+    in one of the repository's own they would be errors, so a copy does without them, and says so."""
+    head = f"# Begun as a copy of {origin}. `mz pipelines lint {name}` checks it.\n"
+    if left_out:
+        head += f"# Without the steps of {origin} that run {', '.join(left_out)}: mz.yaml has no such command.\n"
+    text = _NAME.sub(f"{head}pipeline: {name}", text, 1)
+    for command in left_out:
+        text = re.sub(rf"(?:, )?\{{run: {re.escape(command)}(?:,[^{{}}]*)?\}}", "", text)
+    return text.replace("[, ", "[")

@@ -1,0 +1,181 @@
+"""Pure: what a person can do about a run: what it waits for and which command helps, and where the work is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+from mz_events.catalog.run import Hold
+from mz_events.names import Digest
+from mz_projections.queue import Letter
+from mz_projections.views import FeatureView, RunView
+
+from mz_cli.render.text import counted, line, shorten
+
+Words = Callable[[Digest | None], str]
+"""The text of a blob; empty for None, and for a blob that was erased."""
+Place = Callable[[str, str], str | None]
+"""Run and feature -> a place on the disk, as long as it is there."""
+DETAIL_MAX = 300
+LISTED_MAX = 40
+"""Features that are listed on a terminal; of more, those that matter are, and the others counted."""
+OVER = ("delivered", "merged", "tagged", "cancelled", "skipped", "failed")
+GOES_ON = ("held", "stopped", "paused")
+REVIEW = {
+    "approve": "mz review approve {}",
+    "retry": "mz review answer {} TEXT",
+    "reject": "mz review reject {} --note WHY",
+}
+"""What a person may say, and the command that says it."""
+LEFT = {
+    "answer": "its answer is left, and waits for the run",
+    "cancel": "it is given up, and that waits for the run",
+    "retry": "it is to be done once more, and that waits for the run",
+}
+
+
+def nowhere(run: str, feature: str) -> None:
+    """For who does not look for places."""
+
+
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fold of a run does not say: files beside its log, and what was left for it."""
+
+    tree: Place = nowhere
+    """The worktree of a feature."""
+    text: Place = nowhere
+    """The text of a pull request that a person is to open."""
+    letters: tuple[Letter, ...] = ()
+    """Left in the inbox of the run."""
+    near: Callable[[str], str] = str
+    """A place as people read it where they are."""
+
+    def letter(self, view: FeatureView) -> Letter | None:
+        """The first of what was left for the feature that the run has not taken."""
+        asked = int(view.waiting.place.rpartition("@")[2]) if view.waiting else None
+        for each in self.letters:
+            to_it = each.feature == view.feature or (each.feature is None and view.status not in OVER)
+            if each.fate == "waits" and each.kind in LEFT and to_it and each.question in (None, asked):
+                return each
+        return None
+
+
+def standing(view: FeatureView) -> str:
+    """The status, and in brackets what explains it."""
+    hold = view.code if view.hold is Hold.FATAL else (view.hold.value if view.hold else "")
+    why = (hold, view.waiting.ask.value if view.waiting else "", view.code)
+    shown = next((word for word in why if word), "") if view.status in ("held", "waiting", "failed") else ""
+    if view.status == "held" and view.because:
+        shown = f"{shown} {view.because}".strip()
+    return f"{view.status} ({shown})" if shown else view.status
+
+
+# what helps -----------------------------------------------------------------------------------------------------------
+def answers(view: FeatureView) -> tuple[str, ...]:
+    """What a person may say, the likeliest first."""
+    asked = view.waiting
+    first = "approve" if asked is not None and asked.ask.value in ("approval", "repository") else "retry"
+    return (first, *(answer for answer in REVIEW if answer != first))
+
+
+def review_commands(view: FeatureView) -> tuple[str, ...]:
+    """To look at what is asked, then to answer it, the likeliest answer first."""
+    return (f"mz review show {view.feature}", *(REVIEW[answer].format(view.feature) for answer in answers(view)))
+
+
+def resume_command(run: str, view: FeatureView, around: Around) -> str | None:
+    """The exact command that helps a feature on; None where nothing has to be done."""
+    if around.letter(view) is not None:
+        return f"mz resume {run}"
+    if view.waiting is not None and view.status == "waiting":
+        return f"mz resume {run} --feature {view.feature} --answer {answers(view)[0]}"
+    return f"mz resume {run}" if view.status in GOES_ON else None
+
+
+def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tuple[str, str], ...]:
+    """What needs somebody: lines that say why, and what helps. `held`: a process works on the run, and takes by itself
+    what is left for it."""
+    questions: list[tuple[str, str]] = []
+    going: list[str] = []
+    if view.status == "running" and not held:
+        going.append("no process works on this run: it was killed, or the machine went down")
+    for feature in view.features:
+        letter = around.letter(feature)
+        if letter is not None:
+            going += [] if held else [f"{feature.feature}: {standing(feature)}: {LEFT[letter.kind]}"]
+        elif feature.status == "waiting" and feature.waiting is not None:
+            questions.append((_why(feature, words), _answering(feature)))
+        elif feature.status in GOES_ON:
+            going.append(f"{feature.feature}: {standing(feature)}")
+    shown = "\n".join(few([line(why) for why in going]))
+    return (*questions, *([(shown, f"mz resume {view.run}")] if going else []))
+
+
+def _why(feature: FeatureView, words: Words) -> str:
+    asked = feature.waiting
+    place = f" in {asked.phase}{'/' if asked.unit else ''}{asked.unit}" if asked and asked.phase else ""
+    detail = shorten(line(words(asked.detail)), DETAIL_MAX) if asked else ""
+    return f"{feature.feature}: {standing(feature)}{place}{': ' if detail else ''}{detail}"
+
+
+def _answering(feature: FeatureView) -> str:
+    show, first, *others = review_commands(feature)
+    return "\n  ".join((show, f"{first}   (or {', or '.join(others)})"))
+
+
+def few(lines: Sequence[str]) -> tuple[str, ...]:
+    """The lines, or the first of them and a count of the others."""
+    more = len(lines) - LISTED_MAX
+    return tuple(lines) if more <= 0 else (*lines[:LISTED_MAX], f"and {more:,} more")
+
+
+# where the work is ----------------------------------------------------------------------------------------------------
+def places(view: RunView, around: Around) -> tuple[str, ...]:
+    """Where the work of each feature is to be looked at: its pull request, or its branch and the text for one, or its
+    worktree."""
+    return tuple(f"{each.feature}: {where}" for each in view.features if (where := _where(view, each, around)))
+
+
+def _where(view: RunView, feature: FeatureView, around: Around) -> str:
+    base = builds_on(view, feature)
+    stacked = f", which builds on {base}" if base else ""
+    if feature.pull_request:
+        green, red, pending = feature.checks or (0, 0, 0)
+        checks = f" ({green} checks green, {red} red, {pending} pending)" if feature.checks else ""
+        return f"{feature.pull_request}{checks}{stacked}"
+    if feature.status in ("delivered", "tagged"):
+        text = around.text(view.run, feature.feature)
+        return f"{feature.branch}{stacked}" + (f"; text for a pull request: {around.near(text)}" if text else "")
+    return around.tree(view.run, feature.feature) or ""
+
+
+def builds_on(view: RunView, feature: FeatureView) -> str:
+    """The branch of another feature that this one's was made on; empty: it was made on the base of the run."""
+    return feature.target if feature.target != view.base else ""
+
+
+def next_look(view: RunView, around: Around) -> str:
+    """What to do with what was delivered and is in no pull request; empty where there is nothing such."""
+    found = [each for each in view.features if each.status == "delivered" and each.branch and not each.pull_request]
+    if not found:
+        return ""
+    first = found[0]
+    look = f"`git diff {first.target}...{first.branch}`"
+    if len(found) > 1:
+        return f"next: look at what was delivered, such as with {look}"
+    text = around.text(view.run, first.feature)
+    told = f"; the text for a pull request is in {around.near(text)}" if text else ""
+    return f"next: look at it with {look}{told}"
+
+
+# many features --------------------------------------------------------------------------------------------------------
+def listed(features: Sequence[FeatureView]) -> tuple[tuple[FeatureView, ...], str]:
+    """The features that a terminal shows: all of some, of many those that were worked on; and a count of the rest, in
+    words."""
+    if len(features) <= LISTED_MAX:
+        return tuple(features), ""
+    shown = tuple(each for each in features if each.started_us is not None)
+    rest = Counter(each.status for each in features if each.started_us is None)
+    kinds = ", ".join(f"{number:,} {status}" for status, number in rest.items())
+    return shown, f"and {counted(sum(rest.values()), 'other feature')}: {kinds}" if rest else ""

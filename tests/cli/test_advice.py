@@ -1,0 +1,248 @@
+"""What a person is told to do about a run, and where its work is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mz_cli.advice import LISTED_MAX, Around, few, listed, next_look, places, resume_command, waits
+from mz_cli.driving import show_ending
+from mz_cli.page import bare_message
+from mz_cli.summary import closing_table, status_table
+from mz_cli.worktrees import around
+from mz_events.catalog.check import ArtifactValidated, Violation
+from mz_events.catalog.feature import Ask, PhaseStarted
+from mz_events.catalog.inbox import AnswerLeft
+from mz_events.catalog.run import Verdict
+from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
+from mz_events.store import Append
+from mz_projections.queue import Letter
+from mz_projections.views import FeatureView, RunView, Waiting
+
+from tests.cli.drive import on_terminal, run
+from tests.cli.story import RUN, START_US, Story
+
+GOING = f"mz resume {RUN}"
+ASKED = Waiting(
+    ask=Ask.BLOCKER, code="agent-blocker", phase="prd", unit="", detail=None, since_us=1,
+    place=f"{feature_stream(RUN, 'audit')}@6",
+)  # fmt: skip
+AUDIT = FeatureView(feature="audit", status="waiting", waiting=ASKED)
+LOGIN = FeatureView(feature="login", status="delivered", branch="feat/login", target="main", started_us=1)
+EXPORT = FeatureView(feature="export", status="delivered", branch="feat/export", target="feat/login", started_us=1)
+
+
+def a_run(*features: FeatureView, status: str = "rested") -> RunView:
+    return msgspec.structs.replace(RunView(run=RUN, base="main", features=features), status=status)
+
+
+def letter(
+    feature: str | None = "audit", question: int | None = 6, fate: str = "waits", kind: str = "answer"
+) -> Letter:
+    plain = Letter(
+        kind="answer", feature=feature, verdict=None, phase=None, note=None, who=Digest(""), at_us=1, place="",
+        question=question, fate="waits",
+    )  # fmt: skip
+    return msgspec.structs.replace(plain, fate=fate, kind=kind)
+
+
+def told(view: RunView, beside: Around | None = None, held: bool = False) -> tuple[tuple[str, str], ...]:
+    return waits(view, held, lambda _: "Which one?", beside or Around())
+
+
+# questions ------------------------------------------------------------------------------------------------------------
+def test_a_question_is_looked_at_and_answered_with_review() -> None:
+    ((why, helps),) = told(a_run(AUDIT))
+    assert why == "audit: waiting (blocker) in prd: Which one?"
+    assert helps.splitlines() == [
+        "mz review show audit",
+        "  mz review answer audit TEXT   (or mz review approve audit, or mz review reject audit --note WHY)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "waiting"),
+    [
+        (letter(), True),
+        (letter(question=None), True),
+        (letter(feature=None, kind="cancel", question=None), True),
+        (letter(question=5), False),
+        (letter(feature="other"), False),
+        (letter(fate="taken"), False),
+        (letter(fate="refused"), False),
+        (letter(kind="pause", feature=None, question=None), False),
+    ],
+)
+def test_what_was_left_waits_for_the_run(left: Letter, waiting: bool) -> None:
+    """The same question is not asked again; a process that works on the run takes the answer by itself."""
+    beside = Around(letters=(left,))
+    assert (resume_command(RUN, AUDIT, beside) == GOING) is waiting
+    ((why, helps),) = told(a_run(AUDIT), beside)
+    assert (helps == GOING) is waiting
+    assert ("waits for the run" in why) is waiting
+    assert bool(told(a_run(AUDIT), beside, held=True)) is not waiting
+
+
+def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    (question,) = (each["waiting"] for each in asked(capsys)["features"] if each["waiting"])
+    assert question["commands"] == [
+        "mz review show audit", "mz review answer audit TEXT", "mz review approve audit",
+        "mz review reject audit --note WHY",
+    ]  # fmt: skip
+    assert question["answered"] is False
+    version = int(question["place"].rpartition("@")[2])
+    answer = AnswerLeft(feature=FeatureId("audit"), verdict=Verdict.APPROVE, who=story.blob("Ann"), question=version)
+    story.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
+    (after,) = (each for each in asked(capsys)["features"] if each["waiting"])
+    assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
+    assert f"next: {GOING}, which takes the answer that was left" in run(capsys, "show", "audit").out
+
+
+def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(run(capsys, "status", "--json").out)
+    return found
+
+
+# going on -------------------------------------------------------------------------------------------------------------
+def test_what_goes_on_by_itself_is_told_together() -> None:
+    held = FeatureView(feature="held", status="held", because="audit")
+    stopped = FeatureView(feature="one", status="stopped")
+    ((_, review), (why, helps)) = told(a_run(held, AUDIT, stopped))
+    assert review.startswith("mz review show audit")
+    assert (why, helps) == ("held: held (audit)\none: stopped", GOING)
+
+
+def test_many_lines_are_counted() -> None:
+    assert few(["a"] * LISTED_MAX) == ("a",) * LISTED_MAX
+    assert few(["a"] * (LISTED_MAX + 1200))[-1] == "and 1,200 more"
+    many = tuple(FeatureView(feature=f"f{number}", status="stopped") for number in range(5000))
+    assert len(told(a_run(*many))[0][0].splitlines()) == LISTED_MAX + 1
+
+
+# where the work is ----------------------------------------------------------------------------------------------------
+def text_of(run: str, feature: str) -> str | None:
+    return f"/r/.mz/pull-requests/{run}/{feature}.md" if feature == "login" else None
+
+
+def test_where_delivered_work_is() -> None:
+    view, beside = a_run(LOGIN, EXPORT), Around(text=text_of, near=lambda place: place.removeprefix("/r/"))
+    text = f".mz/pull-requests/{RUN}/login.md"
+    assert places(view, beside) == (
+        f"login: feat/login; text for a pull request: {text}", "export: feat/export, which builds on feat/login",
+    )  # fmt: skip
+    assert next_look(view, beside) == "next: look at what was delivered, such as with `git diff main...feat/login`"
+    look = f"next: look at it with `git diff main...feat/login`; the text for a pull request is in {text}"
+    assert next_look(a_run(LOGIN), beside) == look
+    assert next_look(a_run(msgspec.structs.replace(LOGIN, pull_request="https://forge.invalid/7")), beside) == ""
+    assert next_look(a_run(AUDIT), beside) == ""
+
+
+def test_the_texts_of_pull_requests_are_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = around(home)
+    assert beside.text(RUN, "login") is None
+    file = home / ".mz" / "pull-requests" / RUN / "login.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("Let people log in")
+    assert beside.text(RUN, "login") == str(file)
+    assert beside.near(str(file)) == f".mz/pull-requests/{RUN}/login.md"
+    monkeypatch.chdir(file.parent.parent.parent / "pull-requests")
+    assert beside.near(str(file)) == f"{RUN}/login.md"
+    assert beside.near("/elsewhere/a") == "/elsewhere/a"
+
+
+def test_status_and_show_name_the_text(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """The story's feature has a pull request, and a text beside it; the other has neither."""
+    file = story.home / ".mz" / "pull-requests" / RUN / "audit.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("Keep an audit")
+    found = {each["id"]: each["pull_request_text"] for each in msgspec.json.decode(run(capsys, "status", "--json").out)
+             ["features"]}  # fmt: skip
+    assert found == {"login": None, "audit": str(file), "export": None, "later": None}
+    heads, _, audit, *_ = [row.split("\t") for row in run(capsys, "status").out.splitlines()]
+    assert dict(zip(heads, audit, strict=True))["pull_request_text"] == str(file)
+    assert f"text for a pull request: {file}" in run(capsys, "show", "audit").out
+
+
+# the end of a run -----------------------------------------------------------------------------------------------------
+def ending(capsys: pytest.CaptureFixture[str], view: RunView) -> tuple[str, str]:
+    capsys.readouterr()
+    show_ending(view, lambda _: "Which one?", Around(text=text_of))
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def test_the_end_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table goes to stdout, and what to do next beside it; the command is said once."""
+    out, err = ending(capsys, a_run(LOGIN, AUDIT, FeatureView(feature="one", status="stopped"), status="stopped"))
+    assert [row.split("\t")[:2] for row in out.splitlines()] == [
+        ["feature", "status"], ["login", "delivered"], ["audit", "waiting (blocker)"], ["one", "stopped"],
+    ]  # fmt: skip
+    assert f"text for a pull request: /r/.mz/pull-requests/{RUN}/login.md" in err
+    assert "mz review show audit" in err
+    assert err.count(GOING) == 1
+    assert err.rstrip().splitlines()[-1].startswith("next: look at it with `git diff main...feat/login`")
+
+
+def test_nothing_is_to_be_done_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    merged = msgspec.structs.replace(LOGIN, status="merged", pull_request="https://forge.invalid/7")
+    assert ending(capsys, a_run(merged, status="finished"))[1] == "\nlogin: https://forge.invalid/7\n"
+
+
+def test_the_status_is_a_column_of_its_own() -> None:
+    heads = [column.name for column in closing_table((LOGIN, AUDIT), whole=False).columns]
+    assert heads[:3] == ["feature", "status", "phases"]
+    assert [row[:2] for row in closing_table((LOGIN, AUDIT), whole=False).rows] == [
+        ("login", "delivered"), ("audit", "waiting (blocker)"),
+    ]  # fmt: skip
+    assert closing_table((LOGIN,), whole=False).columns[1].name == "phases"
+
+
+def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
+    """And a count of the rest; a pipe gets all of them, and of few a terminal does too."""
+    queued = tuple(FeatureView(feature=f"f{number}") for number in range(4990))
+    skipped = tuple(FeatureView(feature=f"s{number}", status="skipped") for number in range(8))
+    features = (*queued, LOGIN, *skipped, EXPORT)
+    assert listed(features) == ((LOGIN, EXPORT), "and 4,998 other features: 4,990 queued, 8 skipped")
+    assert len(closing_table(features, whole=False).rows) == 2
+    assert len(closing_table(features, whole=True).rows) == 5000
+    tables = [status_table(a_run(*features), False, lambda _: "", Around(), whole) for whole in (False, True)]
+    assert [len(table.rows) for table in tables] == [2, 5000]
+    assert listed(features[4980:]) == (features[4980:], "")
+
+
+def test_a_terminal_is_told_how_many_there_are_besides(home: Path) -> None:
+    story = Story(home)
+    story.begin("login", *(f"f{number}" for number in range(LISTED_MAX)))
+    story.admit("login")
+    story.close()
+    shown = on_terminal(home, "status", env={"NO_COLOR": "1"}, columns=200)
+    assert f"and {LISTED_MAX} other features: {LISTED_MAX} queued\n" in shown
+    assert "f1 " not in shown
+
+
+# refusals -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("message", "bare"),
+    [
+        ("a.md:3: too long [x.size]", "too long"),
+        ("a.md:33: too long [x.size]", "a.md:33: too long"),
+        ("too long [x.size] [y]", "too long [x.size] [y]"),
+        ("", ""),
+    ],
+)
+def test_place_and_rule_are_said_once(message: str, bare: str) -> None:
+    assert bare_message(message, "a.md:3", "x.size") == bare
+
+
+def test_a_refusal_says_place_and_rule_once(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    story.admit("later")
+    story.to_feature("later", PhaseStarted(phase="prd", iteration=1))
+    ref = story.ref("later", "prd")
+    story.ask("later", ref)
+    report = story.blob('["tasks/later/prd.md:13: it is too long [prd.size]"]')
+    broken = Violation(rule="prd.size", path="tasks/later/prd.md", line=13)
+    story.to_feature("later", ArtifactValidated(ref=ref, report=report, violations=(broken,)))
+    shown = run(capsys, "show", "later").out
+    assert "    refused by rule prd.size (tasks/later/prd.md:13): it is too long\n" in shown
