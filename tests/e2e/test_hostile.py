@@ -77,7 +77,7 @@ def test_commits_of_its_own_are_recorded_and_taken_back(tmp_path: Path) -> None:
 def test_another_branch_that_moved_is_shown_to_a_person(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     before = bench.git("rev-parse", "main").strip()
-    commit = "git -c user.name=A -c user.email=a@b commit-tree -m x HEAD^{tree}"
+    commit = "git -c user.name=A -c user.email=a@b commit-tree -p main -m x HEAD^{tree}"
     act = f"import subprocess as s\ns.run('git update-ref refs/heads/main $({commit})', shell=True)\nanswer()"
     run(bench, "prd", act, 21)
     (moved,) = bench.of_type("ref.moved")

@@ -66,7 +66,7 @@ def test_a_paused_run_begins_nothing_and_stays(
     tell(bench, process, True)
     eventually(lambda: bench.json("status")["status"] == "paused")
     go.touch()
-    eventually(lambda: bench.statuses() == {FEATURE: "stopped"})
+    eventually(lambda: bench.statuses() == {FEATURE: "paused"})
     version = len(bench.events())
     time.sleep(2)
     assert (len(bench.events()), sum(bench.calls().values())) == (version, 1), "nothing is begun"
