@@ -17,7 +17,7 @@ from tests.support.asking import Shelf
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Times of day are shown in the reader's zone, and help as wide as the terminal."""
-    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "LINES"):
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "LINES", "CI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TZ", "UTC")
