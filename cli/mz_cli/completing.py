@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
+from mz_engine.home import HOME, LOG
 
 from mz_cli.main import COMMANDS, COMPLETING
 
@@ -63,13 +64,13 @@ def suggest(kind: str, begun: str, asked: Asked) -> list[str]:
 def home() -> Path:
     """The nearest `.mz` with a log in it. Raises StopIteration."""
     here = Path.cwd()
-    return next(folder / ".mz" for folder in (here, *here.parents) if (folder / ".mz" / "mz.db").is_file())
+    return next(folder / HOME for folder in (here, *here.parents) if (folder / HOME / LOG).is_file())
 
 
 def rows(query: str, *values: object) -> list[tuple[object, ...]]:
     """Raises what SQLite raises. A log that nobody has open is read as it lies there: opening it in the usual way would
     put files beside it."""
-    log = home() / "mz.db"
+    log = home() / LOG
     wal = log.with_name("mz.db-wal")
     still = not wal.exists() or wal.stat().st_size == 0
     target = f"{log.as_uri()}?mode=ro{'&immutable=1' if still else ''}"

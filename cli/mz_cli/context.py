@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mz_engine.errors import MzError
+from mz_engine.home import BLOBS, HOME, LOCK, LOG
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
@@ -20,8 +21,6 @@ from mz_projections.views import FeatureView, RunView
 from mz_cli.help import did_you_mean
 from mz_cli.words import words_of
 
-HOME = ".mz"
-LOCK = "run.lock"
 LOCKS = Path("/proc/locks")
 RUNS_NAMED_MAX = 5
 FEATURES_NAMED_MAX = 20
@@ -30,7 +29,7 @@ FEATURES_NAMED_MAX = 20
 def find_home(start: Path) -> Path:
     """The repository (its main working tree) that `start` is in. Raises MzError (MZ1003) outside of any."""
     for folder in (start, *start.parents):
-        if (folder / HOME / "mz.db").is_file():
+        if (folder / HOME / LOG).is_file():
             return folder
         marker = folder / ".git"
         if marker.is_dir():
@@ -54,7 +53,7 @@ class Reading:
 
     def __init__(self, home: Path, store: SqliteStore) -> None:
         self.home, self.store = home, store
-        self.blobs = FileBlobs(home / HOME / "blobs")
+        self.blobs = FileBlobs(home / HOME / BLOBS)
         self.words = words_of(self.blobs)
 
     def runs(self) -> tuple[str, ...]:
@@ -116,7 +115,7 @@ class Reading:
 def reading(start: Path | None = None) -> Iterator[Reading]:
     """The log of the repository that `start` (the current directory) is in. Raises MzError (MZ1003, MZ5001)."""
     home = find_home((start or Path.cwd()).absolute())
-    log = home / HOME / "mz.db"
+    log = home / HOME / LOG
     if not log.exists():
         raise nothing_ran()
     with SqliteStore(log, read_only=True) as store:

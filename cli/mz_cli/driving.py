@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
+from mz_engine.home import BLOBS, HOME, SPOOL
 from mz_engine.session import Session
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.catalog.base import Event
@@ -18,7 +19,7 @@ from mz_events.envelope import Recorded
 from mz_projections.views import RunView
 
 from mz_cli.advice import Around, Words, few, listed, next_look, places, waits
-from mz_cli.context import HOME, Reading, reading
+from mz_cli.context import Reading, reading
 from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
@@ -48,7 +49,7 @@ def drive(home: Path, begin: Begin, command: str, as_json: bool) -> int:
     """Begins or resumes a run with `begin`, drives it until it rests, and prints it; returns the exit code.
 
     Raises MzError where it cannot begin, and what a thread died of."""
-    words = words_of(FileBlobs(home / HOME / "blobs"))
+    words = words_of(FileBlobs(home / HOME / BLOBS))
     try:
         view = carry_out(home, os.environ, begin)
     except NothingToDo as nothing:
@@ -71,7 +72,7 @@ def carry_out(home: Path, environment: Mapping[str, str], begin: Begin) -> RunVi
     def history(run: str) -> Iterator[Recorded[Event]]:
         return Reading(home, session.store).events(run)
 
-    words, said = words_of(FileBlobs(home / HOME / "blobs")), Spools(home / HOME / "spool").last_words
+    words, said = words_of(FileBlobs(home / HOME / BLOBS)), Spools(home / HOME / SPOOL).last_words
     shown = progress(words, history, said, footer=FOOTER, wish=wished())
     with Session(home, environment, shown.on_event) as session, shown:
         begin(session, shown.say)

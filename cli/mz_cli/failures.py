@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from mz_engine.home import HOME
 
 from mz_cli.render.console import put
 
@@ -132,7 +133,7 @@ def as_json(error: MzError) -> str:
 
 def crash_folders(start: Path) -> tuple[Path, ...]:
     """Where the traceback may go, best first: the repository's `.mz`, the system's temporary directory."""
-    homes = [folder / ".mz" for folder in (start, *start.parents) if (folder / ".mz").is_dir()]
+    homes = [folder / HOME for folder in (start, *start.parents) if (folder / HOME).is_dir()]
     return (*homes[:1], Path(tempfile.gettempdir()))
 
 

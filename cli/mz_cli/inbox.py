@@ -13,6 +13,7 @@ import msgspec
 from mz_engine.adapters.git_repository import ask
 from mz_engine.adapters.machine import secret_values
 from mz_engine.errors import MzError
+from mz_engine.home import HOME, LOG
 from mz_engine.ports import RepositoryUnusable
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
@@ -24,7 +25,7 @@ from mz_events.redact import Secrets
 from mz_events.store import Append, WrongVersion
 from mz_projections.queue import KINDS, Kind, Letter, letters
 
-from mz_cli.context import HOME, Reading, is_held
+from mz_cli.context import Reading, is_held
 from mz_cli.render.text import clean, line
 
 TAKING_SECONDS = 3.0
@@ -65,7 +66,7 @@ def leave(
     `write` looks at the run as it is now and says what to leave, or raises; it is asked again where somebody else left
     something meanwhile. Raises MzError (MZ5004) where the process refuses a message, and StoreUnusable."""
     stream = inbox_stream(run)
-    with SqliteStore(log.home / HOME / "mz.db") as store:
+    with SqliteStore(log.home / HOME / LOG) as store:
         while True:
             version = dict(log.store.streams(stream)).get(stream, 0)
             append = Append(stream=stream, expected=version, events=tuple(write()))

@@ -14,13 +14,13 @@ from pathlib import Path
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.config import Config
 from mz_engine.errors import format_diagnostic
+from mz_engine.home import HOME, LOG
 from mz_engine.pipelines.lint import in_short
 from mz_engine.planning import make_plan, unfinished
 from mz_engine.preflight import known_agent, lacks
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import Digest
 
-from mz_cli.context import HOME
 from mz_cli.planpage import Market, features_table, heading, left_out_line, plan_shape, steps_table, totals
 from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
@@ -30,7 +30,7 @@ from mz_cli.shapes.plan import PlanShape
 
 def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
     """Prints the plan; whether there is something to do. Raises MzError as `mz run` would."""
-    log = home / HOME / "mz.db"
+    log = home / HOME / LOG
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
         plan = make_plan(home, os.environ, flags, only, store, digest_of, keeps_views=False)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
+from mz_engine.home import HOME
 from mz_events.chain import Damage
 from mz_events.citations import cited
 from mz_events.codec import CODEC
@@ -14,7 +15,7 @@ from mz_events.envelope import Stored
 from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEvent
 
-from mz_cli.context import HOME, Reading
+from mz_cli.context import Reading
 
 FindingKind = Literal["chain", "event", "blob", "file"]
 PATIENCE_SECONDS = 2.0

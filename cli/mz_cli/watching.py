@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from mz_engine.home import HOME, SPOOL
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_projections.overview import Overview
 
-from mz_cli.context import HOME, Reading, is_held
+from mz_cli.context import Reading, is_held
 from mz_cli.render.progress import progress
 from mz_cli.render.spool import Spools
 from mz_cli.viewing import wished
@@ -22,7 +23,7 @@ POLL_SECONDS = 0.2
 
 def watch(log: Reading, run: str) -> None:
     """Shows the run on stderr until it rests, until no process works on it any more, or until Ctrl-C."""
-    said = Spools(log.home / HOME / "spool").last_words
+    said = Spools(log.home / HOME / SPOOL).last_words
     with suppress(KeyboardInterrupt), progress(log.words, log.events, said, footer=FOOTER, wish=wished()) as shown:
         events = coming(log, run)
         if is_held(log.home):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mz_engine.home import HOME, PULL_REQUESTS, WORKTREES
 from mz_projections.queue import Letter
 
 from mz_cli.advice import Around, Place
-from mz_cli.context import HOME
 
 
 def around(home: Path, letters: tuple[Letter, ...] = ()) -> Around:
@@ -19,7 +19,7 @@ def worktrees(home: Path) -> Place:
     """Run and feature -> the worktree's place; None where there is none, or none any more."""
 
     def place(run: str, feature: str) -> str | None:
-        folder = home / HOME / "worktrees" / run / feature
+        folder = home / HOME / WORKTREES / run / feature
         return str(folder) if folder.is_dir() else None
 
     return place
@@ -29,7 +29,7 @@ def pull_request_texts(home: Path) -> Place:
     """Run and feature -> the text of a pull request that a person is to open; None where there is none."""
 
     def place(run: str, feature: str) -> str | None:
-        file = home / HOME / "pull-requests" / run / f"{feature}.md"
+        file = home / HOME / PULL_REQUESTS / run / f"{feature}.md"
         return str(file) if file.is_file() else None
 
     return place

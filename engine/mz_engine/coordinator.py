@@ -104,9 +104,6 @@ class Coordinator:
         """A process took the run up again, or a paused one goes on."""
         self._append((RunResumed(core=VERSION),))
 
-    def _all_ended(self) -> bool:
-        return all(track.ended for track in self.state.tracks.values())
-
     def set_budget(self, budget: Budget) -> None:
         """The settings have other limits than the run."""
         known = self.state.budget or self.pins.config.budget
@@ -115,7 +112,7 @@ class Coordinator:
 
     def pause(self) -> None:
         """By a signal: features come to rest after the action that they are in, and the process waits."""
-        if not self.stopping() and not self._all_ended():
+        if not self.stopping() and not self.state.all_ended:
             self._append((RunPaused(who=None),))
 
     def unpause(self) -> None:
@@ -192,7 +189,7 @@ class Coordinator:
                 return (AnswerGiven(feature=feature, verdict=event.verdict, note=event.note, who=event.who),)
             case RetryLeft(feature=feature) if feature in tracks and _rests(tracks[feature], *RETRIABLE):
                 return (RetryGiven(feature=feature, phase=event.phase, note=event.note, who=event.who),)
-            case PauseLeft(who=who) if not self.stopping() and not self._all_ended():
+            case PauseLeft(who=who) if not self.stopping() and not self.state.all_ended:
                 return (RunPaused(who=who),)
             case ResumeLeft() if self.state.paused and not self.over():
                 return (RunResumed(core=VERSION),)

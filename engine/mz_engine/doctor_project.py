@@ -24,11 +24,11 @@ from mz_engine.config import Config
 from mz_engine.configfile import Loaded
 from mz_engine.configform import FILE_NAME, SCHEMA_PATH
 from mz_engine.configure import schema_text
-from mz_engine.planning import HOME, load_named
+from mz_engine.home import HOME, LOG
+from mz_engine.planning import load_named
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.preflight import missing_programs
 
-LOG = "mz.db"
 GH_SECONDS = 30
 LEFT_OUT = "MZ3009"
 INSTEAD = "or set pull_requests.strategy to none in mz.yaml"

@@ -22,6 +22,7 @@ from mz_engine.backlog.item import Item
 from mz_engine.config import Config
 from mz_engine.configfile import Loaded, load_config
 from mz_engine.errors import Diagnostic, MzError
+from mz_engine.home import HOME, VIEWS
 from mz_engine.intake import Put, Taken, take
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Pipeline
@@ -29,7 +30,6 @@ from mz_engine.pipelines.lint import Known
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.pipelines.own import Material, sound_material
 
-HOME = ".mz"
 NAMED_MAX = 20
 
 
@@ -132,6 +132,6 @@ def find_run(store: Store, run: str) -> RunState | None:
 
 def delivered(root: Path | None, store: Log) -> dict[str, Delivery]:
     """The last delivery of each source over all runs. Without a root, nothing is kept for the next time."""
-    with Views(root / HOME / "views.sqlite" if root else None, store, (DELIVERED,)) as views:
+    with Views(root / HOME / VIEWS if root else None, store, (DELIVERED,)) as views:
         views.refresh()
         return newest(views.rows(DELIVERED))

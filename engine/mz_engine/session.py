@@ -30,8 +30,9 @@ from mz_engine.configfile import load_config
 from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import Watch
 from mz_engine.errors import MzError
+from mz_engine.home import BLOBS, HOME, LOCK, LOG
 from mz_engine.pins import Pins, decode_pins, encode_pins
-from mz_engine.planning import HOME, Plan, find_run, make_plan, unfinished
+from mz_engine.planning import Plan, find_run, make_plan, unfinished
 from mz_engine.preflight import check_agent, check_commands, check_delivery
 from mz_engine.runner import Coordinating, FeatureRun, Observer
 from mz_engine.scheduler import Scheduler
@@ -75,14 +76,14 @@ class Session:
             raise MzError(
                 "MZ1006", f"{home}: {error.strerror}", hint="mz keeps its log there; make it writable"
             ) from None
-        lock = FileLock(home / "run.lock", timeout=0)
+        lock = FileLock(home / LOCK, timeout=0)
         try:
             self._open.enter_context(lock)
         except Timeout:
             hint = "wait for it, or stop it with Ctrl-C; `mz status` shows what it does"
             raise MzError("MZ5002", "another mz drives a run in this repository", hint=hint) from None
-        self.store = self._open.enter_context(SqliteStore(home / "mz.db"))
-        self.blobs = FileBlobs(home / "blobs")
+        self.store = self._open.enter_context(SqliteStore(home / LOG))
+        self.blobs = FileBlobs(home / BLOBS)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested
@@ -12,7 +13,7 @@ from mz_events.catalog.feature import Ask, FeatureDelivered, HumanAnswered, Huma
 from mz_events.catalog.run import Verdict
 from mz_events.envelope import Recorded
 
-from mz_projections.audit import DONE, Gap
+from mz_projections.audit import DONE, Gap, GapKind
 from mz_projections.fates import BUILDER
 from mz_projections.spending import Judged
 from mz_projections.views import FeatureView
@@ -134,17 +135,20 @@ def _reverted(feature: str, stream: Stream) -> Iterator[Gap]:
             yield Gap(kind="reverted", feature=feature, what=what, places=(recorded.place,))
 
 
+ENDED_BADLY: tuple[Literal["failed", "lost"], ...] = ("failed", "lost")
+
+
 def _calls(feature: str, stream: Stream, calls: Sequence[Judged]) -> Iterator[Gap]:
     asked = {each.event.ref.key: each.place for each in stream if isinstance(each.event, AgentRequested)}
     salvaged = [event.ref.key for each in stream if isinstance(event := each.event, AgentReplied) and event.salvaged]
 
-    def gap(kind: str, keys: Iterable[str], what: str) -> Iterator[Gap]:
+    def gap(kind: GapKind, keys: Iterable[str], what: str) -> Iterator[Gap]:
         places = tuple(asked[key] for key in keys if key in asked)
         if places:
             number = f"{len(places)} call{'s' * (len(places) > 1)}"
-            yield Gap(kind=kind, feature=feature, what=f"{number} {what}", places=places)  # type: ignore[arg-type]
+            yield Gap(kind=kind, feature=feature, what=f"{number} {what}", places=places)
 
-    for fate in ("failed", "lost"):
+    for fate in ENDED_BADLY:
         yield from gap(fate, (each.call.key for each in calls if each.fate == fate), fate)
     yield from gap("salvaged", salvaged, "salvaged after a crash: how the agent ended is not known")
     unpriced = (c.call.key for c in calls if c.call.computed_nanousd is None and c.call.outcome != "open")

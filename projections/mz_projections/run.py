@@ -108,6 +108,10 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     def committed_nanousd(self) -> int:
         return sum(track.committed_nanousd for track in self.tracks.values())
 
+    @property
+    def all_ended(self) -> bool:
+        return all(track.ended for track in self.tracks.values())
+
 
 def fold_run(events: Iterable[Recorded[Event]]) -> RunState:
     return reduce(evolve_run, events, RunState())

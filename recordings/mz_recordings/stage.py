@@ -19,6 +19,7 @@ from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentDoor
 from mz_engine.config import Config
+from mz_engine.home import HOME
 from mz_engine.ports import Capture, Place
 from mz_events.catalog.call import Offence
 from mz_events.names import Commit
@@ -56,8 +57,8 @@ class Scratch:
     def hire(self, cassette: Cassette, folder: pathlib.Path) -> None:
         """Makes the engine's own folder, and puts stand-ins first on the agents' PATH, for every program that the
         recordings name."""
-        (self.root / ".mz").mkdir()
-        (self.root / ".mz" / ".gitignore").write_text("*\n")
+        (self.root / HOME).mkdir()
+        (self.root / HOME / ".gitignore").write_text("*\n")
         programs = {one.recording.argv[0] for one in cassette.taken if one.recording.argv}
         named = tuple(sorted(name for name in programs if PROGRAM.fullmatch(name)))
         install(self.bin, folder, named, INHERITED.pattern, self.journal)

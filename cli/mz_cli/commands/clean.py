@@ -13,9 +13,10 @@ from filelock import FileLock, Timeout
 from msgspec.structs import replace
 from mz_engine.adapters.leftovers import Leftovers, standings
 from mz_engine.cleaning import Asked, Leftover, judge
+from mz_engine.home import HOME, LOCK
 
 from mz_cli.asking import may_ask
-from mz_cli.context import HOME, LOCK, Reading, is_held, reading
+from mz_cli.context import Reading, is_held, reading
 from mz_cli.help import command
 from mz_cli.render.console import is_terminal, note
 from mz_cli.render.document import show_document

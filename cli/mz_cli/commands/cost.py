@@ -6,13 +6,14 @@ import sys
 from typing import get_args
 
 import click
+from mz_engine.home import HOME, VIEWS
 from mz_events.names import feature_stream
 from mz_projections.cost import COSTS, CallCost, costs
 from mz_projections.fates import COURSES, courses
 from mz_projections.runner import Views
 from mz_projections.spending import By, Judged, judged, spending
 
-from mz_cli.context import HOME, Reading, reading
+from mz_cli.context import Reading, reading
 from mz_cli.costs import cost_report, cost_table, in_order, remarks
 from mz_cli.help import command
 from mz_cli.render.console import is_terminal, note
@@ -70,7 +71,7 @@ def of_run(log: Reading, run: str) -> tuple[Judged, ...]:
 
 def of_all(log: Reading) -> tuple[Judged, ...]:
     """The calls of all runs, from read models that are kept beside the log."""
-    with Views(log.home / HOME / "views.sqlite", log.store, (COSTS, COURSES)) as views:
+    with Views(log.home / HOME / VIEWS, log.store, (COSTS, COURSES)) as views:
         views.refresh()
         followed = {feature_stream(row.run, row.feature): row for row in views.rows(COURSES)}
         return judged(views.rows(COSTS), followed)

@@ -15,12 +15,12 @@ from shlex import quote
 import click
 from mz_engine.adapters.environment import INHERITED
 from mz_engine.errors import MzError
+from mz_engine.home import HOME
 from mz_projections.views import RunView
 from mz_recordings.library import load_manifest
 from mz_recordings.sample import make_sample
 from mz_recordings.standin import install
 
-from mz_cli.context import HOME
 from mz_cli.driving import carry_out
 from mz_cli.help import command
 from mz_cli.render.console import answer, is_terminal, note

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 from mz_engine.adapters.collect import Collected, Heap, collect
+from mz_engine.home import HOME, LOG
 from mz_events.adapters.sqlite import SqliteStore
 
-from mz_cli.context import HOME, find_home, nothing_ran
+from mz_cli.context import find_home, nothing_ran
 from mz_cli.help import command
 from mz_cli.render.console import is_terminal, note
 from mz_cli.render.document import show_document
@@ -37,9 +38,9 @@ def gc(dry_run: bool, as_json: bool) -> None:
     than 24 hours. The log stays as it is. Runs may go on meanwhile.
     """
     home = find_home(Path.cwd()) / HOME
-    if not (home / "mz.db").exists():
+    if not (home / LOG).exists():
         raise nothing_ran()
-    with SqliteStore(home / "mz.db", read_only=dry_run) as store:
+    with SqliteStore(home / LOG, read_only=dry_run) as store:
         done = collect(home, store, dry_run)
     result = result_of(done, dry_run)
     show_document("gc", result) if as_json else tell(result)

@@ -16,10 +16,11 @@ from mz_engine.configform import FILE_NAME, SCHEMA_PATH
 from mz_engine.configure import schema_text
 from mz_engine.detect import detect, installed_agents
 from mz_engine.errors import MzError
+from mz_engine.home import HOME
 from mz_engine.starter import Choices, Detected, starter_backlog, starter_config
 
 from mz_cli.asking import ask_choices, may_ask
-from mz_cli.context import HOME, find_home
+from mz_cli.context import find_home
 from mz_cli.help import command
 from mz_cli.render.console import answer, note
 from mz_cli.render.document import show_document

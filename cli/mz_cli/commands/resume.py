@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 from mz_engine.errors import MzError
+from mz_engine.home import HOME, LOG
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerLeft, ResumeLeft
 from mz_events.catalog.run import Verdict
@@ -14,7 +15,7 @@ from mz_projections.run import fold_run
 from mz_projections.views import FeatureView, RunView
 
 from mz_cli.cases import desk, the_question, unfinished
-from mz_cli.context import HOME, Reading, find_home, reading
+from mz_cli.context import Reading, find_home, reading
 from mz_cli.driving import drive
 from mz_cli.help import command, did_you_mean
 from mz_cli.inbox import Left, holder, keep, leave, who
@@ -56,7 +57,7 @@ def resume(
     of one.
     """
     home, chosen, answers = find_home(Path.cwd()), run, bool(features or answer or ack)
-    if run is not None or answers or (home / HOME / "mz.db").is_file():
+    if run is not None or answers or (home / HOME / LOG).is_file():
         with reading(home) as log:
             chosen = the_run(log, run)
             told = []

@@ -6,10 +6,11 @@ import sys
 from collections import Counter
 
 import click
+from mz_engine.home import HOME, VIEWS
 from mz_projections.runner import Views
 from mz_projections.runs import RUNS, RunRow
 
-from mz_cli.context import HOME, is_held, reading
+from mz_cli.context import is_held, reading
 from mz_cli.help import command
 from mz_cli.render.console import is_terminal
 from mz_cli.render.document import show_document
@@ -33,7 +34,7 @@ AT_WORK = ("started", "paused")
 def runs(as_json: bool) -> None:
     """List the runs of this repository, the newest first."""
     with reading() as log:
-        with Views(log.home / HOME / "views.sqlite", log.store, (RUNS,)) as views:
+        with Views(log.home / HOME / VIEWS, log.store, (RUNS,)) as views:
             views.refresh()
             rows = sorted(views.rows(RUNS), key=lambda row: row.started_at_us, reverse=True)
         held, home = is_held(log.home), str(log.home)

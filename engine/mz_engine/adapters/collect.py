@@ -20,6 +20,7 @@ from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRe
 from mz_events.names import Digest
 
 from mz_engine.agents.spool import directory
+from mz_engine.home import SPOOL
 
 SPARED_SECONDS = 24 * 3600.0
 """What is younger stays: an event that cites it may be about to be appended."""
@@ -92,7 +93,7 @@ def collect(home: Path, store: SqliteStore, dry_run: bool, now: float | None = N
     before = (time.time() if now is None else now) - SPARED_SECONDS
     done, cited = Collected(), Cited(store)
     cited.catch_up()
-    _spools(home / "spool", cited, before, dry_run, done)
+    _spools(home / SPOOL, cited, before, dry_run, done)
     _files(home, before, dry_run, done)
     blobs = FileBlobs(home / "blobs")
     for shard in SHARDS:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from mz_engine.agents.guard import MARK
+from mz_engine.home import HOME, WORKTREES
 from mz_engine.ports import Place
 
 INHERITED = re.compile(
@@ -33,7 +34,7 @@ def variables(
 
 def worktree(root: pathlib.Path, place: Place) -> pathlib.Path:
     """Where a feature is worked on; it need not exist."""
-    return root / ".mz" / "worktrees" / place.run / place.feature
+    return root / HOME / WORKTREES / place.run / place.feature
 
 
 def fenced(root: pathlib.Path) -> tuple[pathlib.Path, ...]:

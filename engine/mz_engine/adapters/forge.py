@@ -20,6 +20,7 @@ from mz_events.names import Commit
 from mz_engine.adapters.forge_checks import FIELDS, Listed, check_of, decisive, ending, job_of
 from mz_engine.adapters.forge_process import TIMEOUT_SECONDS, ForgeUnavailable, Gh, forge_name, refusal
 from mz_engine.adapters.git_notes import write_bytes
+from mz_engine.home import HOME, PULL_REQUESTS
 from mz_engine.ports import Check, Place, PullRequest, RemoteRefused
 
 FOUND_MAX = 100
@@ -123,7 +124,7 @@ class GhForge:
 
     def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
         """Write the whole pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""
-        name = pathlib.PurePosixPath(".mz", "pull-requests", place.run, f"{place.feature}.md")
+        name = pathlib.PurePosixPath(HOME, PULL_REQUESTS, place.run, f"{place.feature}.md")
         command = f"gh pr create --base {target} --head {place.branch} --title TITLE --body-file FILE"
         head = f"<!-- {place.branch} into {target}; to open it: git push, then {command} -->\n"
         write_bytes(self._root / name, f"{head}# {title}\n\n{body.rstrip()}\n".encode("utf-8", "surrogateescape"))

@@ -29,6 +29,7 @@ from mz_engine.adapters.git_restore import copy_missing, restore
 from mz_engine.adapters.git_scan import Walker, read_file
 from mz_engine.adapters.git_worktree import Worktree, write_text
 from mz_engine.config import WorkspaceSettings
+from mz_engine.home import HOME
 from mz_engine.ports import Capture, Conflicted, MadeCommit, Merged, Moved, Opened, Place, RepositoryUnusable
 
 CAPTURE_TRIES = 3
@@ -65,7 +66,7 @@ class GitWorkspace:
         head, tree = seen.branch or seen.capture, seen.capture
         assert head is not None
         assert tree is not None
-        write_text(self._repository.root / ".mz" / ".gitignore", "*\n")
+        write_text(self._repository.root / HOME / ".gitignore", "*\n")
         self.ensure(place, head, tree)
         return Opened(head=head, tree=tree)
 

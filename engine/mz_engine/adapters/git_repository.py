@@ -13,6 +13,7 @@ import msgspec
 from mz_events.names import Commit
 
 from mz_engine.adapters.git_process import Done, start, theirs
+from mz_engine.home import HOME, WORKTREES
 from mz_engine.ports import RepositoryUnusable
 
 
@@ -38,7 +39,7 @@ def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) ->
     if done.code:
         raise unusable(cwd, done)
     top = pathlib.Path(os.fsdecode(done.out).rstrip("\n").split("\n", 1)[1])
-    inside = top.parts[-4:-2] == (".mz", "worktrees")
+    inside = top.parts[-4:-2] == (HOME, WORKTREES)
     return top.parents[3] if inside else top
 
 

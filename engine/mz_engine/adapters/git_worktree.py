@@ -15,6 +15,7 @@ from mz_events.names import Commit
 from mz_engine.adapters.git_notes import Notebook, Notes, signature, write_bytes
 from mz_engine.adapters.git_process import Git
 from mz_engine.adapters.git_restore import remove
+from mz_engine.home import HOME, NOTES, WORKTREES
 from mz_engine.ports import Place, RepositoryUnusable
 
 UNFINISHED = frozenset(
@@ -61,8 +62,8 @@ class Worktree:
     def __init__(self, git: Git, root: pathlib.Path, place: Place) -> None:
         self._git = git
         self.place = place
-        self.path = root / ".mz" / "worktrees" / place.run / place.feature
-        self.notebook = Notebook(root / ".mz" / "worktree-notes" / place.run / place.feature)
+        self.path = root / HOME / WORKTREES / place.run / place.feature
+        self.notebook = Notebook(root / HOME / NOTES / place.run / place.feature)
         self.branch_ref = f"refs/heads/{place.branch}"
         self.capture_ref = f"refs/mz/{place.run}/{place.feature}"
         self.reachable: set[str] = set()

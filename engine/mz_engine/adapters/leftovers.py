@@ -26,6 +26,7 @@ from mz_engine.adapters.git_scan import Walker
 from mz_engine.adapters.git_worktree import Worktree
 from mz_engine.agents.spool import directory
 from mz_engine.cleaning import Leftover, Standing
+from mz_engine.home import HOME, PULL_REQUESTS, SPOOL
 from mz_engine.ports import Place, RepositoryUnusable
 
 CAPTURES = "refs/mz/"
@@ -55,7 +56,7 @@ class Leftovers:
     def __init__(self, root: pathlib.Path, store: Store, environment: Mapping[str, str] = os.environ) -> None:
         self._repository = describe(root, environment)
         self._root, self._store = self._repository.root, store
-        self._home = self._root / ".mz"
+        self._home = self._root / HOME
         self._git = Git(self._repository.directory, environment)
         self._objects = Objects(self._git, self._repository.object_format)
 
@@ -141,7 +142,7 @@ class Leftovers:
 
     def _spools(self, run: str) -> Iterator[Leftover]:
         """Those of calls whose outcome is recorded."""
-        folder = self._home / "spool"
+        folder = self._home / SPOOL
         for stream, _ in self._store.streams(f"{run_stream(run)}/"):
             for recorded in self._store.read(stream):
                 if isinstance(recorded.event, AgentReplied | AgentFailed | AgentLost):
@@ -156,7 +157,7 @@ class Leftovers:
                         )
 
     def _bodies(self) -> Iterator[Leftover]:
-        for run in children(self._home / "pull-requests"):
+        for run in children(self._home / PULL_REQUESTS):
             for file in sorted(run.glob("*.md")):
                 name = str(file.relative_to(self._root))
                 size = file.lstat().st_size
@@ -180,7 +181,7 @@ class Leftovers:
         if commands:
             self._git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))
         for run in {each.run for each in going}:
-            for kind in (*PLACES, "pull-requests"):
+            for kind in (*PLACES, PULL_REQUESTS):
                 with contextlib.suppress(OSError):
                     (self._home / kind / run / "new").rmdir()
                 with contextlib.suppress(OSError):

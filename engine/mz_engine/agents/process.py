@@ -15,6 +15,7 @@ from mz_engine.adapters.environment import fenced, opened, variables, worktree
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.spool import Closing, Meta, Spool, Spooled, directory, load
 from mz_engine.agents.supervise import Bounds, Denied, Ended, Ending, Launch, kill_marked, offline_works, supervise
+from mz_engine.home import HOME, SPOOL
 from mz_engine.ports import CallResult, CallSpec
 
 OUTPUT_BYTES_MAX = 200_000_000
@@ -58,7 +59,7 @@ class AgentProcesses:
         self._root, self._environment, self._secrets = root, environment, secrets
         self._passed, self._stop = passed, stop
         self._output_bytes_max, self._denied = output_bytes_max, denied
-        self._spools = root / ".mz" / "spool"
+        self._spools = root / HOME / SPOOL
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Runs the call in its worktree. Returns when nothing of its tree is left; never raises for what the agent

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 from mz_events.catalog.call import AgentRequested, CallHeld, CallReserved
-from mz_events.catalog.run import CancelGiven, FilesClaimed, FilesContended, Hold, Rest
+from mz_events.catalog.run import CancelGiven, FilesClaimed, FilesContended, Hold
 from mz_events.names import Commit, FeatureId, Path
 from mz_projections.run import RunState, Track, held_for
 
@@ -76,13 +76,12 @@ RunAction = Admit | HoldItem | Release | CompareClaim | Halt | Await | RestRun |
 
 def decide_run(state: RunState, pins: Pins) -> RunAction:
     """Total; the first rule that applies. Rules that only record come first, those that start work need a slot."""
-    tracks = state.tracks.values()
     return (
         _compare(state)
         or _halt(state)
         or (_start(state, pins) if not (state.halted or state.stopped or state.paused) else None)
         or _wait(state)
-        or (FinishRun() if all(track.ended for track in tracks) else RestRun())
+        or (FinishRun() if state.all_ended else RestRun())
     )
 
 
@@ -180,7 +179,7 @@ def _wait(state: RunState) -> RunAction | None:
         if timed(track) and track.rested is not None and track.rested.until_us is not None
     ]
     over = state.halted is not None or state.stopped
-    if state.paused and not over and not all(track.ended for track in state.tracks.values()):
+    if state.paused and not over and not state.all_ended:
         return Await(until_us=None)
     if any(track.active for track in state.tracks.values()) or (timers and not over):
         return Await(until_us=min(timers, default=None) if not over else None)
@@ -266,16 +265,3 @@ def _holder(state: RunState, feature: FeatureId, paths: tuple[Path, ...]) -> Fea
         if other != feature and track.claim is not None and not track.ended and wanted & set(track.claim):
             return FeatureId(other)
     return None
-
-
-# the verdict ----------------------------------------------------------------------------------------------------------
-def statuses(state: RunState) -> dict[FeatureId, Rest]:
-    """How each item stands: as it rested; `held` while it waits for another; `stopped` while it has work to do."""
-    found = {}
-    for track in state.tracks.values():
-        if track.rested is not None and not track.active:
-            status = track.rested.status
-        else:
-            status = Rest.STOPPED if track.active else Rest.HELD
-        found[track.item.feature] = status
-    return found

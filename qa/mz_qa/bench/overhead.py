@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from mz_engine.home import HOME, LOG
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import run_stream
 from mz_projections.overview import overview
@@ -83,7 +84,7 @@ class Bench:
         return seconds
 
     def check_delivered(self) -> None:
-        with SqliteStore(self.root / ".mz" / "mz.db", read_only=True) as store:
+        with SqliteStore(self.root / HOME / LOG, read_only=True) as store:
             (run,) = (name.removeprefix("run/") for name, _ in store.streams("run/") if name.count("/") == 1)
             view = overview(run, store.read_all())
         calls = [len(feature.calls) for feature in view.features if feature.status == "delivered"]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from mz_engine.home import HOME, LOG
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 
@@ -70,11 +71,11 @@ class Bench:
         self.place, self.mz, self.root = place, mz, place / "project"
         self.root.mkdir()
         subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=self.root, check=True)
-        home = self.root / ".mz"
+        home = self.root / HOME
         home.mkdir()
-        with SqliteStore(home / "mz.db") as log:
+        with SqliteStore(home / LOG) as log:
             self.count = fill(log, FileBlobs(home / "blobs"), simulate(), events)
-        self.log = home / "mz.db"
+        self.log = home / LOG
 
     @property
     def environment(self) -> Mapping[str, str]:
