@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
-from mz_recordings.findings import EXITS, Played
+from mz_recordings.findings import KINDS, Played
 from mz_recordings.grouping import Group, group
 
 from mz_cli.render.styled import Line, Span
@@ -58,7 +58,7 @@ def _group(each: Group) -> Iterator[Line]:
         yield (Span(f"  {line}", LOOKS.get(line[:1], "")),)
     finding = each.places[0][1]
     mend = mending(finding.mend, each.cassettes)
-    yield (Span("  mend: ", "bold"), Span(mend), Span(f"  (exit {int(EXITS[each.kind])})", "dim"))
+    yield (Span("  mend: ", "bold"), Span(mend), Span(f"  (exit {int(KINDS[each.kind].exit)})", "dim"))
 
 
 def _places(each: Group) -> Iterator[tuple[str, str]]:

@@ -73,7 +73,7 @@ def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
         days = f"{limit} days" if limit is not None else f"{ACCEPTED_DAYS} days after their prompts were renewed"
         what = f"{len(old)} of {len(cassette.taken)} recordings are older than they may be ({days})"
         detail = (f"  the oldest: {first.identity.path}, recorded {first.recorded_at}",)
-        yield Finding(kind="EXPIRED", what=what, detail=detail, mend=RECORD_AGAIN)
+        yield Finding(kind="STALE", what=what, detail=detail, mend=RECORD_AGAIN)
 
 
 def expires(recording: Recording, max_age_days: int | None, today: datetime) -> bool:

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from mz_engine.exits import Exit
 
 FindingKind = Literal[
-    "PROMPT", "CONFIG", "EFFECT", "EVENT", "NETWORK", "MISSING", "UNUSED", "EXPIRED", "SEEDED", "UNUSABLE", "PIPELINE"
-]
+    "PROMPT", "CONFIG", "WIRE", "EVENT", "ARTIFACT", "EFFECT", "COST", "POLICY", "STALE", "UNUSED",
+    "MISSING", "SEEDED", "NETWORK", "SECRET", "PIPELINE", "UNUSABLE",
+]  # fmt: skip
+"""The first line: classes of drift. The second: what keeps a replay from being one."""
+Risk = Literal["low", "medium", "high"]
 
-EXITS: dict[FindingKind, Exit] = {
-    "PROMPT": Exit.DRIFT,
-    "CONFIG": Exit.DRIFT,
-    "EFFECT": Exit.DRIFT,
-    "EVENT": Exit.DRIFT,
-    "NETWORK": Exit.NETWORK,
-    "MISSING": Exit.RECORDING,
-    "UNUSED": Exit.RECORDING,
-    "EXPIRED": Exit.RECORDING,
-    "SEEDED": Exit.RECORDING,
-    "UNUSABLE": Exit.NOT_COMPARABLE,
-    "PIPELINE": Exit.INVALID,
+
+class KindFacts(NamedTuple):
+    """What is the same for all findings of a kind."""
+
+    exit: Exit
+    risk: Risk
+    meaning: str
+    """In half a sentence, for reports."""
+
+
+KINDS: dict[FindingKind, KindFacts] = {
+    "PROMPT": KindFacts(Exit.DRIFT, "medium", "the agent is asked something else"),
+    "CONFIG": KindFacts(Exit.DRIFT, "medium", "the agent is called otherwise"),
+    "WIRE": KindFacts(Exit.DRIFT, "medium", "the agent's stream has another shape"),
+    "EVENT": KindFacts(Exit.DRIFT, "high", "the same calls lead to another story"),
+    "ARTIFACT": KindFacts(Exit.DRIFT, "medium", "what is handed over is built otherwise"),
+    "EFFECT": KindFacts(Exit.DRIFT, "high", "other files are changed, or other files are there to be changed"),
+    "COST": KindFacts(Exit.DRIFT, "low", "it takes other tokens or other money"),
+    "POLICY": KindFacts(Exit.DRIFT, "high", "a rule, a gate or a permission decides otherwise"),
+    "STALE": KindFacts(Exit.RECORDING, "medium", "the answers are older than they may be"),
+    "UNUSED": KindFacts(Exit.RECORDING, "low", "nothing asks for the recording"),
+    "MISSING": KindFacts(Exit.RECORDING, "high", "a call was not recorded"),
+    "SEEDED": KindFacts(Exit.RECORDING, "high", "the answers are another agent's"),
+    "NETWORK": KindFacts(Exit.NETWORK, "high", "something tried to reach the network"),
+    "SECRET": KindFacts(Exit.SECRET, "high", "the recording holds a secret"),
+    "PIPELINE": KindFacts(Exit.INVALID, "high", "today's pipeline or settings are invalid"),
+    "UNUSABLE": KindFacts(Exit.NOT_COMPARABLE, "high", "the cassette cannot be read, or its world not be had"),
 }
 ACCEPTABLE = ("PROMPT", "CONFIG", "EVENT")
 """What a person may renew and keep the answers."""

@@ -9,7 +9,8 @@ import msgspec
 from mz_recordings.findings import Finding, FindingKind, Played
 
 ORDER: tuple[FindingKind, ...] = (
-    "PIPELINE", "UNUSABLE", "NETWORK", "PROMPT", "CONFIG", "EFFECT", "EVENT", "MISSING", "UNUSED", "EXPIRED", "SEEDED",
+    "PIPELINE", "UNUSABLE", "SECRET", "NETWORK", "PROMPT", "CONFIG", "WIRE", "EFFECT", "POLICY", "ARTIFACT", "EVENT",
+    "COST", "MISSING", "UNUSED", "STALE", "SEEDED",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from mz_cli.render.styled import plain
 from mz_cli.replaypage import mending, page, summary
 from mz_engine.exits import Exit
-from mz_recordings.findings import EXITS, Finding, Played
+from mz_recordings.findings import KINDS, Finding, Played
 from mz_recordings.library import load, save
 from syrupy.assertion import SnapshotAssertion
 
@@ -51,7 +51,7 @@ def test_a_command_that_mends_can_be_copied() -> None:
 
 
 def test_every_kind_has_the_exit_code_of_its_meaning() -> None:
-    assert {kind: EXITS[kind] for kind in ("PROMPT", "MISSING", "NETWORK", "UNUSABLE")} == {
+    assert {kind: KINDS[kind].exit for kind in ("PROMPT", "MISSING", "NETWORK", "UNUSABLE")} == {
         "PROMPT": Exit.DRIFT,
         "MISSING": Exit.RECORDING,
         "NETWORK": Exit.NETWORK,

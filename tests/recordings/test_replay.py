@@ -168,7 +168,7 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
     accepted = renewals[0]
     assert (accepted.what, accepted.reason) == (("PROMPT",), "shorter words")
     later = copy.settle(today=TODAY + timedelta(days=91))
-    assert kinds(later) == ["EXPIRED"]
+    assert kinds(later) == ["STALE"]
 
 
 def test_another_model_is_a_drift_of_settings(copy: Copy) -> None:
@@ -270,7 +270,7 @@ def test_recordings_that_nobody_asks_for(copy: Copy) -> None:
 
 @pytest.mark.parametrize(
     ("change", "kind"),
-    [({"provenance": "seeded"}, "SEEDED"), ({"max_age_days": 1}, "EXPIRED")],
+    [({"provenance": "seeded"}, "SEEDED"), ({"max_age_days": 1}, "STALE")],
 )
 def test_answers_that_are_worth_nothing(copy: Copy, change: dict[str, object], kind: str) -> None:
     rewrite(copy, lambda one: one._replace(manifest=msgspec.structs.replace(one.manifest, **change)))

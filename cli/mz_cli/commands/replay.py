@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit, worst
-from mz_recordings.findings import ACCEPTABLE, EXITS, Played
+from mz_recordings.findings import ACCEPTABLE, KINDS, Played
 from mz_recordings.fleet import environment_of, find, play_all, shuffled
 from mz_recordings.replay import Job
 
@@ -128,7 +128,7 @@ def tell(played: Played, number: int) -> None:
 
 
 def exit_of(results: Sequence[Played]) -> Exit:
-    return worst(EXITS[finding.kind] for one in results for finding in one.findings)
+    return worst(KINDS[finding.kind].exit for one in results for finding in one.findings)
 
 
 def document(results: Sequence[Played]) -> ReplayResult:
@@ -150,7 +150,8 @@ def _cassette(played: Played) -> ReplayedCassette:
         findings=tuple(
             ReplayFinding(
                 kind=one.kind,
-                exit=int(EXITS[one.kind]),
+                risk=KINDS[one.kind].risk,
+                exit=int(KINDS[one.kind].exit),
                 what=one.what,
                 feature=one.feature or None,
                 call=one.call or None,

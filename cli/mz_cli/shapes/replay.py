@@ -29,7 +29,10 @@ class ReplayFinding(Shape, frozen=True, kw_only=True):
     """One thing that is not as it was recorded."""
 
     kind: str
-    """PROMPT, CONFIG, EFFECT, EVENT, NETWORK, MISSING, UNUSED, EXPIRED, SEEDED, UNUSABLE or PIPELINE."""
+    """A class of drift (PROMPT, CONFIG, WIRE, EVENT, ARTIFACT, EFFECT, COST, POLICY, STALE, UNUSED), or MISSING,
+    SEEDED, NETWORK, SECRET, PIPELINE, UNUSABLE."""
+    risk: str
+    """low, medium or high."""
     exit: int
     what: str
     feature: str | None
