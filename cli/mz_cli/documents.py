@@ -32,6 +32,7 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "error": ErrorDocument,
     "explain": ExplainShape,
     "explain-all": ExplainAllShape,
+    "fork": RunStatus,
     "gc": GcResult,
     "init": InitShape,
     "pause": MessageResult,

@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "Check that everything is there that a run needs.",
     "run": "Deliver the backlog, feature by feature.",
     "resume": "Go on with a run, with an answer where it waits for one.",
+    "fork": "Go on from an event of a past run, with something changed.",
     "status": "Show a run, what it took, and what waits for you.",
     "runs": "List the runs of this repository, the newest first.",
     "show": "Show one feature: its phases, attempts and results.",
@@ -51,7 +52,7 @@ COMMANDS: dict[str, str] = {
 
 SECTIONS = {
     "Begin": ("demo", "init", "doctor"),
-    "Work": ("run", "resume", "pause", "cancel", "retry", "review"),
+    "Work": ("run", "resume", "pause", "cancel", "retry", "review", "fork"),
     "Look": ("status", "runs", "show", "log", "cost", "diff"),
     "Prove": ("record", "replay", "audit", "verify", "bench"),
     "Adjust": ("pipelines", "config", "schema"),

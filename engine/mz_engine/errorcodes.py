@@ -406,6 +406,13 @@ _TABLE = (
         "`run/RUN/FEATURE@12`, or shorter `RUN@4`, `FEATURE@12`. Versions count from 1. The stream is not there, "
         "is not that long, or is an inbox, which holds messages and has no state.",
     ),
+    ErrorCode(
+        "MZ5008",
+        Exit.USAGE,
+        "nothing can go on from there",
+        "A fork begins where a feature was at work: after it had begun, and before it was delivered, failed or given "
+        "up. Name an earlier version of its stream, or a phase that it came to.",
+    ),
     # 6: recordings
     ErrorCode(
         "MZ6001",

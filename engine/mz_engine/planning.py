@@ -113,14 +113,14 @@ def check_asked_for(only: tuple[str, ...], items: tuple[Item, ...]) -> None:
 
 
 def unfinished(store: Store) -> RunState | None:
-    """The newest run that is not over."""
+    """The newest run of the backlog that is not over; a fork is none, it goes on by its id."""
     letters = dict(store.streams("inbox/"))
     found: list[tuple[int, RunState]] = []
     for stream, _ in store.streams("run/"):
         if stream.count("/") == 1:
             events = tuple(store.read(stream))
             state = fold_run(events)
-            if not over(state, letters.get(inbox_stream(stream.removeprefix("run/")), 0)):
+            if state.forked is None and not over(state, letters.get(inbox_stream(stream.removeprefix("run/")), 0)):
                 found.append((events[0].position, state))
     return max(found, key=lambda entry: entry[0])[1] if found else None
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from types import TracebackType
 
 from filelock import FileLock, Timeout
+from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import RunStarted
-from mz_events.names import Digest, FeatureId, RunId, inbox_stream, run_stream
+from mz_events.catalog.run import RunForked, RunStarted
+from mz_events.names import Digest, FeatureId, RunId, feature_stream, inbox_stream, run_stream
 from mz_events.redact import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.run import RunState, over
@@ -30,6 +31,7 @@ from mz_engine.configfile import load_config
 from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import Watch
 from mz_engine.errors import MzError
+from mz_engine.fork import Change, beginning, changed, settled
 from mz_engine.home import BLOBS, HOME, LOCK, LOG
 from mz_engine.pins import Pins, decode_pins, encode_pins
 from mz_engine.planning import Plan, find_run, make_plan, unfinished
@@ -128,6 +130,25 @@ class Session:
         skipped = [one for one in plan.taken.skipped if one.feature not in waiting.skipped]
         self._append(started.run, waiting.version, (*skipped, *plan.taken.added))
         self.resume(started.run)
+
+    def fork(self, source: str, feature: str, at: int, change: Change) -> RunForked:
+        """Start a run that goes on from version `at` of a feature of another one, or from the last one before it after
+        which no call is under way. Raises MzError, CannotFork, and BlobMissing where the source was erased."""
+        whole = find_run(self.store, source)
+        if whole is None or whole.started is None or feature not in whole.tracks:
+            raise MzError("MZ5001", f"run {source} has no feature {feature!r}", hint=f"mz status {source}")
+        before, run = decode_pins(self.blobs.get(whole.started.pins)), new_run_id()
+        events = tuple(self.store.read(feature_stream(source, feature)))
+        version, state = settled(events, before, at)
+        pins = changed(before, state, change, run)
+        self._prepare(pins)
+        started = replace(whole.started, run=run, pins=self.blobs.put(encode_pins(pins)), core=VERSION)
+        forked = RunForked(source=whole.started.run, feature=FeatureId(feature), version=version)
+        appends = beginning(started, forked, whole.tracks[feature].item, events, pins)
+        for recorded in self.store.append(appends, self.clock.now_us()):
+            self.see(recorded)
+        self._take_up(run, pins)
+        return forked
 
     def resume(self, run: str | None) -> None:
         """Take a run up again, by its pins; only money may have other limits since. Raises MzError: MZ5001 where there

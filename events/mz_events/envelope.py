@@ -9,6 +9,8 @@ import msgspec
 from mz_events.catalog.base import Event
 from mz_events.names import StreamId
 
+FEATURE_DEPTH = 2
+"""Slashes in `run/<run>/<feature>`."""
 E = TypeVar("E", bound=Event, covariant=True)
 
 
@@ -34,6 +36,12 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
     def place(self) -> str:
         """`stream@version`: how people and reports name this event."""
         return f"{self.stream}@{self.version}"
+
+    @property
+    def copied(self) -> bool:
+        """It happened in another run, whose feature's stream its causation names; this one was forked from there."""
+        origin, _, _ = self.causation.partition("@")
+        return origin != self.stream and origin.count("/") == self.stream.count("/") == FEATURE_DEPTH
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):

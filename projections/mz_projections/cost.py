@@ -113,6 +113,8 @@ def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
 
 def evolve(find: Callable[[Key], CallCost | None], recorded: Recorded[Event]) -> CallCost | None:
     """The call that the event begins or changes, as it is then; None for an event that concerns no call known."""
+    if recorded.copied:
+        return None  # It was paid where it happened.
     event = recorded.event
     change = CHANGES.get(type(event))
     if change is not None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 
-from mz_projections.views import FeatureView, RunView
+from mz_projections.views import FeatureView, RunView, total
 
 TEXT_MAX = 80
 """Characters; a longer text, or one of several lines, is shown by its digest."""
 NAMES = ("phase", "artifact", "output", "run", "rule", "cause", "name", "id")
 """Keys that name an entry of a list, the strongest first."""
+AMOUNTS = ("input_tokens", "output_tokens", "estimated_nanousd", "reported_nanousd", "computed_nanousd")
+"""Of all calls: those that a fork was made after count on both sides."""
 DIGEST_SHORT = 12
 
 
@@ -94,11 +96,7 @@ def _facts(view: FeatureView) -> dict[str, str]:
         **{f"attempts.{phase}": number for phase, number in view.attempts.items()},
         "tests.passed": tests[0] if tests else None,
         "tests.failed": tests[1] if tests else None,
-        "input_tokens": view.input_tokens,
-        "output_tokens": view.output_tokens,
-        "estimated_nanousd": view.estimated_nanousd,
-        "reported_nanousd": view.reported_nanousd,
-        "computed_nanousd": view.computed_nanousd,
+        **{name: total(getattr(call, name) for call in view.calls) for name in AMOUNTS},
         **{f"files.{path}": "touched" for path in view.touched},
         **{f"artifacts.{a.artifact}{f'/{a.unit}' if a.unit else ''}": a.digest[:DIGEST_SHORT] for a in view.artifacts},
     }

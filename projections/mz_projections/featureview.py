@@ -111,7 +111,8 @@ def _asked(event: AgentRequested, recorded: Recorded[Event]) -> CallView:
     return CallView(
         key=ref.key, place=recorded.place, phase=ref.phase, unit=ref.unit, iteration=ref.iteration,
         attempt=ref.attempt, role=ref.role, agent=event.agent, model=event.model, prompt=event.prompt,
-        asked_us=recorded.recorded_at_us, before=event.tree, estimated_nanousd=event.estimated_nanousd,
+        asked_us=recorded.recorded_at_us, copied=recorded.copied, before=event.tree,
+        estimated_nanousd=event.estimated_nanousd,
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def learn(events: Iterable[Recorded[Event]]) -> dict[str, Learning]:
                 changes[stream] = checked
             case GateChecked(passed=False, signature=signature) as gate if signature:
                 past = known.get(signature, Learning(signature=signature))
-                known[signature] = msgspec.structs.replace(past, seen=past.seen + 1)
+                known[signature] = msgspec.structs.replace(past, seen=past.seen + (not recorded.copied))
                 failing[stream] = _Open(signature, gate.gate, (gate.phase, gate.unit))
             case GateChecked(passed=True) as gate:
                 was = failing.get(stream)

@@ -21,6 +21,7 @@ from mz_events.catalog.run import (
     ItemSkipped,
     RetryGiven,
     RunFinished,
+    RunForked,
     RunHalted,
     RunPaused,
     RunRested,
@@ -115,6 +116,8 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
                 pins=event.pins, core=event.core, started_us=recorded.recorded_at_us,
                 taken_up_us=recorded.recorded_at_us,
             )  # fmt: skip
+        case RunForked() as event:
+            return replace(view, forked=event)
         case RunResumed():
             return replace(view, status="running", code="", taken_up_us=recorded.recorded_at_us)
         case BudgetChanged() as budget:

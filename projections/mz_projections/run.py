@@ -29,6 +29,7 @@ from mz_events.catalog.run import (
     Rest,
     RetryGiven,
     RunFinished,
+    RunForked,
     RunHalted,
     RunPaused,
     RunRested,
@@ -88,6 +89,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     started: RunStarted | None = None
+    forked: RunForked | None = None
+    """Where it goes on from another run."""
     tracks: dict[str, Track] = {}
     """By feature, in the order in which items were added."""
     skipped: dict[str, ItemSkipped] = {}
@@ -124,6 +127,8 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
     match event:
         case RunStarted():
             return replace(state, started=event)
+        case RunForked():
+            return replace(state, forked=event)
         case ItemAdded(feature=feature):
             return replace(state, tracks={**state.tracks, feature: Track(item=event)}, finished=False)
         case ItemSkipped(feature=feature):

@@ -18,6 +18,7 @@ from mz_events.catalog.run import (
     ItemSkipped,
     RetryGiven,
     RunFinished,
+    RunForked,
     RunHalted,
     RunPaused,
     RunRested,
@@ -27,6 +28,7 @@ from mz_events.catalog.run import (
     TimerFired,
 )
 from mz_events.envelope import Recorded
+from mz_events.names import feature_stream
 
 from mz_projections.readmodel import Key, ReadModel
 
@@ -38,6 +40,8 @@ class RunRow(msgspec.Struct, frozen=True):
     pipeline: str
     base: str
     started_at_us: int
+    fork_of: str = ""
+    """`stream@version` of the event that it goes on from; empty: a run of its own."""
     status: Literal["started", "paused", "halted", "stopped", "rested", "finished"] = "started"
     features: dict[str, str] = {}
     """How each stands, in the order of the backlog: `queued`, `skipped`, `working`, or the value of a `Rest`."""
@@ -61,6 +65,8 @@ def evolve(find: Callable[[Key], RunRow | None], recorded: Recorded[Event]) -> R
 
 def _changed(row: RunRow, event: Event) -> RunRow:
     match event:
+        case RunForked() as event:
+            return replace(row, fork_of=f"{feature_stream(event.source, event.feature)}@{event.version}")
         case RunResumed():
             return replace(row, status="started")
         case RunPaused():
@@ -107,6 +113,7 @@ RUNS = ReadModel(
         RunStopped,
         RunRested,
         RunFinished,
+        RunForked,
         ItemAdded,
         ItemSkipped,
         FeatureAdmitted,

@@ -164,6 +164,7 @@ def _parsed(event: check.ArtifactParsed) -> str:
 
 WORDS: dict[type[Event], Callable[[Any], str]] = {
     run.RunStarted: lambda e: f"pipeline {e.pipeline} on {e.base} at {e.base_commit[:SHORT]}, mz {e.core}",
+    run.RunForked: lambda e: f"goes on from version {e.version} of {e.feature} in run {e.source}",
     run.RunResumed: lambda e: f"taken up again, mz {e.core}",
     run.ItemAdded: _added,
     run.ItemSkipped: lambda e: f"{e.feature} was delivered by {e.delivered_by}" + (", text changed" * e.changed),

@@ -12,7 +12,7 @@ import msgspec
 from mz_events.catalog.call import Usage
 from mz_events.catalog.check import Violation
 from mz_events.catalog.feature import Ask
-from mz_events.catalog.run import BudgetChanged, Hold
+from mz_events.catalog.run import BudgetChanged, Hold, RunForked
 from mz_events.names import Commit, Digest, Path
 
 FeatureStatus = Literal[
@@ -68,6 +68,8 @@ class CallView(View, frozen=True, kw_only=True):
     model: str
     prompt: Digest
     asked_us: int
+    copied: bool = False
+    """It was made in the run that this one was forked from, and paid there."""
     before: Commit | None = None
     """Capture that the call began with."""
     after: Commit | None = None
@@ -227,29 +229,34 @@ class FeatureView(View, frozen=True, kw_only=True):
         return (sum(p for p, _ in last.values()), sum(f for _, f in last.values())) if last else None
 
     @property
+    def paid(self) -> tuple[CallView, ...]:
+        """The calls of this run, without those that it was forked after."""
+        return tuple(call for call in self.calls if not call.copied)
+
+    @property
     def input_tokens(self) -> int | None:
-        return total(call.input_tokens for call in self.calls)
+        return total(call.input_tokens for call in self.paid)
 
     @property
     def output_tokens(self) -> int | None:
-        return total(call.output_tokens for call in self.calls)
+        return total(call.output_tokens for call in self.paid)
 
     @property
     def estimated_nanousd(self) -> int | None:
-        return total(call.estimated_nanousd for call in self.calls)
+        return total(call.estimated_nanousd for call in self.paid)
 
     @property
     def reported_nanousd(self) -> int | None:
-        return total(call.reported_nanousd for call in self.calls)
+        return total(call.reported_nanousd for call in self.paid)
 
     @property
     def computed_nanousd(self) -> int | None:
-        return total(call.computed_nanousd for call in self.calls)
+        return total(call.computed_nanousd for call in self.paid)
 
     @property
     def unpriced(self) -> int:
         """Calls that ended and that the computed sum lacks: no price, or tokens that nobody counted."""
-        ended = (call for call in self.calls if call.priced or call.outcome in ("failed", "lost"))
+        ended = (call for call in self.paid if call.priced or call.outcome in ("failed", "lost"))
         return sum(call.computed_nanousd is None for call in ended)
 
 
@@ -261,6 +268,8 @@ class RunView(View, frozen=True, kw_only=True):
     base_commit: str = ""
     pins: Digest | None = None
     core: str = ""
+    forked: RunForked | None = None
+    """Where it goes on from another run."""
     started_us: int | None = None
     last_us: int | None = None
     """When anything of the run was last recorded."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 from mz_engine.exits import Exit
 from mz_events.names import Digest
 from mz_events.store import BlobMissing
 from mz_projections.difference import Differing, RunDifference, difference
+from mz_projections.views import RunView
 
 from mz_cli.context import Reading, reading
 from mz_cli.help import command
@@ -43,11 +45,12 @@ def diff(left: str, right: str, speaking: bool, as_json: bool) -> int:
     """Compare two runs.
 
     How they were started (pipeline, settings, rules, templates) and how each feature went: status, phases, iterations,
-    attempts, tests, tokens, money, files, artifacts, duration. What is equal is left out. LEFT and RIGHT are the ids
+    attempts, tests, tokens, money, files, artifacts, duration. What is equal is left out. Of a fork and its source,
+    the forked feature is compared, with what both had in common on either side. LEFT and RIGHT are the ids
     of runs or the beginnings of them.
     """
     with reading() as log:
-        views = log.view(log.find_run(left)), log.view(log.find_run(right))
+        views = beside(log.view(log.find_run(left)), log.view(log.find_run(right)))
         found = difference(*views, pins(log, views[0].pins), pins(log, views[1].pins))
         report = diff_report(found, str(log.home))
     if as_json:
@@ -55,6 +58,19 @@ def diff(left: str, right: str, speaking: bool, as_json: bool) -> int:
     else:
         show_differences(report)
     return int(Exit.VERDICT if speaking and report.differs else Exit.OK)
+
+
+def beside(left: RunView, right: RunView) -> tuple[RunView, RunView]:
+    """The two; where one was forked from the other, only the feature that it was forked with."""
+    forked = next((one.forked for one, other in ((left, right), (right, left)) if forked_from(one, other)), None)
+    if forked is None:
+        return left, right
+    narrow = [replace(one, features=tuple(filter(None, (one.find(forked.feature),)))) for one in (left, right)]
+    return narrow[0], narrow[1]
+
+
+def forked_from(one: RunView, other: RunView) -> bool:
+    return one.forked is not None and one.forked.source == other.run
 
 
 def pins(log: Reading, digest: Digest | None) -> Any:

@@ -54,13 +54,21 @@ def line_of(row: RunRow, held: bool) -> RunLine:
         base=row.base,
         started=str(instant(row.started_at_us)),
         features=dict(row.features),
+        fork_of=row.fork_of or None,
     )
 
 
 def table(lines: tuple[RunLine, ...], starts: list[str], whole: bool) -> Table:
     """`whole`: for a pipe, with times as programs read them."""
     rows = tuple(
-        (line.run, line.started if whole else start, line.status, line.pipeline, line.base, standing(line.features))
+        (
+            line.run,
+            line.started if whole else start,
+            line.status,
+            line.pipeline,
+            line.fork_of or line.base,
+            standing(line.features),
+        )
         for line, start in zip(lines, starts, strict=True)
     )
     return Table(columns=columns("run", "started", "status", "pipeline", "base", "features"), rows=rows, empty="")

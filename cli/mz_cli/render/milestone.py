@@ -25,6 +25,7 @@ from mz_events.catalog.run import (
     ItemHeld,
     ItemSkipped,
     RunFinished,
+    RunForked,
     RunHalted,
     RunPaused,
     RunRested,
@@ -42,6 +43,8 @@ def milestone(recorded: Recorded[Event]) -> str:
     _, run, *feature = recorded.stream.split("/")
     if not feature:
         return _of_run(run, recorded.event)
+    if recorded.copied:
+        return ""
     words = _of_feature(recorded.event) or _of_call(recorded.event)
     return f"{feature[0]}: {words}" if words else ""
 
@@ -50,6 +53,8 @@ def _of_run(run: str, event: Event) -> str:
     match event:
         case RunStarted():
             return f"run {run} started: {event.pipeline} on {event.base}"
+        case RunForked():
+            return f"run {run} goes on from run/{event.source}/{event.feature}@{event.version}"
         case RunResumed():
             return f"run {run} goes on"
         case RunHalted():

@@ -259,6 +259,8 @@ class RunLine(Shape, frozen=True, kw_only=True):
     started: str
     features: dict[str, str]
     """How each stands, in the order of the backlog."""
+    fork_of: str | None
+    """`stream@version` that it goes on from; null: a run of its own."""
 
 
 class RunList(Shape, frozen=True, kw_only=True):

@@ -59,6 +59,18 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     """Version of `mz` that started the run."""
 
 
+class RunForked(Event, frozen=True, kw_only=True, tag="run.forked"):
+    """The run goes on from an event of another one. What came before it is in the feature's stream as copies, each of
+    which names its original as its cause; it happened once, and was paid once."""
+
+    ROLE = Role.FACT
+    MEASURED = frozenset({"source", "version"})
+    source: RunId
+    feature: FeatureId
+    version: int
+    """Of the feature's stream in that run: the last event that was copied."""
+
+
 class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     """A process took the run up again; a fatal halt, if there was one, is over."""
 

@@ -1,0 +1,91 @@
+"""`mz fork`: from a past event, live, and compared; what cannot be forked says why. As docs/fork.md tells it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.drive import Result, spawn
+from tests.support.tree import ROOT
+from tests.support.workshop import STORY, Workshop
+
+PAGE = (ROOT / "docs" / "fork.md").read_text("utf-8")
+OTHER = {**STORY, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}}}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
+    workshop = Workshop(tmp_path_factory.mktemp("fork"))
+    run = workshop.run()
+    workshop.script.write_text(json.dumps(OTHER))
+    return workshop, run
+
+
+def said(done: tuple[Workshop, str], *words: str) -> Result:
+    return spawn(done[0].root, *words, **done[0].environment)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
+    _, run = done
+    look, fork, compare = re.findall(r"^mz (.*)$", PAGE, flags=re.MULTILINE)
+    assert said(done, *look.split()).exit == 0
+    made = said(done, *fork.replace("RUN", run).split())
+    assert made.exit == 21  # A person is asked before it is delivered.
+    assert f"goes on from run/{run}/alpha@" in made.err
+    name = re.search(rf"compare: mz diff {run} (\S+)", made.err)
+    assert name is not None
+
+    found = said(done, *compare.replace("RUN", run).replace("FORK", name[1]).split(), "--json")
+    report = json.loads(found.out)
+    assert [feature["id"] for feature in report["features"]] == ["alpha"]
+    differences = {each["path"]: (each["left"], each["right"]) for each in report["features"][0]["differences"]}
+    assert differences["status"] == ("delivered", "waiting")
+    assert "artifacts.letter" in differences
+    assert "input_tokens" not in differences  # As many calls on either side, of which the fork paid one.
+    paid = json.loads(said(done, "cost", name[1], "--json").out)
+    assert paid["total"]["calls"] == 1
+
+    listed = {line["run"]: line for line in json.loads(said(done, "runs", "--json").out)["runs"]}
+    assert listed[name[1]]["fork_of"].startswith(f"run/{run}/alpha@")
+    assert listed[run]["fork_of"] is None
+    approved = said(done, "resume", name[1], "--answer", "approve")
+    assert approved.exit == 0, approved.err
+    assert said(done, "run").err.startswith("nothing to do: 2 features of the backlog delivered before")
+    assert said(done, "verify").exit == 0
+    assert "goes on from version" in said(done, "log", name[1]).out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("alpha", "--at", "1"), 2, "'alpha' is no RUN/FEATURE"),
+        (("nope/alpha", "--at", "1"), 2, "there is no run 'nope'"),
+        (("{run}/alpah", "--at", "1"), 10, "did you mean `alpha`"),
+        (("{run}/alpha", "--at", "0"), 2, "MZ5007"),
+        (("{run}/alpha", "--at", "9999"), 2, "MZ5007"),
+        (("{run}/alpha", "--at", "\N{SUPERSCRIPT TWO}"), 2, "MZ5007"),
+        (("{run}/alpha", "--at", "last"), 2, "MZ5008"),
+        (("{run}/alpha", "--at", "1", "--agent", "nobody"), 11, "MZ1004"),
+        (("{run}/alpha", "--at", "1", "--prompt", "missing.md.j2"), 10, "missing.md.j2"),
+        (("{run}/alpha", "--at", "1", "--prompt", "broken.md.j2"), 10, "MZ3017"),
+    ],
+)
+def test_what_cannot_be_forked(done: tuple[Workshop, str], words: tuple[str, ...], code: int, message: str) -> None:
+    workshop, run = done
+    (workshop.root / "broken.md.j2").write_text("{{ nothing_like_it }}")
+    events = json.loads("[" + ",".join(said(done, "log", run, "--feature", "alpha", "--json").out.splitlines()) + "]")
+    last = str(max(one["version"] for one in events if one.get("stream", "").endswith("/alpha")))
+    before = said(done, "runs").out
+    found = said(done, "fork", *(last if word == "last" else word.replace("{run}", run) for word in words))
+    assert (found.exit, message in found.err) == (code, True), found.err
+    assert said(done, "runs").out == before
+
+
+def test_the_page_names_what_there_is() -> None:
+    assert Path(ROOT / "cli/mz_cli/commands/fork.py").is_file()
+    assert {"--at", "--agent", "--model", "--prompt"} <= set(re.findall(r"--\w+", PAGE))

@@ -1,0 +1,173 @@
+"""A run that goes on from an event of another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.decide.phase import decide
+from mz_engine.fork import CannotFork, Change, changed, next_call, phase_start, settled
+from mz_engine.pins import Pins, decode_pins
+from mz_engine.planning import unfinished
+from mz_engine.runner import OWED
+from mz_engine.session import Session
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved
+from mz_events.catalog.feature import FeatureStarted, PhaseStarted
+from mz_events.catalog.run import Rest
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream
+from mz_projections.cost import costs
+from mz_projections.delivered import DELIVERED, newest
+from mz_projections.memory import learn
+from mz_projections.overview import overview
+from mz_projections.run import RunState
+from mz_projections.runner import Views
+
+from tests.support.workshop import STORY, Workshop
+
+OTHER = {
+    **STORY,
+    "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}},
+}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
+    workshop = Workshop(tmp_path_factory.mktemp("fork"))
+    return workshop, workshop.run()
+
+
+@pytest.fixture
+def session(done: tuple[Workshop, str]) -> Iterator[Session]:
+    workshop, _ = done
+    with Session(workshop.root, workshop.environment, lambda recorded: None) as session:
+        yield session
+
+
+def events_of(session: Session, run: str, feature: str = "alpha") -> tuple[Recorded[Event], ...]:
+    return tuple(session.store.read(feature_stream(run, feature)))
+
+
+def pins_of(session: Session, run: str) -> Pins:
+    started = next(iter(session.store.read(f"run/{run}"))).event  # type: ignore[arg-type]
+    return decode_pins(session.blobs.get(started.pins))  # type: ignore[attr-defined]
+
+
+def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str], session: Session) -> None:
+    workshop, run = done
+    before = events_of(session, run)
+    at = max(one.version for one in before if isinstance(one.event, PhaseStarted) and one.event.phase == "sign") - 1
+    workshop.script.write_text(json.dumps(OTHER))
+    forked = session.fork(run, "alpha", at, Change(model="claude-opus-4-6"))
+    state = session.drive()
+    name = state.started.run if state.started else ""
+    after = events_of(session, name)
+
+    assert forked.version == at
+    assert state.tracks["alpha"].rested is not None
+    assert state.tracks["alpha"].rested.status is Rest.WAITING  # The pipeline wants a person's word here.
+    assert [one.copied for one in after] == [one.version <= at for one in after]
+    assert [one.causation for one in after[:at]] == [one.place for one in before[:at]]
+    calls = [one.event for one in after if isinstance(one.event, AgentRequested) and not one.copied]
+    assert [(call.ref.phase, call.ref.iteration, call.model) for call in calls] == [("sign", 2, "claude-opus-4-6")]
+    assert calls[0].ref.key.startswith(f"{name}/alpha/sign/")
+
+    paid = costs(session.store.read_all())
+    assert len({call.key for call in paid}) == len(paid)
+    assert [call.phase for call in paid if call.run == name] == ["sign"]
+    assert {call.run for call in paid} == {run, name}
+    view = overview(name, sorted((*session.store.read(f"run/{name}"), *after), key=lambda one: one.position))  # type: ignore[arg-type]
+    (feature,) = view.features
+    assert (feature.input_tokens, len(feature.calls), len(feature.paid)) == (100, 5, 1)
+    assert view.committed_nanousd > 0
+
+
+def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
+    done: tuple[Workshop, str], session: Session
+) -> None:
+    workshop, run = done
+    heads = workshop.repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
+    with Views(None, session.store, (DELIVERED,)) as views:
+        views.refresh()
+        known = newest(views.rows(DELIVERED))
+    learned = learn(session.store.read_all())
+    session.fork(run, "alpha", 1, Change())
+    state = session.drive()
+    name = state.started.run if state.started else ""
+    now = workshop.repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
+
+    assert set(now.splitlines()) - set(heads.splitlines()) == {
+        line for line in now.splitlines() if f"refs/heads/feat/fork-{name}/alpha " in line
+    }
+    assert set(heads.splitlines()) <= set(now.splitlines())
+    assert unfinished(session.store) is None
+    with Views(None, session.store, (DELIVERED,)) as views:
+        views.refresh()
+        assert newest(views.rows(DELIVERED)) == known
+    assert {name: one.seen for name, one in learned.items()}.items() <= {
+        name: one.seen for name, one in learn(session.store.read_all()).items()
+    }.items()
+
+
+def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: Session) -> None:
+    _, run = done
+    events, pins = events_of(session, run), pins_of(session, run)
+    for one in events:
+        if isinstance(one.event, AgentRequested | AgentReplied):
+            version, state = settled(events, pins, one.version)
+            assert version < one.version
+            assert not isinstance(decide(state, pins), OWED)
+            assert not isinstance(events[version - 1].event, CallReserved)
+
+
+def test_nothing_goes_on_from_where_nothing_is_to_be_done(done: tuple[Workshop, str], session: Session) -> None:
+    _, run = done
+    events, pins = events_of(session, run), pins_of(session, run)
+    with pytest.raises(CannotFork, match="had ended"):
+        settled(events, pins, len(events))
+    with pytest.raises(CannotFork, match="had not begun"):
+        settled(events, pins, 0)
+
+
+def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, str], session: Session) -> None:
+    workshop, run = done
+    events, pins = events_of(session, run), pins_of(session, run)
+    at = phase_start(events, "sign")
+    assert at is not None
+    _, state = settled(events, pins, at)
+    assert next_call(state, pins) == ("sign", False)
+    made = changed(pins, state, Change(prompt="Sign {{ title }} differently."), "r0")
+    assert [phase.prompt for phase in made.pipeline.phases] == ["write.md.j2", "fork.md.j2"]
+    workshop.script.write_text(json.dumps(OTHER))
+    session.fork(run, "alpha", at, Change(prompt="Sign {{ title }} differently."))
+    name = _run(session.drive())
+    asked = [one.event for one in events_of(session, name) if isinstance(one.event, AgentRequested)][-1]
+    assert session.blobs.get(asked.prompt) == b"Sign The first differently.\n"
+
+
+def _run(state: RunState) -> str:
+    assert state.started is not None
+    return state.started.run
+
+
+def test_what_is_changed_is_pinned(done: tuple[Workshop, str], session: Session) -> None:
+    _, run = done
+    events, pins = events_of(session, run), pins_of(session, run)
+    _, state = settled(events, pins, 1)
+    same = changed(pins, state, Change(), "r0")
+    assert same.templates == pins.templates
+    assert same.config == replace(pins.config, branch_prefix="feat/fork-r0")
+    other = changed(pins, state, Change(agent="other"), "r0")
+    assert (other.config.agent, other.config.models.mid) == ("other", None)
+    assert isinstance(events[0].event, FeatureStarted)
+
+
+def test_every_version_can_be_forked_or_says_why(done: tuple[Workshop, str], session: Session) -> None:
+    _, run = done
+    events, pins = events_of(session, run), pins_of(session, run)
+    versions = [settled(events, pins, at)[0] for at in range(1, len(events))]
+    assert versions == sorted(versions)
+    assert all(version <= at for at, version in enumerate(versions, start=1))
