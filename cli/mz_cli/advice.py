@@ -85,12 +85,17 @@ def review_commands(view: FeatureView) -> tuple[str, ...]:
 
 
 def resume_command(run: str, view: FeatureView, around: Around) -> str | None:
-    """The exact command that helps a feature on; None where nothing has to be done."""
+    """The exact command that helps a feature on; None where nothing has to be done, or only for what it builds on."""
     if around.letter(view) is not None:
         return f"mz resume {run}"
     if view.waiting is not None and view.status == "waiting":
         return f"mz resume {run} --feature {view.feature} --answer {answers(view)[0]}"
-    return f"mz resume {run}" if view.status in GOES_ON else None
+    return f"mz resume {run}" if view.status in GOES_ON and not _lost(view) else None
+
+
+def _lost(view: FeatureView) -> bool:
+    """What it builds on was not delivered: to go on with the run alone would not help."""
+    return view.status == "held" and view.hold is None and bool(view.because)
 
 
 def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tuple[str, str], ...]:
@@ -98,6 +103,8 @@ def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tupl
     what is left for it."""
     questions: list[tuple[str, str]] = []
     going: list[str] = []
+    lost: dict[str, list[str]] = {}
+    unpaid: list[str] = []
     if view.status == "running" and not held:
         going.append("no process works on this run: it was killed, or the machine went down")
     for feature in view.features:
@@ -106,10 +113,23 @@ def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tupl
             going += [] if held else [f"{feature.feature}: {standing(feature)}: {LEFT[letter.kind]}"]
         elif feature.status == "waiting" and feature.waiting is not None:
             questions.append((_why(feature, words), _answering(feature)))
+        elif _lost(feature):
+            lost.setdefault(_root(view, feature), []).append(f"{feature.feature}: {standing(feature)}")
+        elif feature.hold is Hold.BUDGET:
+            unpaid.append(f"{feature.feature}: {standing(feature)}")
         elif feature.status in GOES_ON:
             going.append(f"{feature.feature}: {standing(feature)}")
-    shown = "\n".join(few([line(why) for why in going]))
-    return (*questions, *([(shown, f"mz resume {view.run}")] if going else []))
+    going_on = f"mz resume {view.run}"
+    held_up = [(why, f"mz retry {because}") for because, why in lost.items()]
+    held_up += [(unpaid, f"raise budget in mz.yaml, then: {going_on}")] if unpaid else []
+    held_up += [(going, going_on)] if going else []
+    return (*questions, *(("\n".join(few([line(each) for each in why])), helps) for why, helps in held_up))
+
+
+def _root(run: RunView, feature: FeatureView) -> str:
+    """What was not delivered, at the end of those that are held by one another."""
+    below = run.find(feature.because)
+    return _root(run, below) if below is not None and _lost(below) else feature.because
 
 
 def _why(feature: FeatureView, words: Words) -> str:

@@ -15,7 +15,7 @@ from mz_cli.worktrees import around
 from mz_events.catalog.check import ArtifactValidated, Violation
 from mz_events.catalog.feature import Ask, PhaseStarted
 from mz_events.catalog.inbox import AnswerLeft
-from mz_events.catalog.run import Verdict
+from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
 from mz_projections.queue import Letter
@@ -107,11 +107,25 @@ def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 # going on -------------------------------------------------------------------------------------------------------------
 def test_what_goes_on_by_itself_is_told_together() -> None:
-    held = FeatureView(feature="held", status="held", because="audit")
+    held = FeatureView(feature="held", status="held", hold=Hold.TIMER)
     stopped = FeatureView(feature="one", status="stopped")
     ((_, review), (why, helps)) = told(a_run(held, AUDIT, stopped))
     assert review.startswith("mz review show audit")
-    assert (why, helps) == ("held: held (audit)\none: stopped", GOING)
+    assert (why, helps) == ("held: held (timer)\none: stopped", GOING)
+
+
+def test_what_builds_on_a_failure_waits_for_that() -> None:
+    failed = FeatureView(feature="first", status="failed", code="gate")
+    second = FeatureView(feature="second", status="held", because="first")
+    third = FeatureView(feature="third", status="held", because="second")
+    told_once = told(a_run(failed, second, third))
+    assert told_once == (("second: held (first)\nthird: held (second)", "mz retry first"),)
+    assert resume_command(RUN, third, Around()) is None
+
+
+def test_what_has_no_money_left_needs_more() -> None:
+    held = FeatureView(feature="dear", status="held", hold=Hold.BUDGET)
+    assert told(a_run(held)) == (("dear: held (budget)", f"raise budget in mz.yaml, then: {GOING}"),)
 
 
 def test_many_lines_are_counted() -> None:
