@@ -14,6 +14,7 @@ from mz_events.names import Commit
 
 from mz_engine.adapters.git_notes import Notebook, Notes, signature, write_bytes
 from mz_engine.adapters.git_process import Git
+from mz_engine.adapters.git_refs import AskGit, read_head, read_ref
 from mz_engine.adapters.git_restore import remove
 from mz_engine.home import HOME, NOTES, WORKTREES
 from mz_engine.ports import Place, RepositoryUnusable
@@ -81,6 +82,17 @@ class Worktree:
     # refs -------------------------------------------------------------------------------------------------------------
     def look(self, entry: pathlib.Path | None = None) -> Seen:
         """With the worktree's entry, HEAD is its own. Raises RepositoryUnusable."""
+        try:
+            return self._read(entry)
+        except AskGit:
+            return self._ask(entry)
+
+    def _read(self, entry: pathlib.Path | None) -> Seen:
+        attached = entry is not None and read_head(entry) == self.branch_ref
+        branch, capture = (read_ref(self._git.directory, name) for name in (self.branch_ref, self.capture_ref))
+        return Seen(Commit(branch) if branch else None, attached, Commit(capture) if capture else None)
+
+    def _ask(self, entry: pathlib.Path | None) -> Seen:
         out = self._git.run(
             "for-each-ref",
             "--format=%(refname) %(objectname) %(HEAD)",
