@@ -12,16 +12,20 @@ from typing import Literal
 import click
 import msgspec
 from mz_engine.agents.contract import AuthCheck
+from mz_engine.ciworkflow import WORKFLOW, workflow
 from mz_engine.configform import FILE_NAME, SCHEMA_PATH
 from mz_engine.configure import schema_text
 from mz_engine.detect import detect, installed_agents
 from mz_engine.errors import MzError
 from mz_engine.home import HOME
 from mz_engine.starter import Choices, Detected, starter_backlog, starter_config
+from mz_engine.version import VERSION
+from mz_recordings.cassette import MANIFEST
 
 from mz_cli.asking import ask_choices, may_ask
 from mz_cli.context import find_home
 from mz_cli.help import command
+from mz_cli.recording import library_of
 from mz_cli.render.console import answer, note
 from mz_cli.render.document import show_document
 from mz_cli.shapes.project import FirstFile, InitShape
@@ -50,29 +54,33 @@ MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
         ("mz init --dry-run", "what would be written, to the letter"),
         ("mz init", "answer a few questions, and write it"),
         ("mz init --yes", "write it as it was recognised, without a question"),
+        ("mz init --ci --dry-run", "the workflow too, that replays recordings on every push"),
     ),
     following="`mz doctor` says what is missing; `mz run --dry-run` shows the plan.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
 @click.option("--yes", "-y", "--no-input", "silent", is_flag=True, help="Ask nothing; take what was recognised.")
+@click.option("--ci", is_flag=True, help="Write a workflow for GitHub Actions, too, that replays all recordings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.init/1; asks nothing.")
-def init(dry_run: bool, silent: bool, as_json: bool) -> None:
+def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
     """Write mz.yaml and a starter backlog.
 
     Looks how the repository is tested, linted, built and set up, which branch is its base and which agents are
     installed; on a terminal it asks whether that is right. Writes mz.yaml with it and a features.md with one example,
-    and keeps .mz/ out of git. Files that are there stay as they are.
+    and keeps .mz/ out of git; with --ci also .github/workflows/mz.yml. Files that are there stay as they are.
     """
     root = find_home(Path.cwd())
     detected, agents = detect(root), installed_agents(os.environ)
     choices = propose(detected, tuple(agents))
     if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
-    planned = tuple(steps(root, detected, choices))
+    planned = (*steps(root, detected, choices), *([_workflow(root, detected)] if ci else []))
     for step in planned:
         if not dry_run and step.does != "keep":
             write(root, step)
     missing = hints(detected, choices if planned[0].does == "make" else None, agents)
+    if ci and not any(library_of(root).glob(f"*/{MANIFEST}")):
+        missing += ("nothing is recorded that CI could replay: `mz run --record` records a run; commit what it makes",)
     if as_json:
         show_document("init", init_shape(root, detected, choices, tuple(agents), planned, dry_run, missing))
         return
@@ -139,6 +147,10 @@ def steps(root: Path, detected: Detected, choices: Choices) -> Iterator[Step]:
     yield _new(root, BACKLOG, starter_backlog(), "one example feature")
     yield _ignore(root)
     yield _schema(root)
+
+
+def _workflow(root: Path, detected: Detected) -> Step:
+    return _new(root, WORKFLOW, workflow(detected, VERSION), "replays all recordings, on every push and pull request")
 
 
 def _new(root: Path, name: str, text: str, about: str) -> Step:

@@ -1,0 +1,22 @@
+"""Pure: which case of a suite each finding belongs to: what was checked is counted also where nothing was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mz_recordings.findings import Finding
+
+from mz_cli.reports.facts import Suite
+
+
+def case_of(finding: Finding) -> str:
+    """`alpha/write.a2`, `alpha`, or the kind where it concerns the whole."""
+    return "/".join(part for part in (finding.feature, finding.call) if part) or finding.kind
+
+
+def by_case(suite: Suite) -> Mapping[str, tuple[Finding, ...]]:
+    """Every case of the suite, in order, and those that findings add; at least one."""
+    found: dict[str, list[Finding]] = {case: [] for case in suite.cases}
+    for finding in suite.findings:
+        found.setdefault(case_of(finding), []).append(finding)
+    return {case: tuple(findings) for case, findings in (found or {suite.name: []}).items()}

@@ -1,0 +1,41 @@
+"""Adapter: a report as one HTML file that needs nothing else: no network, no font, no other file.
+
+The page's own policy forbids everything but the one style sheet and the one script that stand in it, by their digests:
+whatever got into a text could neither load nor run anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from importlib import resources
+
+from jinja2 import StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from markupsafe import Markup
+
+from mz_cli.reports.facts import Report
+from mz_cli.reports.view import view
+
+
+def html(report: Report) -> str:
+    """The whole file. The report has been cleaned."""
+    folder = resources.files("mz_cli.reports") / "page"
+    template, style, script = ((folder / name).read_text("utf-8") for name in ("page.html.j2", "page.css", "page.js"))
+    environment = ImmutableSandboxedEnvironment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(template).render(
+        page=view(report), style=Markup(style), script=Markup(script), policy=policy(style, script)
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """The Content-Security-Policy of the page."""
+    allowed = (("style-src", style), ("script-src", script))
+    own = "; ".join(f"{name} 'sha256-{_digest(text)}'" for name, text in allowed)
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    return b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,71 @@
+"""Pure: a report as JUnit XML, in the shape that pytest, Jenkins and GitLab agree on (`junit-10.xsd` of Jenkins' xUnit
+plugin): a test suite for each suite, a test case for each case of it, at most one failure or error in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from xml.etree import ElementTree as Xml
+
+from mz_engine.exits import Exit
+from mz_recordings.findings import KINDS, Finding, risk_of
+
+from mz_cli.replaypage import mending
+from mz_cli.reports.cases import by_case
+from mz_cli.reports.facts import Report, Suite
+from mz_cli.reports.plain import one_line
+
+ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
+"""Nothing was compared: an error, no failure."""
+
+
+def junit(report: Report) -> str:
+    """The whole file. The report has been cleaned."""
+    made = [_suite(suite) for suite in report.suites]
+    root = Xml.Element("testsuites", name=report.title, time=_seconds(sum(suite.seconds for suite in report.suites)))
+    for name in ("tests", "failures", "errors"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in made)))
+    root.extend(made)
+    Xml.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
+
+
+def _suite(suite: Suite) -> Xml.Element:
+    cases = [_case(suite, name, findings) for name, findings in by_case(suite).items()]
+    element = Xml.Element("testsuite", name=suite.label, tests=str(len(cases)))
+    for name, tag in (("failures", "failure"), ("errors", "error")):
+        element.set(name, str(sum(case.find(tag) is not None for case in cases)))
+    element.set("skipped", "0")
+    element.set("time", _seconds(suite.seconds))
+    if suite.facts:
+        properties = Xml.SubElement(element, "properties")
+        for fact, value in suite.facts:
+            Xml.SubElement(properties, "property", name=fact, value=value)
+    element.extend(cases)
+    return element
+
+
+def _case(suite: Suite, name: str, findings: Sequence[Finding]) -> Xml.Element:
+    element = Xml.Element("testcase", name=name, classname=suite.label)
+    if findings:
+        broken = any(KINDS[finding.kind].exit in ERRORS for finding in findings)
+        kinds = dict.fromkeys(finding.kind for finding in findings)
+        message = "; ".join(dict.fromkeys(one_line(finding.what) for finding in findings))
+        tag = Xml.SubElement(element, "error" if broken else "failure", type=", ".join(kinds), message=message)
+        tag.text = "\n\n".join("\n".join(_lines(suite, finding)) for finding in findings)
+    return element
+
+
+def _lines(suite: Suite, finding: Finding) -> Iterator[str]:
+    """A finding in full: `file:line: KIND what`, the difference, and what mends it."""
+    yield f"{finding.kind} ({risk_of(finding)} risk): {finding.what}"
+    if finding.file:
+        yield f"{finding.file}:{finding.line}" if finding.line else finding.file
+    if finding.cause:
+        yield f"cause: {finding.cause}"
+    yield from finding.detail
+    if finding.mend:
+        yield f"mend: {mending(finding.mend, (suite.label,))}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(seconds, 0):.3f}"

@@ -1,0 +1,39 @@
+"""Pure: what a replay of cassettes found, as the suites of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from mz_recordings.findings import Played
+
+from mz_cli.reports.facts import Suite
+
+
+def suites_of(results: Iterable[Played], relative: Callable[[str], str]) -> tuple[Suite, ...]:
+    """A suite for each cassette: a case for each recording and for each feature's story. `relative` makes paths of
+    cassettes relative to the project."""
+    return tuple(
+        Suite(
+            name=played.name,
+            path=relative(played.path),
+            seconds=played.duration_ms / 1000,
+            findings=played.findings,
+            facts=tuple(_facts(played)),
+            cases=(*played.calls, *played.stories),
+        )
+        for played in results
+    )
+
+
+def _facts(played: Played) -> Iterator[tuple[str, str]]:
+    if played.provenance:
+        yield "provenance", played.provenance
+    yield "recordings", str(played.recordings)
+    yield "played", str(played.played)
+    if played.predates:
+        yield "answers that predate their prompts", str(played.predates)
+    yield "network", "cut off" if played.offline else "not cut off"
+    for feature, digest in played.stories.items():
+        yield f"log digest of {feature}", digest
+    for words in played.renewed:
+        yield "renewed", words

@@ -1,0 +1,118 @@
+"""Pure: the summary of a step for GitHub Actions, in its Markdown. Whatever somebody else wrote stands in it as text.
+
+Words are written with character references in place of everything that Markdown, HTML or GitHub's mentions and links
+would take for their own; differences stand in fences that are longer than any run of backticks in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from mz_engine.exits import MEANINGS, Exit
+from mz_recordings.findings import KINDS
+from mz_recordings.grouping import ORDER, Group
+
+from mz_cli.render.text import counted
+from mz_cli.reports.facts import Report, Suite
+from mz_cli.reports.github import groups_of, mend_of, places_of, risk
+from mz_cli.reports.plain import one_line
+
+BYTES_MAX = 1_000_000
+"""GitHub drops what is above 1 MiB, all of it."""
+SUITES_MAX = 100
+PASSED, FAILED = "\u2705", "\u274c"
+_MARKS = re.compile(r"[^\w \u0080-\U0010ffff]|_")
+
+
+def summary(report: Report, room: int = BYTES_MAX) -> str:
+    """The whole text, of at most `room` bytes: whole findings are left out where they do not fit, and counted. The
+    report has been cleaned."""
+    groups = groups_of(report)
+    text = "\n".join([*_head(report, groups), *_kinds(report)]) + "\n"
+    tail = "\n".join(_suites(report)) + "\n"
+    left, shown = room - len(text.encode()) - len(tail.encode()) - 200, 0
+    for each in groups:
+        block = "\n".join(_group(each)) + "\n"
+        left -= len(block.encode())
+        if left < 0:
+            break
+        text, shown = text + block, shown + 1
+    if shown < len(groups):
+        text += f"\n_{counted(len(groups) - shown, 'more finding')}: the reports have all of them._\n\n"
+    whole = text + tail
+    return whole if len(whole.encode()) <= room else f"{text[: max(room // 8, 0)]}\n" if room > 1000 else ""
+
+
+def _head(report: Report, groups: tuple[Group, ...]) -> Iterator[str]:
+    passed = report.exit == Exit.OK
+    yield f"## {PASSED if passed else FAILED} {words(report.title)}: {'passed' if passed else 'failed'}"
+    yield ""
+    found = f"{counted(len(report.findings), 'finding')} of {counted(len(groups), 'cause')}" if groups else "no finding"
+    bad = sum(bool(suite.findings) for suite in report.suites)
+    yield f"{len(report.suites) - bad:,} of {len(report.suites):,} as they should be, {found}. "
+    yield f"Exit code {report.exit}: {words(MEANINGS[Exit(report.exit)])}"
+    yield ""
+
+
+def _kinds(report: Report) -> Iterator[str]:
+    """A table: how often each kind was found."""
+    counts = Counter(finding.kind for _, finding in report.findings)
+    if not counts:
+        return
+    yield "| kind | findings | risk | what it means |"
+    yield "|---|---:|---|---|"
+    for kind in ORDER:
+        if counts[kind]:
+            yield f"| {kind} | {counts[kind]:,} | {KINDS[kind].risk} | {KINDS[kind].meaning} |"
+    yield ""
+
+
+def _group(each: Group) -> Iterator[str]:
+    yield "<details>"
+    yield f"<summary><b>{each.kind}</b> {words(one_line(each.what))} ({risk(each)} risk)</summary>"
+    yield ""
+    finding = each.places[0][1]
+    if finding.file:
+        yield f"{code(finding.file + (f':{finding.line}' if finding.line else ''))}\n"
+    yield words(one_line(places_of(each, 20)))
+    yield ""
+    if each.detail:
+        fence = "`" * (max((len(run) for line in each.detail for run in re.findall("`+", line)), default=0) + 4)
+        yield f"{fence}diff"
+        yield from each.detail
+        yield fence
+        yield ""
+    if finding.mend:
+        yield f"Mend: {code(mend_of(each, 6))}"
+        yield ""
+    yield "</details>"
+    yield ""
+
+
+def _suites(report: Report) -> Iterator[str]:
+    """What was checked, what failed first."""
+    yield ""
+    yield "| | checked | findings | time |"
+    yield "|---|---|---:|---:|"
+    ordered = sorted(report.suites, key=lambda suite: not suite.findings)
+    for suite in ordered[:SUITES_MAX]:
+        yield _suite(suite)
+    if len(ordered) > SUITES_MAX:
+        yield f"| | and {len(ordered) - SUITES_MAX:,} more | | |"
+
+
+def _suite(suite: Suite) -> str:
+    mark = FAILED if suite.findings else PASSED
+    return f"| {mark} | {code(suite.label)} | {len(suite.findings):,} | {suite.seconds:.1f} s |"
+
+
+def words(text: str) -> str:
+    """Text that is only read."""
+    return _MARKS.sub(lambda found: f"&#{ord(found[0])};", text)
+
+
+def code(text: str) -> str:
+    """A name or a command, on one line."""
+    return f"<code>{words(one_line(text))}</code>"

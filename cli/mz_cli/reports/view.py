@@ -1,0 +1,172 @@
+"""Pure: what the HTML page shows, piece by piece, so that its template only has to write it down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+import msgspec
+from mz_engine.exits import MEANINGS, Exit
+from mz_recordings.findings import KINDS, Risk
+from mz_recordings.grouping import ORDER, Group
+
+from mz_cli.render.text import counted, duration
+from mz_cli.reports.cases import by_case
+from mz_cli.reports.facts import Report, Suite
+from mz_cli.reports.github import groups_of, mend_of, risk
+from mz_cli.reports.plain import one_line
+
+MENDED_MAX = 12
+"""Cassettes that one command names."""
+FEW, OPEN = 12, 3
+"""So many groups are few; of few, so many are open at first."""
+
+
+class DiffLine(msgspec.Struct, frozen=True):
+    """A line of a difference."""
+
+    tag: Literal["ins", "del", "span"]
+    look: Literal["new", "old", "hunk", "same"]
+    text: str
+
+
+class Where(msgspec.Struct, frozen=True):
+    """Places of a group in one suite."""
+
+    suite: str
+    anchor: str
+    calls: tuple[str, ...]
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    risk: Risk
+    what: str
+    meaning: str
+    file: str
+    count: str
+    exit: int
+    diff: tuple[DiffLine, ...]
+    mend: str
+    places: tuple[Where, ...]
+    search: str
+    """What the filter looks in, in small letters."""
+
+
+class SuiteView(msgspec.Struct, frozen=True, kw_only=True):
+    anchor: str
+    label: str
+    passed: bool
+    findings: int
+    kinds: tuple[str, ...]
+    cases: int
+    failed: int
+    time: str
+    facts: tuple[tuple[str, str], ...]
+
+
+class KindView(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    count: int
+    """Of groups."""
+    risk: Risk
+
+
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
+    title: str
+    version: str
+    passed: bool
+    exit: int
+    meaning: str
+    sums: tuple[tuple[str, str], ...]
+    """What is counted, and how much of it there is."""
+    kinds: tuple[KindView, ...]
+    groups: tuple[GroupView, ...]
+    open: int
+    """How many of the groups are open at first."""
+    suites: tuple[SuiteView, ...]
+
+
+def view(report: Report) -> PageView:
+    """The report has been cleaned."""
+    groups = groups_of(report)
+    suites = tuple(_suite(suite, f"suite-{number}") for number, suite in enumerate(report.suites, 1))
+    anchors = {suite.label: suite.anchor for suite in suites}
+    return PageView(
+        title=report.title,
+        version=report.version,
+        passed=report.exit == Exit.OK,
+        exit=report.exit,
+        meaning=MEANINGS[Exit(report.exit)],
+        sums=_sums(report, groups, suites),
+        kinds=_kinds(groups),
+        groups=tuple(_group(each, anchors) for each in groups),
+        open=OPEN if len(groups) <= FEW else 1,
+        suites=tuple(sorted(suites, key=lambda one: one.passed)),
+    )
+
+
+def _sums(report: Report, groups: tuple[Group, ...], suites: tuple[SuiteView, ...]) -> tuple[tuple[str, str], ...]:
+    return (
+        ("as they should be", f"{sum(suite.passed for suite in suites):,} of {len(suites):,}"),
+        ("causes", f"{len(groups):,}"),
+        ("findings", f"{len(report.findings):,}"),
+        ("checks", f"{sum(suite.cases for suite in suites):,}"),
+        ("time", _time(sum(suite.seconds for suite in report.suites))),
+    )
+
+
+def _kinds(groups: tuple[Group, ...]) -> tuple[KindView, ...]:
+    counts = Counter(each.kind for each in groups)
+    return tuple(KindView(kind=kind, count=counts[kind], risk=KINDS[kind].risk) for kind in ORDER if counts[kind])
+
+
+def _group(each: Group, anchors: dict[str, str]) -> GroupView:
+    finding = each.places[0][1]
+    calls: dict[str, list[str]] = {}
+    for label, one in each.places:
+        calls.setdefault(label, []).append("/".join(filter(None, (one.feature, one.call))))
+    places = tuple(Where(label, anchors[label], tuple(filter(None, mine))) for label, mine in calls.items())
+    file = f"{finding.file}:{finding.line}" if finding.file and finding.line else finding.file
+    words = (each.kind, each.what, file, *each.causes, *calls, *(call for mine in calls.values() for call in mine))
+    return GroupView(
+        kind=each.kind,
+        risk=risk(each),
+        what=one_line(each.what),
+        meaning=KINDS[each.kind].meaning,
+        file=file,
+        count=counted(len(each.places), "place"),
+        exit=int(KINDS[each.kind].exit),
+        diff=tuple(_line(text) for line in each.detail for text in line.split("\n")),
+        mend=mend_of(each, MENDED_MAX) if finding.mend else "",
+        places=places,
+        search=" ".join(words).lower(),
+    )
+
+
+def _line(text: str) -> DiffLine:
+    if text.startswith("@@"):
+        return DiffLine("span", "hunk", text)
+    if text.startswith("+"):
+        return DiffLine("ins", "new", text)
+    return DiffLine("del", "old", text) if text.startswith("-") else DiffLine("span", "same", text)
+
+
+def _suite(suite: Suite, anchor: str) -> SuiteView:
+    cases = by_case(suite)
+    kinds = tuple(dict.fromkeys(finding.kind for finding in suite.findings))
+    return SuiteView(
+        anchor=anchor,
+        label=suite.label,
+        passed=not suite.findings,
+        findings=len(suite.findings),
+        kinds=kinds,
+        cases=len(cases),
+        failed=sum(bool(found) for found in cases.values()),
+        time=_time(suite.seconds),
+        facts=suite.facts,
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else duration(seconds)

@@ -1,0 +1,153 @@
+"""Annotations and step summaries for GitHub Actions: what the runner reads, and what it must not."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from mz_cli.reports.facts import Report, Suite
+from mz_cli.reports.github import EACH_MAX, annotated, command
+from mz_cli.reports.plain import cleaned, visible
+from mz_cli.reports.summary import BYTES_MAX, summary
+from mz_recordings.findings import Finding
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.test_reports import ANY, Read, holding, relieved
+from tests.support.reports import FAILED, NOTES, PASSED
+
+LINE = re.compile(r"::(?P<name>[\w-]+)(?: (?P<properties>[^:]*))?::(?P<data>[^\r\n]*)")
+"""How the runner takes a command apart."""
+
+
+def taken(line: str) -> tuple[str, dict[str, str], str]:
+    """Name, properties and data of a command, as the runner understands them."""
+    found = LINE.fullmatch(line)
+    assert found is not None, line
+    pairs = (each.partition("=") for each in (found["properties"] or "").split(",") if each)
+    properties = {key: unescaped(value, {"%3A": ":", "%2C": ","}) for key, _, value in pairs}
+    return found["name"], properties, unescaped(found["data"], {})
+
+
+def unescaped(text: str, more: dict[str, str]) -> str:
+    for code, character in {"%0D": "\r", "%0A": "\n", **more, "%25": "%"}.items():
+        text = text.replace(code, character)
+    return text
+
+
+def many(number: int, kind: str = "EVENT") -> Report:
+    findings = tuple(
+        msgspec.convert({"kind": kind, "what": f"number {at}", "feature": f"f{at}", "detail": ["-x" * 300]}, Finding)
+        for at in range(number)
+    )
+    return msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
+
+
+# annotations ----------------------------------------------------------------------------------------------------------
+def test_annotations(snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(annotated(relieved(FAILED))) == snapshot
+    assert list(annotated(PASSED)) == []
+
+
+def test_what_is_grave_comes_first_and_one_cause_once() -> None:
+    said = [taken(line) for line in annotated(relieved(FAILED))]
+    assert [(name, properties["title"].split(":")[0]) for name, properties, _ in said] == [
+        ("error", "UNUSABLE"), ("error", "EVENT"), ("error", "PROMPT"), ("warning", "UNUSED"),
+    ]  # fmt: skip
+    prompt = said[2]
+    assert (prompt[1]["file"], prompt[1]["line"]) == ("pipelines/templates/write.md.j2", "14")
+    assert "+Be brief: 100%, `at` most." in prompt[2].splitlines()
+
+
+def test_ten_of_a_kind_are_shown_and_the_last_sums_up_the_rest() -> None:
+    assert len(list(annotated(many(EACH_MAX)))) == EACH_MAX
+    *shown, last = (taken(line) for line in annotated(many(25)))
+    assert len(shown) == EACH_MAX - 1
+    assert last[1]["title"] == "mz replay: 16 more findings"
+
+
+@given(ANY)
+def test_any_text_is_one_command(text: str) -> None:
+    for line in annotated(holding(text)):
+        name, properties, data = taken(line)
+        assert name == "error"
+        assert set(properties) <= {"file", "line", "title"}
+        assert f"\n+{visible(text)}\n" in f"\n{data}\n"
+
+
+@given(st.text(), st.text())
+def test_a_command_is_understood_as_it_was_meant(text: str, title: str) -> None:
+    _, properties, data = taken(command("error", text.replace("\x85", "").replace("\u2028", ""), title=title))
+    assert data == text.replace("\x85", "").replace("\u2028", "")
+    assert properties.get("title", "") == title
+
+
+# the summary ----------------------------------------------------------------------------------------------------------
+def rendered(text: str) -> str:
+    """As a renderer of GitHub's Markdown makes HTML of it, before anything is taken out."""
+    return str(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
+
+
+class Texts(HTMLParser):
+    """What people read, fence by fence and cell by cell."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.together = ""
+        self.feed(text)
+        self.close()
+
+    def handle_data(self, data: str) -> None:
+        self.together += data
+
+
+def test_summary(snapshot: SnapshotAssertion) -> None:
+    assert summary(relieved(FAILED)) == snapshot(name="failed")
+    assert summary(PASSED) == snapshot(name="passed")
+
+
+@given(ANY)
+def test_any_text_is_only_read(text: str) -> None:
+    shown = visible(text)
+    page = rendered(summary(holding(text)))
+    read = Read(page)
+    plain = {"h2", "p", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "b", "pre", "code", "em"}
+    assert set(read.tags) <= plain
+    assert {name for name, _ in read.attributes} <= {"class", "style"}
+    together = Texts(page).together
+    assert f"+{shown}\n" in together
+    assert " ".join(shown.split()) in " ".join(together.split())
+
+
+def test_markdown_and_html_in_a_text_are_text() -> None:
+    bad = "# x\n| a | b |\n```\n</details><img src=x onerror=alert(1)> [l](https://e.org) @all #1 **b** _e_ &lt; \\`"
+    page = rendered(summary(holding(bad)))
+    assert "<img" not in page
+    assert "<a " not in page
+    assert page.count("<h2>") == 1
+    assert page.count("<table>") == 2
+    assert page.count("<details>") == page.count("</details>") == 1
+
+
+def test_a_summary_fits_and_says_what_is_left_out() -> None:
+    text = summary(many(5000))
+    assert len(text.encode()) <= BYTES_MAX
+    found = re.search(r"_([\d,]+) more findings: the reports have all of them\._", text)
+    assert found is not None
+    assert int(found[1].replace(",", "")) + text.count("<details>") == 5000
+    assert text.count("<details>") == text.count("</details>") > 1000
+
+
+def test_a_summary_knows_how_much_room_is_left() -> None:
+    for room in (0, 100, 2_000, 20_000):
+        assert len(summary(many(100), room).encode()) <= room
+    suites = tuple(Suite(name=f"s{at}", path="ü" * 900) for at in range(5000))
+    assert len(summary(msgspec.structs.replace(PASSED, suites=suites), 5_000).encode()) <= 5_000
+
+
+def test_a_secret_in_a_finding_is_in_no_report() -> None:
+    report = cleaned(holding("token sk-secret"), lambda text: text.replace("sk-secret", "<KEY>"), lambda text: text)
+    assert "sk-secret" not in summary(report) + "".join(annotated(report))

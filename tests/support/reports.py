@@ -1,0 +1,44 @@
+"""Facts: reports for tests: one that passed, one with findings of many kinds, and names that mean harm."""
+
+from __future__ import annotations
+
+from mz_cli.reports.facts import Report, Suite
+from mz_recordings.findings import Finding
+
+ACCEPT = "mz replay {cassette} --accept %s --reason TEXT"
+HOSTILE = "<script>alert(1)</script>\u202egpj.exe\0"
+FACTS = (("provenance", "live"), ("recordings", "3"), ("network", "cut off"))
+
+
+def prompt(feature: str, call: str) -> Finding:
+    return Finding(
+        kind="PROMPT", what="the prompt is another one", feature=feature, call=call, cause="write.md.j2",
+        file="pipelines/templates/write.md.j2", line=14, mend=ACCEPT % "PROMPT",
+        detail=("@@ -12,2 +12,2 @@", " Write a note.", "-Keep it short.", "+Be brief: 100%, `at` most."),
+    )  # fmt: skip
+
+
+FOUND = (
+    prompt("alpha", "write"),
+    prompt("alpha", "write.a2"),
+    Finding(
+        kind="EVENT", what="the story of beta is another one from its event 7 on", feature="beta",
+        detail=("- gate.checked", "+ phase.blocked"), file="recordings/notes/beta/events.jsonl", line=7,
+        mend=ACCEPT % "EVENT",
+    ),
+    Finding(
+        kind="UNUSED", what="1 of 2 recordings of beta were not asked for", feature="beta", detail=("  sign.a2",),
+        file="recordings/notes/cassette.yaml", mend="mz replay {cassette} --update-unused",
+    ),
+)  # fmt: skip
+DAMAGED = Finding(kind="UNUSABLE", what="write.patch was changed since it was recorded", mend="git restore {cassette}")
+NOTES = Suite(
+    name="notes", path="recordings/notes", seconds=4.2, findings=FOUND, facts=FACTS,
+    cases=("alpha/write", "alpha/write.a2", "alpha/sign", "beta/write", "alpha", "beta"),
+)  # fmt: skip
+WHOLE = Suite(name="whole", path="recordings/whole", seconds=1.0, facts=FACTS, cases=("gamma/write", "gamma"))
+FAILED = Report(
+    title="mz replay", exit=3, version="1.2.3",
+    suites=(NOTES, WHOLE, Suite(name="x", path=f"recordings/{HOSTILE}", findings=(DAMAGED,))),
+)  # fmt: skip
+PASSED = Report(title="mz replay", exit=0, version="1.2.3", suites=(WHOLE,))
