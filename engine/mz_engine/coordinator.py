@@ -133,7 +133,7 @@ class Coordinator:
             action = decide_run(self.state, self.pins)
             if isinstance(action, act.Await | act.RestRun | act.FinishRun):
                 return action
-            self._append((_event(action),))
+            self._append((event_of(action),))
 
     def close(self, action: act.RestRun | act.FinishRun) -> None:
         """Say that the run rests or is finished, once."""
@@ -227,7 +227,8 @@ def _cancelled(feature: FeatureId, event: CancelLeft, *, started: bool) -> tuple
     return (given,) if started else (given, FeatureRested(feature=feature, version=0, status=Rest.CANCELLED))
 
 
-def _event(action: RunAction) -> Event:
+def event_of(action: RunAction) -> Event:
+    """What an action that needs nobody else appends to the stream of the run."""
     match action:
         case act.Admit(feature=feature, starts_from=starts_from, onto=onto):
             return FeatureAdmitted(feature=feature, starts_from=starts_from, onto=onto)

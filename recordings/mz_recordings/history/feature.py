@@ -1,0 +1,253 @@
+"""Pure: replays the stream of one feature through today's core.
+
+`decide` says what is done, the real effect does it with ports that answer from the record, and every event that comes
+of it is held against the recorded one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from mz_engine.decide.actions import Action
+from mz_engine.decide.phase import decide
+from mz_engine.effects.dispatch import effect
+from mz_engine.effects.steps import ClaimPaths, Do, Emit, ReserveCall, Scene, SettleCall, Step
+from mz_engine.pins import Pins
+from mz_engine.ports import Interrupted, RemoteRefused, RepositoryUnusable
+from mz_engine.runner import OWED
+from mz_events.catalog.base import Event, Role
+from mz_events.catalog.call import CallHeld, CallReserved, CallSettled
+from mz_events.catalog.delivery import PullRequestRequested
+from mz_events.catalog.feature import FeatureHeld, FeatureStarted
+from mz_events.catalog.run import FilesClaimed, FilesContended, Hold
+from mz_events.envelope import Recorded
+from mz_events.names import FeatureId, StreamId
+from mz_projections.feature import follow
+from mz_projections.state import State, Unborn
+
+from mz_recordings.changes import CHANGES, Change
+from mz_recordings.history.answers import Answers, Means, ReadOnce
+from mz_recordings.history.contrast import differences
+from mz_recordings.history.divergence import Replayed
+from mz_recordings.history.sketch import sketch
+from mz_recordings.history.tape import Lost, Tape, Unanswered
+from mz_recordings.history.walk import Walk
+
+Stream = Sequence[Recorded[Event]]
+
+
+def replay_stream(
+    events: Stream,
+    pins: Pins,
+    answered: bool = True,
+    means: Means | None = None,
+    base: str | None = None,
+    changes: tuple[Change, ...] = CHANGES,
+) -> Replayed:
+    """One feature's stream, all of it from version 1.
+
+    `answered`: prompts and verdicts are the record's; decisions, keys, orders and arguments are today's. Otherwise all
+    that follows from the stream and its texts is computed again, twice, with `means`. `base` names the run's base
+    branch; None: as the record lets it seem.
+    """
+    if not events:
+        return Replayed(stream=StreamId(""), events=0, compared=0)
+    made = FeatureReplay(events, pins, None if answered else means, base, changes)
+    made.run()
+    return made.walk.result(made.left)
+
+
+class FeatureReplay:
+    def __init__(
+        self, events: Stream, pins: Pins, means: Means | None, base: str | None, changes: tuple[Change, ...]
+    ) -> None:
+        self.events, self.pins = events, pins
+        self.means = None if means is None else replace(means, blobs=ReadOnce(means.blobs))
+        self.tape = Tape(events)
+        self.base = base if base is not None else _base_of(events)
+        self.left: dict[str, int] = {}
+        self._answers: Answers | None = None
+        _, self.run_id, self.feature = events[0].stream.split("/", 2)
+        start: State = Unborn()
+        self.walk: Walk[State] = Walk(events[0].stream, events, start, follow, self._next_of, self._text, changes)
+
+    def run(self) -> None:
+        walk, events = self.walk, self.events
+        while walk.at < len(events) and events[walk.at].copied:
+            walk.take()  # It was decided in another run, under other keys.
+        while walk.at < len(events):
+            try:
+                self._step(events[walk.at].event)
+            except Exception as error:  # Whatever today's code does wrong is a finding, with its place.
+                walk.failed(error)
+
+    def _step(self, event: Event) -> None:
+        action = decide(self.walk.state, self.pins)
+        if event.ROLE is Role.FACT:
+            self._fact(action)
+        elif action is None:
+            self.walk.nothing_produced()
+        else:
+            self._act(action)
+
+    def _fact(self, action: Action | None) -> None:
+        """Facts are heard between actions, and never before what is owed is done."""
+        walk = self.walk
+        if isinstance(action, OWED):
+            walk.out_of_place("something is owed first: the end of what was begun, or the reading of a reply")
+        elif follow(walk.state, self.events[walk.at]) is not None:
+            walk.take()
+        elif action is not None:
+            self._act(action)  # What the fact answers is not in the record, or stands elsewhere.
+        else:
+            walk.out_of_place("today's code does not let this fact come in this state")
+
+    def _act(self, action: Action) -> None:
+        walk = self.walk
+        before = walk.moves
+        walk.hold(self._produced(action, walk.state, walk.at))
+        if walk.moves == before:
+            walk.nothing_produced("" if self._goes_on_behind(action) else words_of(action))
+
+    def _goes_on_behind(self, action: Action) -> bool:
+        """Whether the record's next event only stands between what is done and what comes of it."""
+        at, state = self.walk.at, self.walk.state
+        produced = self._produced(action, state, at + 1)
+        after = self.events[at + 1].event if at + 1 < len(self.events) else None
+        return after is None or (bool(produced) and type(produced[0]) is type(after))
+
+    # what today's code produces ---------------------------------------------------------------------------------------
+    def _produced(self, action: Action, state: State, at: int) -> Sequence[Event]:
+        scene = self._scene(state)
+        self.tape.at = at
+        if self.means is None:
+            return sketch(action, scene, self.tape)
+        first, again = self._computed(action, scene, at, count=True), decide(state, self.pins)
+        if again == action and self._as_recorded(first, at):  # The record is what the same input gave before.
+            return first
+        second = self._computed(again, scene, at, count=False) if again is not None else []
+        if first != second:
+            self._by_chance(first, second, at)
+        return first
+
+    def _computed(self, action: Action, scene: Scene, at: int, count: bool) -> Sequence[Event]:
+        assert self.means is not None
+        self.tape.at = at
+        self._answers = answers = Answers(self.tape, self.means, self.base)
+        try:
+            produced: Sequence[Event] = carried_out(action, scene, self.tape, answers)
+        except Lost as error:
+            answers.leave(str(error))
+            self.tape.at = at
+            produced = sketch(action, scene, self.tape)
+        for what, number in answers.left.items() if count else ():
+            self.left[what] = self.left.get(what, 0) + number
+        return produced
+
+    def _as_recorded(self, produced: Sequence[Event], at: int) -> bool:
+        recorded = self.events[at : at + len(produced)]
+        return len(recorded) == len(produced) and not any(
+            type(one.event) is not type(event) or differences(one.event, event, self._text)
+            for one, event in zip(recorded, produced, strict=True)
+        )
+
+    def _by_chance(self, first: Sequence[Event], second: Sequence[Event], at: int) -> None:
+        """Told once, at the first event that did not come out the same."""
+        place = next((n for n, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), 0)
+        one = first[place] if place < len(first) else None
+        other = second[place] if place < len(second) else None
+        self.walk.by_chance(min(at + place, len(self.events) - 1), one, other)
+
+    def _next_of(self, state: State) -> type[Event] | None:
+        """What today's code would do next in this state: the type of its first event; None: nothing."""
+        action = decide(state, self.pins)
+        if action is None:
+            return None
+        here = self.tape.at
+        self.tape.at = self.walk.at
+        produced = sketch(action, self._scene(state), self.tape)
+        self.tape.at = here
+        return type(produced[0]) if produced else None
+
+    def _scene(self, state: State) -> Scene:
+        return Scene(
+            run=self.run_id, feature=self.feature, state=state, pins=self.pins, branches=frozenset(), base=self.base
+        )
+
+    def _text(self, digest: str) -> str | None:
+        return self._answers.blobs.text(digest) if self._answers is not None else None
+
+
+def carried_out(action: Action, scene: Scene, tape: Tape, ports: Answers) -> list[Event]:
+    """The events that the action's effect produces, as far as the record answers it. Raises Lost."""
+    steps, produced = effect(action, scene), list[Event]()
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            step: Step = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration:
+            return produced
+        except RepositoryUnusable as unusable:
+            return [*produced, FeatureHeld(hold=Hold.FATAL, code=unusable.code)]
+        except (Interrupted, Unanswered):
+            return produced
+        answer, error = None, None
+        if isinstance(step, Do):
+            try:
+                answer = step.call(ports)
+            except (RepositoryUnusable, RemoteRefused) as refused:
+                error = refused
+            except (Interrupted, Unanswered):
+                steps.close()
+                return produced
+            continue
+        events, answer = _appended(step, scene, tape)
+        produced += events
+        tape.take(events)
+
+
+def _appended(
+    step: Emit | ReserveCall | SettleCall | ClaimPaths, scene: Scene, tape: Tape
+) -> tuple[tuple[Event, ...], bool]:
+    """What the step appends to the feature's stream, and whether it was granted. What the run decided is the record's
+    here: it is held against today's code in the run's own stream."""
+    feature = FeatureId(scene.feature)
+    match step:
+        case Emit(events=events):
+            return events, True
+        case ReserveCall(request=request):
+            key, amount = request.ref.key, request.estimated_nanousd
+            if tape.first_of(tape.at, CallReserved, CallHeld) is CallHeld:
+                return (CallHeld(feature=feature, key=key, role=request.ref.role, nanousd=amount),), False
+            return (CallReserved(feature=feature, key=key, nanousd=amount), request), True
+        case SettleCall(key=key, nanousd=nanousd, events=events):
+            spent = _reserved(tape, key) if nanousd is None else nanousd
+            return (*events, CallSettled(feature=feature, key=key, nanousd=spent)), True
+        case ClaimPaths(phase=phase, paths=paths):
+            refused = tape.ahead(FilesContended)
+            if refused is not None and tape.first_of(tape.at, FilesClaimed, FilesContended) is FilesContended:
+                return (FilesContended(feature=feature, phase=phase, paths=paths, holder=refused.holder),), False
+            return (FilesClaimed(feature=feature, phase=phase, paths=paths),), True
+
+
+def words_of(action: Action) -> str:
+    """`run gate` of a RunGate."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(action).__name__).lower()
+
+
+def _reserved(tape: Tape, key: str) -> int:
+    past = (one.event for one in reversed(tape.events[: tape.at]))
+    return next((one.nanousd or 0 for one in past if isinstance(one, CallReserved) and one.key == key), 0)
+
+
+def _base_of(events: Stream) -> str:
+    """Where its pull request was to go at last."""
+    base = ""
+    for one in events:
+        if isinstance(one.event, FeatureStarted | PullRequestRequested):
+            base = one.event.target
+    return base

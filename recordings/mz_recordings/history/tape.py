@@ -1,0 +1,103 @@
+"""Pure: one recorded stream, and how far an effect has come in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TypeVar, overload
+
+from mz_engine.ports import RepositoryUnusable
+from mz_events.catalog.base import Event
+from mz_events.catalog.check import ChangesChecked, CommandRan, RefMoved
+from mz_events.catalog.feature import FeatureHeld
+from mz_events.catalog.run import Hold
+from mz_events.envelope import Recorded
+
+E = TypeVar("E", bound=Event)
+F = TypeVar("F", bound=Event)
+G = TypeVar("G", bound=Event)
+NEAR = 4
+"""Events in which the end of one step lies: what is appended at once."""
+
+
+class Unanswered(Exception):
+    """The record does not say what the world answered here: it ends, or it goes on with something else."""
+
+
+class Lost(Exception):
+    """What today's code needs to compute this again is gone; says what."""
+
+
+class Tape:
+    """The events of a stream, read by the ports of one effect."""
+
+    def __init__(self, events: Sequence[Recorded[Event]]) -> None:
+        self.events = events
+        self.at = 0
+
+    def next(self) -> Event | None:
+        """The event that the effect has come to; None at the end."""
+        return self.events[self.at].event if self.at < len(self.events) else None
+
+    def take(self, produced: Sequence[Event]) -> None:
+        """The effect has produced these; go past those of them that were recorded here."""
+        for event in produced:
+            if type(self.next()) is type(event):
+                self.at += 1
+
+    @overload
+    def outcome(self, kind: type[E], /) -> E: ...
+    @overload
+    def outcome(self, kind: type[E], other: type[F], /) -> E | F: ...
+    @overload
+    def outcome(self, kind: type[E], other: type[F], third: type[G], /) -> E | F | G: ...
+    def outcome(self, *kinds: type[Event]) -> Event:
+        """The outcome of what the effect asks the world for, behind what was noticed meanwhile. Raises
+        RepositoryUnusable where the repository was found unusable instead, and Unanswered."""
+        place = self.at
+        while place < len(self.events) and isinstance(self.events[place].event, RefMoved):
+            place += 1
+        found = self.events[place].event if place < len(self.events) else None
+        self.unusable()
+        if isinstance(found, kinds):
+            return found
+        raise Unanswered
+
+    def unusable(self) -> None:
+        """Raises RepositoryUnusable where that is what was recorded here."""
+        found = self.next()
+        if isinstance(found, FeatureHeld) and found.hold is Hold.FATAL:
+            raise RepositoryUnusable(found.code or "", "as it was recorded")
+
+    def ahead(self, kind: type[E]) -> E | None:
+        """The next event of that kind, if it belongs to what the effect is about to append."""
+        near = islice(self.events, self.at, self.at + NEAR)
+        return next((one.event for one in near if isinstance(one.event, kind)), None)
+
+    def checked(self) -> ChangesChecked | None:
+        """What was checked of the tree where the effect stands; the worktree may have been set up again before."""
+        for one in self.events[self.at :]:
+            if isinstance(one.event, ChangesChecked):
+                return one.event
+            if not (isinstance(one.event, CommandRan) and one.event.stage == "setup"):
+                break
+        return None
+
+    def first_of(self, at: int, usual: type[Event], other: type[Event]) -> type[Event]:
+        """Which of two answers comes next from there, if it is near."""
+        near = (type(one.event) for one in islice(self.events, at, at + NEAR))
+        return next((kind for kind in near if kind in (usual, other)), usual)
+
+    def moved(self) -> list[RefMoved]:
+        """What was noticed to have moved, where the effect stands."""
+        found = []
+        for one in self.events[self.at :]:
+            if not isinstance(one.event, RefMoved):
+                break
+            found.append(one.event)
+        return found
+
+    def now_us(self) -> int:
+        """When the next event was observed, by the raw clock."""
+        place = min(self.at, len(self.events) - 1)
+        return self.events[place].observed_at_us

@@ -1,0 +1,61 @@
+"""Pure: what a history replay found, in the vocabulary of findings that all replays share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mz_recordings.findings import Finding
+from mz_recordings.history.divergence import PARTINGS, Cause, Difference, Divergence, History, grouped
+
+MEND = "undo the change of mz, or explain it in mz_recordings/changes.py"
+FIELDS_MAX = 20
+
+
+def findings_of(history: History) -> tuple[Finding, ...]:
+    """One finding a cause, the first met first."""
+    return tuple(_finding(cause) for cause in grouped(history.divergences))
+
+
+def _finding(cause: Cause) -> Finding:
+    first, more = cause.first, len(cause.places) - 1
+    where = f"{first.place}{f' and at {more} more places' if more > 1 else ' and at another place' if more else ''}"
+    return Finding(
+        kind=first.finding,
+        what=f"at {where}: {PARTINGS[first.kind]}",
+        feature=_feature(first.place),
+        cause=first.produced or first.recorded or "",
+        detail=tuple(lines_of(first)),
+        mend=MEND,
+    )
+
+
+def _feature(place: str) -> str:
+    """Empty for the stream of the run."""
+    _, _, feature = place.partition("@")[0].removeprefix("run/").partition("/")
+    return feature
+
+
+def lines_of(one: Divergence) -> Iterator[str]:
+    """The difference, a line a field: `-` recorded, `+` today; below it the lines of a text that differ."""
+    if one.recorded == one.produced and one.differences:
+        yield f"  {one.recorded}"
+    else:
+        yield f"- {one.recorded or 'nothing'}" if one.kind != "extra" else f"- nothing: {one.recorded} comes next"
+        yield f"+ {one.produced or 'nothing'}"
+    for each in one.differences[:FIELDS_MAX]:
+        yield from _field(each)
+    if len(one.differences) > FIELDS_MAX:
+        yield f"  ... and {len(one.differences) - FIELDS_MAX} fields more"
+    if one.note:
+        yield f"  {one.note}"
+
+
+def _field(each: Difference) -> Iterator[str]:
+    if each.lines:
+        yield f"  {each.field}:"
+        yield from each.lines
+        return
+    if each.recorded is not None:
+        yield f"-   {each.field}: {each.recorded}"
+    if each.produced is not None:
+        yield f"+   {each.field}: {each.produced}"

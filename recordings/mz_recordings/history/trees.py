@@ -1,0 +1,103 @@
+"""Adapter: captured trees, read from the repository as far as they are still there. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path as FilePath
+from types import TracebackType
+from typing import TypeVar
+
+from mz_engine.adapters import git_content
+from mz_engine.adapters.git_facts import SUBMODULE
+from mz_engine.adapters.git_objects import Objects, ask
+from mz_engine.adapters.git_paths import named
+from mz_engine.adapters.git_process import Git, Process
+from mz_engine.adapters.git_repository import describe
+from mz_engine.ports import RepositoryUnusable
+from mz_events.catalog.check import Change
+from mz_events.names import Commit, Path
+
+from mz_recordings.history.tape import Lost
+
+GONE = "captured trees that git does not have any more"
+K = TypeVar("K")
+V = TypeVar("V")
+KEPT_MAX = 256
+"""Differences and files kept in memory."""
+
+
+class GitTrees:
+    """One repository's captures; open as long as the block lasts. Raises RepositoryUnusable where there is none."""
+
+    def __init__(self, root: FilePath, environment: Mapping[str, str]) -> None:
+        repository = describe(root, environment)
+        self._git = Git(repository.directory, environment)
+        self._objects = Objects(self._git, repository.object_format)
+        self._open = ExitStack()
+        self._reader: Process | None = None
+        self._changes: dict[tuple[Commit, Commit], tuple[Change, ...]] = {}
+        self._files: dict[str, bytes | None] = {}
+
+    def __enter__(self) -> GitTrees:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._open.close()
+
+    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
+        """Paths that differ. Raises Lost."""
+        if (old, new) not in self._changes:
+            try:
+                found = tuple(git_content.changes(self._objects.changes(old, new)))
+            except RepositoryUnusable:
+                raise Lost(GONE) from None
+            bounded(self._changes)
+            self._changes[old, new] = found
+        return self._changes[old, new]
+
+    def read(self, tree: Commit, path: Path) -> bytes | None:
+        """A file's bytes; None where the tree does not have it. Raises Lost."""
+        name = f"{tree}:{path}"
+        if name not in self._files:
+            found = self._ask(name)
+            if found is None and self._ask(f"{tree}^{{tree}}") is None:
+                raise Lost(GONE)
+            bounded(self._files)
+            self._files[name] = found[1] if found is not None and found[0] == b"blob" else None
+        return self._files[name]
+
+    def paths(self, tree: Commit) -> tuple[Path, ...]:
+        """All files, sorted. Raises Lost."""
+        try:
+            listing = self._objects.listing(tree)
+        except RepositoryUnusable:
+            raise Lost(GONE) from None
+        found = (named(path) for path, entry in listing.items() if entry.mode != SUBMODULE)
+        return tuple(sorted(path for path in found if path))
+
+    def _ask(self, name: str) -> tuple[bytes, bytes] | None:
+        """Kind and bytes of an object; None where there is none. git's process is begun again where it has ended: it
+        may not last for ever."""
+        for _ in range(2):
+            if self._reader is None:
+                self._reader = self._open.enter_context(self._git.talk("cat-file", "--batch"))
+            try:
+                ask(self._reader, name)
+                head = self._reader.out.readline()
+            except BrokenPipeError:
+                head = b""
+            if head.endswith(b"\n"):
+                fields = head.split()
+                if len(fields) != 3 or not fields[2].isdigit():
+                    return None
+                return fields[1], self._reader.out.read(int(fields[2]) + 1)[:-1]
+            self._open.close()
+            self._reader = None
+        raise Lost(GONE)
+
+
+def bounded(kept: dict[K, V]) -> None:
+    """Forget the oldest entry where there are too many."""
+    if len(kept) >= KEPT_MAX:
+        del kept[next(iter(kept))]

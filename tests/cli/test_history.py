@@ -1,0 +1,195 @@
+"""`mz replay --run`, `--judge` and `--bisect`: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from mz_cli.historypage import document, exit_of, judge_page, judge_summary, page, summary
+from mz_cli.past import clamped, of_command
+from mz_cli.render.styled import plain
+from mz_engine.exits import Exit
+from mz_events.names import StreamId
+from mz_recordings.history.divergence import Difference, Divergence, History, Replayed
+from mz_recordings.judge import Broken, Judged, Judgement
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import MZ, run, spawn
+from tests.cli.story import RUN, Story
+from tests.support.gitrepo import GitRepo
+from tests.support.tapes import git
+from tests.support.workshop import clone, recorded_in
+
+PROMPT = Divergence(
+    place="run/r1/alpha@12", kind="arguments", finding="PROMPT", recorded="agent.requested", produced="agent.requested",
+    differences=(
+        Difference(field="prompt", recorded='"1"', produced='"2"', lines=("@@ -1 +1 @@", "-Be brief.", "+Be kind.")),
+        Difference(field="estimated_tokens", recorded="2003", produced="2004"),
+    ),
+)  # fmt: skip
+EXTRA = Divergence(
+    place="run/r1/alpha@40", kind="extra", finding="EVENT", recorded="unit.started", produced="phase.started"
+)
+EXPLAINED = Divergence(
+    place="run/r1/alpha@50", kind="order", finding="EVENT", recorded="call.priced", produced="call.priced",
+    explained="some-change",
+)  # fmt: skip
+HISTORY = History(
+    run="r1", core="0.1.0",
+    streams=(
+        Replayed(stream=StreamId("run/r1"), events=9, compared=4),
+        Replayed(
+            stream=StreamId("run/r1/alpha"), events=60, compared=40, unfollowed=3, left={"prices of another table": 2},
+            divergences=(PROMPT, EXTRA, EXPLAINED),
+        ),
+    ),
+)  # fmt: skip
+JUDGED = Judged(
+    run="r1", artifacts=3, left={"texts that were erased or lost": 1},
+    differing=(
+        Judgement(
+            run="r1", feature="alpha", place="run/r1/alpha@9", phase="write", artifact="note", path="notes/alpha.md",
+            rules="note", now_fails=True,
+            broken=(Broken(rule="note.bytes", path="notes/alpha.md", line=None, message="too short [note.bytes]"),),
+        ),
+        Judgement(
+            run="r1", feature="alpha", place="run/r1/alpha@19", phase="write", artifact="verdict", path="",
+            rules="verdict", now_fails=False, broken=(Broken(rule="verdict.json", path="verdict", line=1, message=""),),
+        ),
+    ),
+)  # fmt: skip
+
+
+# pages ----------------------------------------------------------------------------------------------------------------
+def test_the_report_of_a_past_run(snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(plain(line) for line in page(HISTORY)) == snapshot
+    assert exit_of(HISTORY) is Exit.DRIFT
+
+
+def test_what_is_as_recorded_is_one_line() -> None:
+    clean = History(run="r1", core="0.1.0", streams=HISTORY.streams[:1])
+    assert [plain(line) for line in page(clean)] == [summary(clean)]
+    assert summary(clean) == "run r1 (mz 0.1.0): 9 events in 1 stream, 4 compared: as recorded"
+    assert exit_of(clean) is Exit.OK
+
+
+def test_code_that_breaks_off_is_a_bug_and_no_verdict() -> None:
+    failure = Divergence(
+        place="run/r1@3", kind="failure", finding="EVENT", recorded="x", produced=None, note="KeyError"
+    )
+    stream = Replayed(stream=StreamId("run/r1"), events=9, compared=4, divergences=(failure,))
+    history = History(run="r1", core="0", streams=(stream,))
+    assert exit_of(history) is Exit.BUG
+    assert document(history).divergences[0].note == "KeyError"
+
+
+def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(plain(line) for line in judge_page((JUDGED,))) == snapshot
+    same = Judged(run="r1", artifacts=1, differing=(), left={})
+    assert judge_summary((same, same)) == "2 artifacts of 2 runs by today's rules: every verdict is the same"
+
+
+# words ----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "words", ["--run r recordings", "--judge recordings", "--run r -n 2", "--judge --shuffle 3", "--run r --variants"]
+)
+def test_a_past_run_takes_nothing_that_is_for_cassettes(
+    story: Story, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    found = run(capsys, "replay", *words.split())
+    assert found.exit == 2
+    assert "is about runs of the log" in found.err
+
+
+def test_an_unknown_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "replay", "--run", "nope")
+    assert "MZ5001" in found.err
+    assert found.exit not in (0, 3)
+
+
+def test_pins_that_are_gone_are_not_comparable(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "replay", "--run", RUN)
+    assert (found.exit, "MZ6010" in found.err) == (125, True), found
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (4, 4), (1, 125), (2, 125), (70, 125), (130, 125)])
+def test_only_verdicts_are_verdicts_for_git(code: int, expected: int) -> None:
+    assert clamped(code) == expected
+    assert of_command(("replay", "--bisect"), code) == expected
+    assert of_command(("replay",), code) == code
+
+
+@pytest.mark.parametrize("words", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--judge x"])
+def test_whatever_is_no_verdict_is_skipped(story: Story, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    found = run(capsys, "replay", "--bisect", *words.split())
+    assert found.exit == 125
+    assert found.err.startswith("error[")
+
+
+# the real thing -------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a run and a cassette of it; only to be read."""
+    return recorded_in(tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.mark.slow
+def test_a_real_run_in_words_as_json_and_for_reports(recorded: Path, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    shutil.copytree(recorded, root, symlinks=True)
+    done = spawn(root, "replay", "--run", "r")
+    assert done.exit == 0, done.err
+    assert done.out.endswith("compared: as recorded\n")
+    told = json.loads(spawn(root, "replay", "--run", "r", "--json").out)
+    name = told["run"]
+    assert (told["schema"], told["exit"], told["divergences"]) == ("mz.replay-run/1", 0, [])
+    assert [stream["stream"] for stream in told["streams"]] == [f"run/{name}", f"run/{name}/alpha", f"run/{name}/beta"]
+
+    rules = root / "pipelines" / "rules" / "note.yaml"
+    rules.write_text(rules.read_text().replace("min: 10", "min: 24"))
+    found = spawn(root, "replay", "--judge", "--junit", "judge.xml")
+    assert found.exit == 3
+    assert "now fails (note)" in found.out
+    assert "note.bytes" in (root / "judge.xml").read_text()
+    told = json.loads(spawn(root, "replay", "--judge", "--run", name, "--json").out)
+    assert (told["schema"], told["exit"]) == ("mz.judge/1", 3)
+    assert {(one["was"], one["now"]) for one in told["differing"]} == {("valid", "invalid")}
+    assert spawn(root, "replay", "--run", name).exit == 0  # It has its own rules.
+    rules.write_text("name: [")
+    assert spawn(root, "replay", "--judge", "--bisect").exit == 125
+
+
+@pytest.mark.slow
+def test_git_finds_the_commit_that_changed_a_prompt(recorded: Path, tmp_path: Path) -> None:
+    """Six commits: one edits a template, one is broken and is skipped."""
+    copy = clone(recorded, tmp_path / "clone")
+    repository = GitRepo(copy.root)
+    commits = [repository.commit()]
+    repository.write({"other.txt": "1"})
+    commits.append(repository.commit())
+    pipeline = (copy.root / "pipelines" / "notes.yaml").read_text()
+    repository.write({"pipelines/notes.yaml": "phases: ["})
+    commits.append(repository.commit())
+    repository.write({"pipelines/notes.yaml": pipeline})
+    commits.append(repository.commit())
+    copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
+    commits.append(repository.commit())
+    repository.write({"other.txt": "2"})
+    commits.append(repository.commit())
+
+    git(copy.root, "bisect", "start", commits[-1], commits[0])
+    done = subprocess.run(
+        ["git", "bisect", "run", *MZ, "replay", "--bisect", "-n", "2"],
+        cwd=copy.root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert f"{commits[4]} is the first bad commit" in done.stdout, done
+    git(copy.root, "checkout", "--quiet", commits[2])
+    broken = spawn(copy.root, "replay", "--bisect")
+    assert broken.exit == 125, broken

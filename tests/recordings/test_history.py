@@ -1,0 +1,484 @@
+"""A past run through today's core: clean where nothing has changed, every kind of divergence found with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from uuid import uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from mz_engine import pins as pinned
+from mz_engine.agents.contract import Capabilities
+from mz_engine.artifacts.rule import Finding as BrokenRule
+from mz_engine.artifacts.validate import validate
+from mz_engine.effects import call, check, dispatch
+from mz_engine.effects.steps import Effect, SettleCall, emit
+from mz_engine.pins import Pins
+from mz_engine.ports import CallResult, Price, Reading
+from mz_events.catalog.base import Event, Role
+from mz_events.catalog.call import AgentRequested, CallPriced, CallReserved, ReplyRead, Usage
+from mz_events.catalog.check import ArtifactValidated, GateChecked, Violation
+from mz_events.catalog.feature import Blocked, PhaseStarted, UnitStarted
+from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunRested
+from mz_events.envelope import Recorded
+from mz_events.names import Digest, FeatureId, feature_stream, run_stream
+from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAgents, SimulatedPorts, World
+from mz_recordings.changes import Change
+from mz_recordings.findings import FindingKind
+from mz_recordings.history.answers import Means
+from mz_recordings.history.contrast import masked
+from mz_recordings.history.divergence import Divergence, History, Parting, Replayed, grouped
+from mz_recordings.history.feature import replay_stream
+from mz_recordings.history.past import PinsUnreadable, replay_run
+from mz_recordings.history.run import GRANTED, replay_run_stream
+from mz_recordings.history.told import findings_of
+from mz_recordings.record import RunUnknown
+
+from tests.support import trial
+
+Stream = list[Recorded[Event]]
+
+
+class Parser:
+    """The simulated agent's adapter, as far as a replay asks it."""
+
+    def __init__(self, world: World) -> None:
+        self._agents = SimulatedAgents(world)
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            agent="simulated", sessions=False, streaming=False, token_counting="estimate", reports_money=False,
+            tools=(), models=dict.fromkeys(("cheap", "mid", "premium"), "simulated"), auth=(),
+        )  # fmt: skip
+
+    def estimate_tokens(self, prompt: str) -> int:
+        return self._agents.estimate_tokens("", prompt)
+
+    def format_prompt(self, prompt: str) -> str:
+        return self._agents.format_prompt("", prompt)
+
+    def parse_output(self, result: CallResult) -> Reading:
+        return self._agents.read("", result)
+
+
+class Past(NamedTuple):
+    """One run of the trial pipeline: units, a reviewer, files that two features want, reworks and a rollback."""
+
+    world: World
+    pins: Pins
+    means: Means
+
+    def stream(self, feature: str = "a") -> Stream:
+        return list(self.world.store.read(feature_stream(trial.RUN, feature)))
+
+    def run(self) -> Stream:
+        return list(self.world.store.read(run_stream(trial.RUN)))
+
+    def replay(self, events: Stream, answered: bool = False, changes: tuple[Change, ...] = ()) -> Replayed:
+        return replay_stream(events, self.pins, answered, self.means, "main", changes)
+
+    def replay_run(self, events: Stream) -> Replayed:
+        return replay_run_stream(events, self.pins, {feature: self.stream(feature) for feature in "abc"})
+
+
+@pytest.fixture(scope="module")
+def past() -> Past:
+    world, pins = trial.new_world(), trial.pins()
+    trial.begin(world, pins, {"a": (), "b": ("a",), "c": ()})
+    trial.deliver(world, pins, seed=3)
+    ports = SimulatedPorts(world)
+    readers = {"simulated": Parser(world)}
+    return Past(world, pins, Means(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
+
+
+@pytest.fixture(params=[True, False], ids=["answered", "recomputed"])
+def answered(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def renumbered(events: Sequence[Recorded[Event]]) -> Stream:
+    return [replace(one, version=at) for at, one in enumerate(events, start=1)]
+
+
+def index_of(events: Stream, kind: type[Event], number: int = 0) -> int:
+    return [at for at, one in enumerate(events) if isinstance(one.event, kind)][number]
+
+
+def edited(events: Stream, at: int, **fields: object) -> Stream:
+    event = replace(events[at].event, **fields)
+    return [*events[:at], replace(events[at], event=event), *events[at + 1 :]]
+
+
+def kinds(replayed: Replayed) -> list[tuple[str, Parting]]:
+    return [(one.place, one.kind) for one in replayed.divergences]
+
+
+# as recorded ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("feature", "abc")
+def test_what_nobody_changed_is_as_recorded(past: Past, feature: str, answered: bool) -> None:
+    replayed = past.replay(past.stream(feature), answered)
+    assert replayed.divergences == ()
+    assert (replayed.unfollowed, dict(replayed.left)) == (0, {})
+    assert replayed.compared > 80
+
+
+def test_the_stream_of_the_run_is_as_recorded(past: Past) -> None:
+    replayed = past.replay_run(past.run())
+    assert replayed.divergences == ()
+    assert replayed.compared > 40
+
+
+def test_a_whole_run_writes_nothing(past: Past) -> None:
+    before = dict(past.world.blobs.kept), len(past.world.store.log), dict(past.world.refs)
+    history = replay_run(past.world.store, trial.RUN, past.means)
+    assert history.divergences == ()
+    assert len(history.streams) == 4
+    assert (dict(past.world.blobs.kept), len(past.world.store.log), dict(past.world.refs)) == before
+
+
+@pytest.mark.parametrize("feature", "ab")
+def test_every_beginning_of_a_stream_is_as_recorded(past: Past, feature: str) -> None:
+    events = past.stream(feature)
+    for end in range(1, len(events), 3):
+        assert past.replay(events[:end], answered=True).divergences == (), end
+    for end in range(1, len(events), 40):
+        assert past.replay(events[:end]).divergences == (), end
+    own = past.run()
+    for end in range(1, len(own), 5):
+        assert past.replay_run(own[:end]).divergences == (), end
+
+
+# edits of a log, one for each kind ------------------------------------------------------------------------------------
+def swapped(events: Stream) -> tuple[Stream, int]:
+    at = index_of(events, ReplyRead)
+    return renumbered([*events[:at], events[at + 1], events[at], *events[at + 2 :]]), at
+
+
+def dropped(events: Stream) -> tuple[Stream, int]:
+    at = index_of(events, UnitStarted, 1)
+    return renumbered([*events[:at], *events[at + 1 :]]), at
+
+
+def added(events: Stream) -> tuple[Stream, int]:
+    at = index_of(events, PhaseStarted, 1) + 1
+    blocked = Blocked(phase="build", unit="", cause="code", check="check")
+    return renumbered([*events[:at], replace(events[at], event=blocked), *events[at:]]), at
+
+
+def other_arguments(events: Stream) -> tuple[Stream, int]:
+    at = index_of(events, AgentRequested, 2)
+    return edited(events, at, template="plan"), at
+
+
+def other_result(events: Stream) -> tuple[Stream, int]:
+    at = index_of(events, ReplyRead, 1)
+    return edited(events, at, bad_lines=3), at
+
+
+def other_verdict(events: Stream) -> tuple[Stream, int]:
+    at = index_of(events, ArtifactValidated, 1)
+    return edited(events, at, violations=(Violation(rule="plan.made", path="plans/a.json", line=3),)), at
+
+
+def by_chance(events: Stream) -> tuple[Stream, int]:
+    at = index_of(events, AgentRequested, 1)
+    return edited(events, at, session=str(uuid4())), at
+
+
+EDITS: dict[Parting, tuple[Callable[[Stream], tuple[Stream, int]], FindingKind]] = {
+    "order": (swapped, "EVENT"),
+    "extra": (dropped, "EVENT"),
+    "missing": (added, "EVENT"),
+    "arguments": (other_arguments, "CONFIG"),
+    "result": (other_result, "WIRE"),
+    "verdict": (other_verdict, "POLICY"),
+    "nondeterminism": (by_chance, "CONFIG"),
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_seven_edits_of_a_log_are_found_with_place_and_kind(past: Past, kind: Parting) -> None:
+    edit, finding = EDITS[kind]
+    events, at = edit(past.stream())
+    replayed = past.replay(events)
+    first = replayed.divergences[0]
+    assert (first.place, first.kind, first.finding) == (f"run/r1/a@{at + 1}", kind, finding)
+    if kind not in ("verdict", "missing"):  # These have consequences.
+        assert len(replayed.divergences) == 1
+    assert replayed.unfollowed == 0
+
+
+@pytest.mark.parametrize("kind", ["order", "extra", "missing", "arguments", "nondeterminism"])
+def test_decisions_keys_orders_and_arguments_are_checked_in_the_quick_way_too(past: Past, kind: Parting) -> None:
+    events, at = EDITS[kind][0](past.stream())
+    first = past.replay(events, answered=True).divergences[0]
+    assert (first.place, first.kind) == (f"run/r1/a@{at + 1}", kind)
+
+
+def test_a_difference_is_told_field_by_field_and_prose_line_by_line(past: Past) -> None:
+    events = past.stream()
+    at = index_of(events, AgentRequested, 2)
+    event = events[at].event
+    assert isinstance(event, AgentRequested)
+    other = past.world.blobs.put(past.world.blobs.get(event.prompt).replace(b"Build", b"Construct"))
+    found = past.replay(edited(events, at, prompt=other)).divergences
+    assert [one.finding for one in found] == ["PROMPT"]
+    (field,) = found[0].differences
+    assert field.field == "prompt"
+    assert [line[:10] for line in field.lines if line[0] in "+-"] == ["-Construct", "+Build u1 "]
+    nested = past.replay(edited(events, at, ref=replace(event.ref, attempt=9))).divergences
+    assert [(one.field, one.recorded, one.produced) for one in nested[0].differences] == [("ref.attempt", "9", "1")]
+
+
+# changed code, one for each kind --------------------------------------------------------------------------------------
+def gate_before_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(*events: Event) -> Effect:
+        return emit(*(events[::-1] if isinstance(events[-1], GateChecked) else events))
+
+    monkeypatch.setattr(check, "emit", turned)
+
+
+def no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "SettleCall", lambda key, nanousd, events: SettleCall(key, nanousd, events[:1]))
+
+
+def unit_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(*events: Event) -> Effect:
+        if isinstance(events[0], UnitStarted) and events[0].unit == "u2":
+            yield from emit(PhaseStarted(phase="build", iteration=1, units=()))
+        yield from emit(*events)
+
+    monkeypatch.setattr(dispatch, "emit", twice)
+
+
+def another_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "REPLY_TOKENS", 3000)
+
+
+def another_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = SimulatedAgents.read
+    monkeypatch.setattr(
+        SimulatedAgents, "read", lambda self, agent, result: replace(read(self, agent, result), reported_nanousd=1)
+    )
+
+
+def another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stricter(*arguments: object) -> tuple[BrokenRule, ...]:
+        found = validate(*arguments)  # type: ignore[arg-type]
+        return (*found, BrokenRule(violation=Violation(rule="new"), message="new [new]"))
+
+    monkeypatch.setattr(check, "validate", stricter)
+
+
+def a_hidden_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "session_of", lambda key: str(uuid4()))
+
+
+CHANGED: dict[Parting, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "order": (gate_before_command, "command.ran"),
+    "missing": (no_price, "call.priced"),
+    "extra": (unit_twice, "phase.started"),
+    "arguments": (another_model, "agent.requested"),
+    "result": (another_parser, "reply.read"),
+    "verdict": (another_rule, "artifact.validated"),
+    "nondeterminism": (a_hidden_clock, "agent.requested"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_seven_changes_of_code_are_found(past: Past, kind: Parting, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, event = CHANGED[kind]
+    change(monkeypatch)
+    first = past.replay(past.stream("b")).divergences[0]
+    assert (first.kind, event in (first.recorded, first.produced)) == (kind, True), first
+
+
+def test_code_that_breaks_off_is_told_with_its_place(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr(check, "check_rule", broken)
+    monkeypatch.setattr(check, "signature", broken)
+    found = past.replay(past.stream("b")).divergences
+    assert {one.kind for one in found} == {"failure"}
+    assert found[0].note == "ZeroDivisionError: no"
+
+
+# after a divergence ---------------------------------------------------------------------------------------------------
+def test_later_divergences_are_found_too_and_grouped_by_cause(past: Past) -> None:
+    events, first = other_arguments(past.stream())
+    later = [index_of(events, AgentRequested, number) for number in (4, 5)]
+    for at in later:
+        events = edited(events, at, template="plan")
+    events = edited(events, index_of(events, ReplyRead, 6), bad_lines=1)
+    replayed = past.replay(events)
+    assert kinds(replayed) == [
+        *((f"run/r1/a@{at + 1}", "arguments") for at in (first, *later)),
+        (f"run/r1/a@{index_of(events, ReplyRead, 6) + 1}", "result"),
+    ]
+    causes = grouped(replayed.divergences)
+    assert [(one.first.kind, len(one.places)) for one in causes] == [("arguments", 3), ("result", 1)]
+    told = findings_of(History(run="r1", core="0", streams=(replayed,)))
+    assert [(one.kind, one.feature) for one in told] == [("CONFIG", "a"), ("WIRE", "a")]
+    assert "at run/r1/a@" in told[0].what
+    assert "and at 2 more places" in told[0].what
+
+
+def test_where_the_record_went_another_way_only_its_first_event_is_told(past: Past) -> None:
+    events = past.stream()
+    at = index_of(events, PhaseStarted, 1)
+    replayed = past.replay(renumbered([*events[:at], *events[at + 30 : at + 50]]))
+    assert replayed.divergences[0].place == f"run/r1/a@{at + 1}"
+    assert replayed.unfollowed > 5
+
+
+def test_an_intended_change_explains_what_it_explains(past: Past) -> None:
+    events, _ = other_arguments(past.stream())
+    change = Change(
+        "templates", "9.9", "why not",
+        lambda kind, fields: kind == "agent.requested" and set(fields) == {"template"},
+    )  # fmt: skip
+    replayed = past.replay(edited(events, index_of(events, ReplyRead, 3), bad_lines=1), changes=(change,))
+    assert [(one.kind, one.explained) for one in replayed.divergences] == [("arguments", "templates"), ("result", "")]
+    history = History(run="r1", core="0", streams=(replayed,))
+    assert [len(each) for each in (history.divergences, history.explained)] == [1, 1]
+
+
+# any single decision --------------------------------------------------------------------------------------------------
+class Edit(NamedTuple):
+    how: str
+    at: int
+    events: Stream
+
+
+def single_edits(events: Stream) -> Iterator[Edit]:
+    """Each decision dropped, doubled, or in the place of the next one. What two features asked for at the same time may
+    have come in either order."""
+    for at, one in enumerate(events[:-1]):
+        if one.event.ROLE not in (Role.INTENT, Role.DERIVED) or isinstance(one.event, RunRested):
+            continue
+        end = at + 12  # What comes later can change nothing any more.
+        yield Edit("drop", at, renumbered([*events[:at], *events[at + 1 : end]]))
+        yield Edit("double", at, renumbered([*events[: at + 1], *events[at:end]]))
+        after = events[at + 1].event
+        apart = getattr(after, "feature", "") != getattr(one.event, "feature", "") and isinstance(after, GRANTED)
+        if after.ROLE in (Role.INTENT, Role.DERIVED) and not (apart and isinstance(one.event, GRANTED)):
+            yield Edit("swap", at, renumbered([*events[:at], events[at + 1], events[at], *events[at + 2 : end]]))
+
+
+def near(replayed: Replayed, at: int) -> bool:
+    return any(abs(int(one.place.rpartition("@")[2]) - at - 1) <= 3 for one in replayed.divergences)
+
+
+@pytest.mark.slow
+def test_any_decision_that_is_dropped_doubled_or_misplaced_is_found(past: Past) -> None:
+    for edit in single_edits(past.stream()):
+        assert near(past.replay(edit.events, answered=True), edit.at), edit[:2]
+    for edit in single_edits(past.run()):
+        assert near(past.replay_run(edit.events), edit.at), edit[:2]
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_the_same_with_everything_computed_again(past: Past, data: st.DataObject) -> None:
+    edit = data.draw(st.sampled_from(list(single_edits(past.stream("b")))))
+    assert near(past.replay(edit.events), edit.at), edit[:2]
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), answered=st.booleans())
+def test_no_order_of_events_is_a_traceback(past: Past, data: st.DataObject, answered: bool) -> None:
+    events = past.stream("b")
+    chosen = data.draw(st.lists(st.sampled_from(events), max_size=30))
+    begin = data.draw(st.integers(0, 60))
+    replayed = past.replay(renumbered([*events[:begin], *chosen]), answered)
+    assert replayed.events == begin + len(chosen)
+    assert past.replay_run(renumbered(data.draw(st.lists(st.sampled_from(past.run()), min_size=1)))).events
+
+
+def test_a_fact_that_may_not_come_is_a_divergence(past: Past, answered: bool) -> None:
+    events = past.stream()
+    start = next(one for one in events if one.event.ROLE is Role.FACT)
+    replayed = past.replay(renumbered([*events[:9], start, *events[9:30]]), answered)
+    assert kinds(replayed) == [("run/r1/a@10", "order")]
+
+
+# the run --------------------------------------------------------------------------------------------------------------
+def test_what_the_run_decided_is_compared_where_it_was_decided(past: Past) -> None:
+    events = past.run()
+    at = index_of(events, FeatureAdmitted, 1)
+    assert kinds(past.replay_run(edited(events, at, onto=FeatureId("c")))) == [(f"run/r1@{at + 1}", "arguments")]
+    at = index_of(events, CallReserved, 2)
+    assert kinds(past.replay_run(edited(events, at, nanousd=1))) == [(f"run/r1@{at + 1}", "arguments")]
+    at = index_of(events, FilesClaimed)
+    other = edited(events, at, feature=FeatureId("nobody"))
+    assert kinds(past.replay_run(other))[0] == (f"run/r1@{at + 1}", "missing")
+
+
+# what cannot be computed again ----------------------------------------------------------------------------------------
+def test_what_is_gone_is_answered_and_counted(past: Past) -> None:
+    bare = past._replace(means=Means(blobs=past.world.blobs))
+    left = bare.replay(past.stream("b"))
+    assert left.divergences == ()
+    assert set(left.left) == {
+        "replies of simulated, which this mz has no parser for", "changes between captured trees",
+        "prices of another table",
+    }  # fmt: skip
+
+
+def test_another_price_table_is_no_divergence(past: Past) -> None:
+    class Dearer(SimulatedPorts):
+        def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
+            return Price(nanousd=NANO_PER_TOKEN, unpriced=(), prices="simulated/2")
+
+    means = replace(past.means, prices=Dearer(past.world))
+    replayed = past._replace(means=means).replay(past.stream("b"))
+    assert replayed.divergences == ()
+    assert replayed.left == {"prices of another table": 8}
+
+
+def test_the_same_table_must_give_the_same_price(past: Past) -> None:
+    events = past.stream("b")
+    at = index_of(events, CallPriced)
+    found = past.replay(edited(events, at, computed_nanousd=1)).divergences
+    assert [(one.kind, one.finding) for one in found] == [("result", "COST")]
+
+
+def test_runs_that_cannot_be_replayed(past: Past) -> None:
+    store, means = past.world.store, past.means
+    with pytest.raises(RunUnknown):
+        replay_run(store, "nope", means)
+
+    class Erased:
+        def put(self, data: bytes) -> Digest:
+            raise AssertionError("a replay writes nothing")
+
+        def get(self, digest: Digest) -> bytes:
+            return b'{"pipeline": 1}'
+
+    with pytest.raises(PinsUnreadable, match="cannot read"):
+        replay_run(store, trial.RUN, replace(means, blobs=Erased()))
+    assert pinned.decode_pins(pinned.encode_pins(past.pins)) == past.pins
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("at 2026-01-02T03:04:05Z", "at 2025-11-30T23:00:00Z"),
+        ("id 0f6b2a1e-9d34-4c0e-8f9a-1b2c3d4e5f60", "id 1f6b2a1e-9d34-4c0e-8f9a-1b2c3d4e5f60"),
+        ("begun 1772366400", "begun 1772366401"),
+    ],
+)
+def test_times_and_ids_are_chance(one: str, other: str) -> None:
+    assert masked(one) == masked(other)
+    assert masked("at most 10 files") != masked("at most 12 files")
+
+
+def test_divergences_compare_by_value() -> None:
+    fields = {"place": "run/r@1", "kind": "order", "finding": "EVENT", "recorded": None, "produced": None}
+    assert Divergence(**fields) == Divergence(**fields)  # type: ignore[arg-type]

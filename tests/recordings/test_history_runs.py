@@ -1,0 +1,177 @@
+"""Real runs through today's core: real git, a real agent process, a real parser; and the rules of today over them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.registry import built_in
+from mz_engine.artifacts.rule import Bytes, RuleSet
+from mz_engine.config import Limits
+from mz_engine.pipelines.own import sound_material
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.names import Commit
+from mz_events.names import Path as TreePath
+from mz_events.store import Store
+from mz_recordings.history.answers import Means
+from mz_recordings.history.divergence import History
+from mz_recordings.history.past import hints_of, pins_of, replay_run, started_of
+from mz_recordings.history.tape import Lost
+from mz_recordings.history.trees import GitTrees
+from mz_recordings.judge import ERASED, NO_RULES, Judged, Rules, judge_run
+
+from tests.cli.drive import MZ
+from tests.support.tapes import git
+from tests.support.workshop import STORY, Workshop
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def log_of(root: Path) -> Iterator[tuple[Store, FileBlobs]]:
+    with SqliteStore(root / ".mz" / "mz.db", read_only=True) as store:
+        yield store, FileBlobs(root / ".mz" / "blobs")
+
+
+def run_in(store: Store) -> str:
+    return next(name for name, _ in store.streams("run/") if name.count("/") == 1).removeprefix("run/")
+
+
+def replayed(root: Path, answered: bool = False) -> History:
+    with log_of(root) as (store, blobs), GitTrees(root, os.environ) as trees:
+        means = Means(blobs=blobs, trees=trees, adapters=built_in(), prices=GenaiPrices(), hints=hints_of(store))
+        return replay_run(store, run_in(store), means, answered)
+
+
+def left(history: History) -> dict[str, int]:
+    return {what: number for stream in history.streams for what, number in stream.left.items()}
+
+
+def state_of(place: Path) -> dict[str, str]:
+    """Every file below, but for what SQLite keeps beside a database that is read."""
+    return {
+        str(file): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(place.rglob("*"))
+        if file.is_file() and not file.name.endswith(("-shm", "-wal"))
+    }
+
+
+# through today's core -------------------------------------------------------------------------------------------------
+def test_a_rework_a_failed_call_and_a_rollback_by_a_person_are_as_recorded(recorded: Path) -> None:
+    before = state_of(recorded)
+    history = replayed(recorded)
+    assert history.divergences == ()
+    assert left(history) == {}
+    assert [stream.unfollowed for stream in history.streams] == [0, 0, 0]
+    assert replayed(recorded, answered=True).divergences == ()
+    assert state_of(recorded) == before
+
+
+def test_without_the_captured_trees_it_says_what_it_could_not_compute(recorded: Path, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    shutil.copytree(recorded, root, symlinks=True)
+    for ref in git(root, "for-each-ref", "--format=%(refname)", "refs/mz").splitlines():
+        git(root, "update-ref", "-d", ref)
+    git(root, "worktree", "prune")
+    git(root, "reflog", "expire", "--expire=now", "--all")
+    git(root, "gc", "--quiet", "--prune=now")
+    history = replayed(root)
+    assert history.divergences == ()
+    assert left(history)["captured trees that git does not have any more"] >= 2
+
+
+def test_what_trees_hold_is_read_as_it_was_captured(recorded: Path) -> None:
+    head, nowhere = Commit(git(recorded, "rev-parse", "HEAD").strip()), Commit("0" * 40)
+    with GitTrees(recorded, os.environ) as trees:
+        assert "features.md" in trees.paths(head)
+        assert (trees.read(head, TreePath("mz.yaml")) or b"").startswith(b"pipeline: notes")
+        assert trees.read(head, TreePath("nothing.txt")) is None
+        assert trees.read(head, TreePath("pipelines")) is None
+        assert trees.changes(head, head) == ()
+        with pytest.raises(Lost):
+            trees.read(nowhere, TreePath("x"))
+        with pytest.raises(Lost):
+            trees.paths(nowhere)
+        with pytest.raises(Lost):
+            trees.changes(head, nowhere)
+
+
+def test_a_run_that_was_killed_and_resumed_is_as_recorded(tmp_path: Path) -> None:
+    """A call that ends at its limit, one that is lost with its process, and what the memory said of a failure."""
+    broken = {"write": {"notes/beta.md": "# Beta\nit is broken here\n"}}
+    story = {**STORY, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
+    story["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
+    story["alpha.sign.1.2"] = STORY["alpha.sign.1.1"]
+    story["beta.write.1.2"], story["beta.write.1.3"] = broken, STORY["beta.write.1.2"]
+    workshop = Workshop(tmp_path, story, limit="3s")
+    process = subprocess.Popen([*MZ, "run"], cwd=workshop.root, env={**os.environ, **workshop.environment})
+    while not (tmp_path / "home" / "mark").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    workshop.run()
+    history = replayed(workshop.root)
+    assert history.divergences == ()
+    assert left(history) == {}
+    assert replayed(workshop.root, answered=True).divergences == ()
+
+
+# by today's rules -----------------------------------------------------------------------------------------------------
+def judged(root: Path, rules: Rules) -> Judged:
+    with log_of(root) as (store, blobs):
+        return judge_run(store, blobs, run_in(store), rules)
+
+
+def with_bytes(root: Path, least: int) -> Rules:
+    rules = sound_material(root).rules["note"]
+    changed = tuple(replace(one, min=least) if isinstance(one, Bytes) else one for one in rules.rules)
+    return Rules(sets={"note": replace(rules, rules=changed)}, limits=Limits())
+
+
+def test_by_the_rules_of_then_every_verdict_is_the_same(recorded: Path) -> None:
+    found = judged(recorded, with_bytes(recorded, 10))
+    assert (found.artifacts, found.differing, found.left) == (7, (), {})
+
+
+def test_stricter_rules_fail_what_was_valid_with_rule_and_place(recorded: Path) -> None:
+    found = judged(recorded, with_bytes(recorded, 40))
+    assert {(one.artifact, one.now_fails) for one in found.differing} == {("letter", True), ("note", True)}
+    first = found.differing[0]
+    assert first.place.startswith(f"run/{found.run}/alpha@")
+    assert (first.phase, first.rules, first.broken[0].rule) == ("write", "note", "note.bytes")
+    assert "at least 40 are needed [note.bytes]" in first.broken[0].message
+
+
+def test_milder_rules_pass_what_was_refused(recorded: Path) -> None:
+    found = judged(recorded, with_bytes(recorded, 1))
+    assert [(one.path, one.now_fails, one.broken[0].rule) for one in found.differing] == [
+        ("notes/alpha.md", False, "note.bytes")
+    ]
+
+
+def test_what_cannot_be_judged_is_counted(recorded: Path, tmp_path: Path) -> None:
+    nothing: dict[str, RuleSet] = {}
+    found = judged(recorded, Rules(sets=nothing, limits=Limits()))
+    assert (found.artifacts, found.left) == (0, {NO_RULES: 7})
+    root = tmp_path / "project"
+    shutil.copytree(recorded / ".mz", root / ".mz", ignore=shutil.ignore_patterns("worktrees"))
+    with log_of(root) as (store, blobs):
+        kept = started_of(store, run_in(store)).pins
+        pins_of(blobs, started_of(store, run_in(store)))
+        for shard in blobs.root.iterdir():
+            for blob in shard.iterdir():
+                if shard.name + blob.name != kept:
+                    blob.unlink()
+    found = judged(root, with_bytes(recorded, 10))
+    assert (found.artifacts, found.left) == (0, {ERASED: 7})
