@@ -1,8 +1,8 @@
-"""Adapter: makes the bundled recordings again from nothing: `python -m tests.support.rerecord`.
+"""Adapter: makes the project's recordings again from nothing: `python -m tests.support.rerecord [NAME...]`.
 
-The real CLI is driven by a run against the scripted model endpoint, in a fresh HOME and a fresh copy of the sample
-project; the run is then recorded. It fails, and changes nothing, when the script was surprised or a feature was not
-delivered.
+The real CLI is driven by a run against a scripted model endpoint, in a fresh HOME and a fresh repository, with people
+who answer as the scene says; the run is then recorded. A scene fails, and changes nothing, when its script was
+surprised or a feature did not end as it was meant to.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import mz_recordings
 from mz_engine.session import Session
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import PhaseCompleted
-from mz_events.catalog.run import Rest
+from mz_events.catalog.inbox import AnswerLeft, CancelLeft
+from mz_events.catalog.run import Rest, Verdict
 from mz_events.envelope import Recorded
+from mz_events.names import Digest, FeatureId, inbox_stream
+from mz_events.store import Append
 from mz_projections.run import RunState
 from mz_recordings.cassette import Cassette
 from mz_recordings.library import save
@@ -27,41 +32,147 @@ from mz_recordings.sample import TEMPLATE, make_sample
 from mz_recordings.sources import sources_of
 
 from tests.support.claude_cli import environment, installed
-from tests.support.endpoint import Endpoint
+from tests.support.endpoint import Endpoint, Script
+from tests.support.record_trial import make_project
 from tests.support.script_demo import demo
+from tests.support.script_people import FEATURE_NAME, Troubles, questions
+from tests.support.script_trial import trial
+from tests.support.tree import ROOT
 
 NAME = "monozukuri-claude-code"
 BUNDLED = Path(str(mz_recordings.__path__[0])) / "bundled" / NAME
+LIBRARY = ROOT / "recordings" / "library"
 
 
 class NotRecorded(Exception):
     """The run did not go as the script wants it; says how."""
 
 
-def record_demo(directory: Path) -> Cassette:
-    """Drives the whole backlog of the sample project in `directory`, which is empty, and records it."""
-    home, root = directory / "home", directory / "tally"
+class Said(NamedTuple):
+    """What a person says when a feature waits; no verdict: give it up."""
+
+    verdict: Verdict | None
+    note: str = ""
+
+
+class Scene(NamedTuple):
+    """One cassette, and how it comes about."""
+
+    place: Path
+    script: Callable[[], Script]
+    make: Callable[[Path], None]
+    ends: Mapping[str, Rest]
+    """By feature of the backlog."""
+    template: str = ""
+    flags: Mapping[str, object] = {}
+    said: Mapping[str, tuple[Said, ...]] = {}
+    """By feature, in order; the run is resumed after each."""
+
+
+def _sample(place: Path) -> None:
+    make_sample(place, os.environ)
+
+
+SCENES = {
+    scene.place.name: scene
+    for scene in (
+        Scene(
+            BUNDLED,
+            lambda: demo,
+            _sample,
+            dict.fromkeys(("month-filter", "month-compare", "group-thousands"), Rest.DELIVERED),
+            template=TEMPLATE,
+        ),
+        Scene(
+            LIBRARY / "trial-claude-code",
+            lambda: trial,
+            make_project,
+            dict.fromkeys(("bread", "soup", "menu"), Rest.DELIVERED),
+            said={"bread": (Said(Verdict.REJECT, "Say how hot the oven is."), Said(Verdict.APPROVE))},
+        ),
+        Scene(
+            LIBRARY / f"{NAME}-questions",
+            lambda: questions,
+            _sample,
+            {FEATURE_NAME: Rest.FAILED},
+            template=TEMPLATE,
+            flags={"autonomy": "supervised"},
+            said={
+                FEATURE_NAME: (
+                    Said(Verdict.APPROVE, "It shows a total of 0.00, and no category."),
+                    Said(Verdict.REJECT, "Say what an empty month shows."),
+                    Said(Verdict.APPROVE),
+                    Said(Verdict.APPROVE),
+                    Said(Verdict.REJECT, "We do this by hand."),
+                )
+            },
+        ),
+        Scene(
+            LIBRARY / f"{NAME}-troubles",
+            Troubles,
+            _sample,
+            {FEATURE_NAME: Rest.CANCELLED},
+            template=TEMPLATE,
+            said={FEATURE_NAME: (Said(None),)},
+        ),
+    )
+}
+
+
+def record_scene(scene: Scene, directory: Path) -> Cassette:
+    """Plays the scene in `directory`, which is empty, and records it. Raises NotRecorded."""
+    home, root = directory / "home", directory / "project"
     home.mkdir()
-    make_sample(root, os.environ)
+    scene.make(root)
     with ExitStack() as stack:
-        endpoint = stack.enter_context(Endpoint(demo))
+        endpoint = stack.enter_context(Endpoint(scene.script(), apart=True))
         outside = environment(home, endpoint.url)
         session = stack.enter_context(Session(root, outside, _tell))
-        session.begin({}, ())
-        state = session.drive()
-        _check(state, endpoint)
+        session.begin(scene.flags, tuple(scene.ends) if scene.template else ())
+        state = _drive(session, scene)
+        _check(state, scene, endpoint)
         sources = sources_of(root, outside, session.store, session.blobs)
         assert state.started is not None
-        run = state.started.run
-        return record_run(sources, run, name=NAME, provenance="scripted-model", template=TEMPLATE).cassette
+        run, name = state.started.run, scene.place.name
+        return record_run(sources, run, name=name, provenance="scripted-model", template=scene.template).cassette
 
 
-def _check(state: RunState, endpoint: Endpoint) -> None:
+def _drive(session: Session, scene: Scene) -> RunState:
+    """To the end, with people who say what they are to say, and come back after the run was halted."""
+    left = {feature: list(said) for feature, said in scene.said.items()}
+    while True:
+        state = session.drive()
+        waiting = [feature for feature in left if _waits(state, feature) and left[feature]]
+        if not waiting and not state.halted:
+            return state
+        assert state.started is not None
+        for feature in waiting:
+            message = _message(session, feature, left[feature].pop(0))
+            session.store.append([Append(inbox_stream(state.started.run), None, (message,))], session.clock.now_us())
+        session.resume(state.started.run)
+
+
+def _waits(state: RunState, feature: str) -> bool:
+    track = state.tracks[FeatureId(feature)]
+    return not track.active and track.rested is not None and track.rested.status is Rest.WAITING
+
+
+def _message(session: Session, feature: str, said: Said) -> Event:
+    def put(text: str) -> Digest:
+        return session.blobs.put(text.encode())
+
+    name, who, note = FeatureId(feature), put("Ada"), put(said.note) if said.note else None
+    if said.verdict is None:
+        return CancelLeft(feature=name, note=note, who=who)
+    return AnswerLeft(feature=name, verdict=said.verdict, note=note, who=who)
+
+
+def _check(state: RunState, scene: Scene, endpoint: Endpoint) -> None:
     if endpoint.complaints:
         raise NotRecorded("\n".join(endpoint.complaints))
     for feature, track in state.tracks.items():
-        if track.rested is None or track.rested.status is not Rest.DELIVERED:
-            raise NotRecorded(f"{feature} was not delivered: {track.rested}")
+        if track.rested is None or track.rested.status is not scene.ends[feature]:
+            raise NotRecorded(f"{feature} did not end as it was to: {track.rested}")
 
 
 def _tell(recorded: Recorded[Event]) -> None:
@@ -69,14 +180,18 @@ def _tell(recorded: Recorded[Event]) -> None:
         sys.stderr.write(f"{recorded.stream.rpartition('/')[2]}: {recorded.event.phase}\n")
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     if not installed():
         sys.exit("the claude CLI is not installed: make clis")
-    with tempfile.TemporaryDirectory(prefix="mz-") as directory:
-        made = record_demo(Path(directory))
-        save(made, BUNDLED, replace=True)
-    sys.stderr.write(f"{len(made.taken)} calls recorded in {BUNDLED}\n")
+    if unknown := set(names) - set(SCENES):
+        sys.exit(f"there is no recording {', '.join(sorted(unknown))}; there are {', '.join(SCENES)}")
+    for name in names or SCENES:
+        scene = SCENES[name]
+        with tempfile.TemporaryDirectory(prefix="mz-") as directory:
+            made = record_scene(scene, Path(directory))
+        save(made, scene.place, replace=True)
+        sys.stderr.write(f"{len(made.taken)} calls recorded in {scene.place}\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

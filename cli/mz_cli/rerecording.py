@@ -1,0 +1,329 @@
+"""Adapter: carries out `mz rerecord`: asks before anything is paid, shows what differs, writes what was accepted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from threading import Thread
+from types import FrameType
+from typing import NamedTuple
+
+import click
+from msgspec.structs import replace
+from mz_engine.errors import MzError
+from mz_engine.exits import Exit, worst
+from mz_engine.session import UNWRITABLE
+from mz_recordings.cassette import Cassette, Provenance
+from mz_recordings.drift import compare_cassettes
+from mz_recordings.findings import Finding, FindingKind
+from mz_recordings.fleet import environment_of, find
+from mz_recordings.library import CassetteUnusable, load, renew
+from mz_recordings.record import SecretInRecording
+from mz_recordings.rerecord import Order, Outcome, Prepared, carry_out, check, prepare
+from mz_recordings.rerecorddrive import Ended, Reins
+from mz_recordings.rerecordkeep import classes
+from mz_recordings.rerecordplace import Workplace, drop_waiting, is_waiting, leave, waiting_for, workplace
+from mz_recordings.rerecordplan import Wish
+from mz_recordings.scratch import WorldMissing
+
+from mz_cli.asking import ask_line, may_ask
+from mz_cli.recording import library_of, shown
+from mz_cli.render.console import is_terminal, note, put_lines
+from mz_cli.render.draw import show
+from mz_cli.rerecordpage import differences, differing, nothing, shape, summing, table, total, words_of
+from mz_cli.shapes.rerecord import RerecordedCassette
+from mz_cli.summary import exit_of_code
+
+ALL = "ALL"
+CHANGED_MEANWHILE = "that it was changed meanwhile"
+PATIENCE = "comes to rest after what is under way; Ctrl-C again ends the agent at once. What was paid is kept"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPS = {"budget": Exit.LIMIT, "interrupted": Exit.STOPPED}
+NO = ("", "0", "false")
+IN_THE_WAY = UNWRITABLE | {errno.EEXIST, errno.ENOTDIR, errno.EPERM}
+
+
+class Asked(NamedTuple):
+    """What the command line says."""
+
+    wish: Wish
+    agent: str
+    provenance: Provenance
+    prune: bool
+    budget_nanousd: int | None
+    accept: frozenset[str]
+    yes: bool
+    in_ci: bool
+
+
+class Work(NamedTuple):
+    """One cassette, ready to be recorded again."""
+
+    path: Path
+    order: Order
+    place: Workplace
+    prepared: Prepared
+
+
+# all of it ------------------------------------------------------------------------------------------------------------
+def record_again(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[RerecordedCassette, ...]:
+    """Every cassette with something to be recorded again, one after the other; a stop is for all. Raises MzError."""
+    environment = environment_of(os.environ)
+    refuse_ci(os.environ, asked)
+    with ExitStack() as held:
+        works = [_prepared(held, home, path, environment, asked) for path in paths]
+        check_names(works, asked.wish)
+        for work in works:
+            if not _has_work(work):
+                note(nothing(shown(work.path), work.prepared))
+        todo = [work for work in works if _has_work(work)]
+        paid = [work for work in todo if work.prepared.planned]
+        if paid:
+            consent(paid, asked)
+        return _carried_out(todo, asked)
+
+
+def _prepared(held: ExitStack, home: Path, path: Path, environment: dict[str, str], asked: Asked) -> Work:
+    if is_waiting(path):
+        take = f"take it: mz rerecord {quote(shown(path))} --take; or throw it away: rm -r "
+        message = f"{shown(waiting_for(path))}: a new cassette waits to be accepted"
+        raise MzError("MZ6002", message, hint=take + quote(shown(waiting_for(path))))
+    order = Order(
+        path=str(path.resolve()),
+        project=str(home.resolve()),
+        environment=environment,
+        today=datetime.now(UTC),
+        wish=asked.wish,
+        agent=asked.agent,
+        provenance=asked.provenance,
+        prune=asked.prune,
+    )
+    with usable(path):
+        place = held.enter_context(workplace(home.resolve(), path))
+        return Work(path, order, place, prepare(order, place))
+
+
+@contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """Raises MzError (MZ6005) in place of what a cassette or its world is refused with, MZ6004 for a secret."""
+    try:
+        yield
+    except (CassetteUnusable, WorldMissing) as error:
+        raise MzError("MZ6005", str(error), hint=f"git restore {quote(shown(path))}, or record it anew") from error
+    except SecretInRecording as error:
+        hint = "take it out of the project; consider it known. The cassette is as it was"
+        raise MzError("MZ6004", str(error), hint=hint) from error
+
+
+def _has_work(work: Work) -> bool:
+    return bool(work.prepared.planned) or work.prepared.cassette is not work.prepared.old
+
+
+def _carried_out(todo: Sequence[Work], asked: Asked) -> tuple[RerecordedCassette, ...]:
+    done: list[RerecordedCassette] = []
+    left, reins = asked.budget_nanousd, Reins()
+    for work in todo:
+        outcome = Outcome(Ended("", 0))
+        if work.prepared.planned:
+            with usable(work.path), writable(work.path), minding(reins):
+                outcome = carry_out(
+                    work.order, work.prepared, work.place, left, lambda told: note(words_of(told)), reins
+                )
+            left = None if left is None else max(0, left - outcome.ended.spent_nanousd)
+        for key in outcome.denied:
+            note(f"{key}: tried to reach the network, which commands of a recording do not have")
+        done.append(_finished(work, outcome, asked))
+        if outcome.ended.stopped:
+            break
+    return tuple(done)
+
+
+# before anything is paid ----------------------------------------------------------------------------------------------
+def refuse_ci(environment: Mapping[str, str], asked: Asked) -> None:
+    """Raises MzError (MZ1002) on a build server where not both were said."""
+    if in_ci(environment) and not (asked.in_ci and asked.budget_nanousd is not None):
+        message = "the real agent is not called in CI, unless both --in-ci and --budget are given"
+        raise MzError("MZ1002", message, hint="record on your machine, or: mz rerecord --in-ci --budget 5.00")
+
+
+def in_ci(environment: Mapping[str, str]) -> bool:
+    return environment.get("CI", "").lower() not in NO
+
+
+def check_names(works: Sequence[Work], wish: Wish) -> None:
+    """Raises MzError: MZ4010 for a feature that none of the cassettes has, MZ1002 for a phase."""
+    features = {item.feature: None for work in works for item in work.prepared.old.manifest.world.items}
+    phases = {one.recording.identity.phase: None for work in works for one in work.prepared.old.taken}
+    phases |= {phase.phase: None for work in works for phase in work.prepared.pins.pipeline.phases}
+    for code, what, known, given in (("MZ4010", "feature", features, wish.features), ("MZ1002", "phase", phases,
+                                                                                      wish.phases)):  # fmt: skip
+        for name in given:
+            if name not in known:
+                raise MzError(code, f"no cassette has the {what} {name!r}", hint=f"there is: {', '.join(known)}")
+
+
+def consent(works: Sequence[Work], asked: Asked) -> None:
+    """Shows what will be called and paid, and asks once. Raises MzError, and click.Abort for a no."""
+    for work in works:
+        check(work.order, work.prepared)
+    shown_works = [(shown(work.path), work.prepared) for work in works]
+    show(table(shown_works, whole=not is_terminal(sys.stderr)), sys.stderr)
+    for words in summing(shown_works, asked.budget_nanousd):
+        note(words)
+    if in_ci(os.environ) and total(shown_works).nanousd is None:
+        message = "a call has no price, so no budget could hold it: it is not called in CI"
+        raise MzError("MZ1002", message, hint="name a model with a price in mz.yaml, or record on your machine")
+    if asked.yes or in_ci(os.environ):
+        return
+    if not may_ask(os.environ):
+        hint = "look at the table above; then the same with --yes, and a --budget"
+        raise MzError("MZ1002", "the real agent is called and paid only after somebody said so", hint=hint)
+    if not agrees("Call the real agent?"):
+        raise click.Abort
+
+
+def agrees(question: str) -> bool:
+    return ask_line(f"{question} [y/N]", "").lower() in ("y", "yes")
+
+
+@contextmanager
+def minding(reins: Reins) -> Iterator[None]:
+    """The first Ctrl-C asks the run to come to rest; a second one, SIGTERM and SIGHUP end agents at once."""
+    asked: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
+        asked.append(number)
+        at_once = len(asked) > 1 or number != signal.SIGINT
+        Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
+
+    def end(at_once: bool) -> None:
+        if at_once:
+            reins.kill()
+        else:
+            reins.stop()
+            note(PATIENCE)
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# after ----------------------------------------------------------------------------------------------------------------
+def _finished(work: Work, outcome: Outcome, asked: Asked) -> RerecordedCassette:
+    path, prepared = work.path, work.prepared
+    done = shape(shown(path), prepared, outcome)
+    if outcome.ended.stopped:
+        if outcome.safe:
+            note(f"{outcome.safe} answers that were paid are kept; the next attempt asks only for the others")
+        return replace(done, helps=continuing(path, asked, outcome.ended.stopped))
+    pruned = prepared.cassette if prepared.cassette is not prepared.old else None
+    new = outcome.cassette or pruned
+    if new is None:
+        work.place.clear()
+        return done
+    with usable(path), writable(path):
+        done = settle(path, prepared.old, new, asked, done)
+        work.place.clear()
+    return done
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Raises MzError (MZ1006) where a disk is full or cannot be written: what was paid stays where it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in IN_THE_WAY:
+            raise
+        message = f"{error.filename or shown(path)} cannot be written: {error.strerror}"
+        hint = "make it writable, or make room; the same command then goes on without paying anything twice"
+        raise MzError("MZ1006", message, hint=hint) from error
+
+
+def settle(path: Path, old: Cassette, new: Cassette, asked: Asked, done: RerecordedCassette) -> RerecordedCassette:
+    """Shows what differs, and writes the new cassette where all of it is accepted; else it waits."""
+    findings = compare_cassettes(old, new)
+    refused: tuple[str, ...] = review(findings, asked)
+    if not refused and load(path) != old:
+        refused = (CHANGED_MEANWHILE,)
+    done = replace(done, differences=differences(findings), refused=refused)
+    if refused:
+        leave(new, path)
+        helps = f"mz rerecord {quote(shown(path))} --take"
+        helps += "".join(f" --accept {kind}" for kind in classes(findings))
+        return replace(done, waits=shown(waiting_for(path)), helps=helps)
+    backup = renew(new, path.resolve())
+    drop_waiting(path)
+    return replace(done, written=True, backup=shown(backup) if backup else None)
+
+
+def review(findings: Sequence[Finding], asked: Asked) -> tuple[FindingKind, ...]:
+    """The classes of differences that are not accepted; on a terminal the person is asked, class by class."""
+    refused: list[FindingKind] = []
+    for kind in classes(findings):
+        put_lines(sys.stderr, differing(kind, findings))
+        known = ALL in asked.accept or kind in asked.accept or (asked.prune and kind == "UNUSED")
+        if not known and not (may_ask(os.environ) and agrees(f"Accept {kind}?")):
+            refused.append(kind)
+    return tuple(refused)
+
+
+def continuing(path: Path, asked: Asked, stopped: str) -> str:
+    """The command that goes on after a stop."""
+    wish = asked.wish
+    words = ["mz", "rerecord", quote(shown(path)), *(["--agent", quote(asked.agent)] if asked.agent else [])]
+    for option, values in (("--feature", wish.features), ("--phase", wish.phases)):
+        words += [word for value in values for word in (option, quote(value))]
+    flags = {"changed": wish.changed, "expired": wish.expired, "new": wish.new, "all": wish.everything}
+    words += [f"--{name}" for name, given in {**flags, "prune": asked.prune}.items() if given]
+    words += ["--budget", "MORE"] if stopped == "budget" else []
+    return " ".join(words)
+
+
+def take_waiting(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[RerecordedCassette, ...]:
+    """Puts cassettes that wait to be accepted in place of the old ones, as far as they are accepted now. Raises MzError
+    (MZ6001) where none waits."""
+    found = [path for path in paths if is_waiting(path)]
+    if not found:
+        message = f"no new cassette waits to be accepted in {', '.join(shown(path) for path in paths)}"
+        raise MzError("MZ6001", message, hint="`mz rerecord` makes one")
+    done = []
+    for path in found:
+        with usable(path), workplace(home.resolve(), path), writable(path):
+            old, new = load(path), load(waiting_for(path))
+            done.append(settle(path, old, new, asked, shape(shown(path), None, None)))
+    return tuple(done)
+
+
+def cassettes_at(home: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Raises MzError (MZ6001) where there is none, also at one of several places."""
+    places = tuple(paths) or (library_of(home),)
+    for place in places:
+        if not find((place,)):
+            message = f"there is no cassette in {shown(place)}"
+            raise MzError("MZ6001", message, hint="record a run first: mz run && mz record")
+    return find(places)
+
+
+def exit_of(done: Sequence[RerecordedCassette]) -> Exit:
+    """Of the command."""
+    found: list[Exit] = []
+    for one in done:
+        if one.stopped:
+            found.append(STOPS.get(one.stopped) or exit_of_code(one.stopped))
+        if one.dropped:
+            found.append(Exit.VERDICT)
+        if one.refused:
+            found.append(Exit.DRIFT)
+    return worst(found)

@@ -1,0 +1,168 @@
+"""Pure: what is to be recorded again, and what came of it, as tables and lines for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from shlex import quote
+
+from mz_engine.estimate import Estimate, together
+from mz_recordings.findings import KINDS, Finding, FindingKind, risk_of
+from mz_recordings.rerecord import Outcome, Prepared
+from mz_recordings.rerecorddrive import Told
+from mz_recordings.rerecordplan import CHANGED, Planned
+
+from mz_cli.render.styled import Line, Span
+from mz_cli.render.table import Table, columns
+from mz_cli.render.text import compact, count, counted, money, usd
+from mz_cli.shapes.rerecord import Difference, DroppedFeature, PlannedCall, RerecordedCassette
+from mz_cli.summary import UNPRICED
+
+LOOKS = {"-": "red", "+": "green"}
+LINES_MAX = 40
+"""Of a class of differences; all of them are in the JSON."""
+WORDS = {"ASKED": "asked for", "AGENT": "another agent", "MISSING": "not recorded"}
+
+
+# before ---------------------------------------------------------------------------------------------------------------
+def table(works: Sequence[tuple[str, Prepared]], whole: bool) -> Table:
+    """Which calls, why, and what they will probably take. `whole`: for programs, exact and with every cassette."""
+    several = whole or len(works) > 1
+    rows = tuple(
+        ((path,) if several else ()) + (one.identity.path, reason(one), *_amounts(one.estimate, whole))
+        for path, prepared in works
+        for one in prepared.planned
+    )
+    heads = ("*cassette",) if several else ()
+    return Table(columns=columns(*heads, "*call", "why", ">tokens", ">estimated"), rows=rows, empty="")
+
+
+def reason(one: Planned) -> str:
+    if one.paid:
+        return "answered already, in an attempt that did not come to its end"
+    return ", ".join(WORDS.get(why, why) for why in one.why) or f"follows {one.follows}"
+
+
+def _amounts(estimate: Estimate, whole: bool) -> tuple[str, str]:
+    tokens = (count if whole else compact)(estimate.tokens)
+    amount = usd(estimate.nanousd) if whole else money(estimate.nanousd)
+    return tokens, amount or UNPRICED
+
+
+def total(works: Sequence[tuple[str, Prepared]]) -> Estimate:
+    return together(one.estimate for _, prepared in works for one in prepared.planned)
+
+
+def summing(works: Sequence[tuple[str, Prepared]], budget_nanousd: int | None) -> Iterator[str]:
+    """The sum, and what it does not say."""
+    planned = [one for _, prepared in works for one in prepared.planned]
+    priced = [one.estimate for one in planned if one.estimate.nanousd is not None]
+    words = f"{counted(len(planned), 'call')}, {compact(total(works).tokens)} tokens, "
+    words += f"{money(sum(each.nanousd or 0 for each in priced))} estimated"
+    if len(priced) < len(planned):
+        words += f" + {len(planned) - len(priced)} {UNPRICED}"
+    yield f"{words}; " + (f"budget {money(budget_nanousd)}" if budget_nanousd is not None else "no budget")
+    if any(not one.why and not one.paid for one in planned):
+        yield "what follows is called only where its prompt, its arguments or its tree are then other ones"
+    if budget_nanousd is not None and len(priced) < len(planned):
+        yield "a call without a price is not held up by the budget"
+
+
+def nothing(path: str, prepared: Prepared) -> str:
+    """Why no call of a cassette is to be answered again."""
+    other = sorted({finding.kind for finding in prepared.findings if finding.kind not in (*CHANGED, "STALE")})
+    hint = f"; it is not as recorded ({', '.join(other)}): mz replay {quote(path)}" if other else ""
+    return f"{path}: nothing to record again{hint}"
+
+
+# meanwhile ------------------------------------------------------------------------------------------------------------
+def words_of(told: Told) -> str:
+    """A line on one call."""
+    if told.what in ("asked", "served"):
+        return f"{told.call}: {'asked ...' if told.what == 'asked' else 'as recorded'}"
+    taken = f"{told.seconds:.1f} s"
+    if told.tokens is not None:
+        taken += f", {compact(told.tokens)} tokens, {money(told.nanousd) or UNPRICED}"
+    return f"{told.call}: {told.what}{f' ({told.why})' if told.why else ''}, {taken}"
+
+
+# after ----------------------------------------------------------------------------------------------------------------
+def differing(kind: FindingKind, findings: Sequence[Finding]) -> Iterator[Line]:
+    """One class of differences: what it is, where, and lines of it, bounded."""
+    mine = [finding for finding in findings if finding.kind == kind]
+    risk = max((risk_of(finding) for finding in mine), key=("low", "medium", "high").index)
+    yield (Span(kind, "bold"), Span(f"  {KINDS[kind].meaning}, {counted(len(mine), 'time')}, {risk} risk"))
+    lines = [line for finding in mine for line in _one(finding)]
+    yield from lines[:LINES_MAX]
+    if len(lines) > LINES_MAX:
+        yield (Span(f"  ... and {len(lines) - LINES_MAX} lines more", "dim"),)
+
+
+def _one(finding: Finding) -> Iterator[Line]:
+    where = "/".join(filter(None, (finding.feature, finding.call)))
+    yield (Span(f"  {where}: {finding.what}" if where else f"  {finding.what}", "dim"),)
+    for line in finding.detail:
+        yield (Span(f"  {line}", LOOKS.get(line[:1], "")),)
+
+
+def result(done: RerecordedCassette) -> Iterator[str]:
+    """What came of one cassette."""
+    for each in done.dropped:
+        yield f"{done.path}: {each.feature} keeps its old recordings: {each.why}"
+    money_words = f"{counted(len(done.called), 'call')} of the agent, ${done.spent_usd}; {len(done.served)} as recorded"
+    if done.written:
+        gone = {each.kind for each in done.differences} == {"UNUSED"}
+        taken = "what nothing asks for is gone" if gone else "the new cassette is taken"
+        kept = f"new recordings of {', '.join(done.kept)} ({money_words})"
+        yield f"{done.path}: {kept if done.kept else taken}"
+    elif done.stopped:
+        yield f"{done.path}: stopped ({done.stopped}) after {money_words}; the cassette is as it was"
+    elif done.waits:
+        yield f"{done.path}: as it was; the new one waits in {done.waits}: not accepted: {', '.join(done.refused)}"
+    else:
+        yield f"{done.path}: as it was ({money_words})"
+
+
+# for programs ---------------------------------------------------------------------------------------------------------
+def shape(path: str, prepared: Prepared | None, outcome: Outcome | None) -> RerecordedCassette:
+    """The cassette before anything was written."""
+    return RerecordedCassette(
+        path=path,
+        planned=tuple(_planned(one) for one in prepared.planned) if prepared else (),
+        called=outcome.called if outcome else (),
+        served=outcome.served if outcome else (),
+        spent_usd=usd(outcome.ended.spent_nanousd if outcome else 0) or "",
+        stopped=(outcome.ended.stopped or None) if outcome else None,
+        kept=outcome.kept if outcome else (),
+        dropped=tuple(DroppedFeature(feature=one.feature, why=one.why) for one in (outcome.dropped if outcome else ())),
+        differences=(),
+        refused=(),
+        written=False,
+        waits=None,
+        backup=None,
+        helps=None,
+    )
+
+
+def _planned(one: Planned) -> PlannedCall:
+    return PlannedCall(
+        call=one.identity.path,
+        why=one.why,
+        follows=one.follows or None,
+        paid=one.paid,
+        estimated_tokens=one.estimate.tokens,
+        estimated_usd=usd(one.estimate.nanousd),
+    )
+
+
+def differences(findings: Sequence[Finding]) -> tuple[Difference, ...]:
+    return tuple(
+        Difference(
+            kind=one.kind,
+            risk=risk_of(one),
+            what=one.what,
+            feature=one.feature or None,
+            call=one.call or None,
+            detail=one.detail,
+        )
+        for one in findings
+    )

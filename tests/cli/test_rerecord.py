@@ -1,0 +1,295 @@
+"""`mz rerecord`: what it asks before anything is paid, what it refuses, what waits, and that no paid answer is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from msgspec.structs import replace
+from mz_cli.render.styled import plain
+from mz_cli.rerecording import Asked, Work, check_names, consent, continuing, exit_of, in_ci, refuse_ci, review
+from mz_cli.rerecordpage import differing, nothing, reason, result, shape, summing, table, words_of
+from mz_engine.agents.supervise import offline_works
+from mz_engine.errors import MzError
+from mz_engine.estimate import Estimate
+from mz_recordings.cassette import MANIFEST, Identity
+from mz_recordings.findings import Finding
+from mz_recordings.library import digest, load
+from mz_recordings.rerecord import Outcome, Prepared
+from mz_recordings.rerecorddrive import Ended, Told
+from mz_recordings.rerecordkeep import Dropped
+from mz_recordings.rerecordplace import Workplace, leave, waiting_for
+from mz_recordings.rerecordplan import Planned, Wish
+
+from tests.cli.drive import MZ, on_terminal, run, spawn
+from tests.support.again import Again
+from tests.support.gitrepo import GitRepo
+from tests.support.workshop import STORY, clone, recorded_in
+
+SIGN = "pipelines/templates/sign.md.j2"
+NOBODY = Asked(Wish(), "", "live", False, None, frozenset(), False, False)
+
+
+def call(name: str, *why: str, follows: str = "", nanousd: int | None = 5_000_000, paid: bool = False) -> Planned:
+    identity = Identity(pipeline="p", feature="f", phase=name)
+    estimate = Estimate(tokens=10, nanousd=nanousd)
+    return Planned(identity=identity, why=why, follows=follows, paid=paid, estimate=estimate)
+
+
+CALLS = (call("a", "PROMPT", "STALE"), call("b", follows="f/a", nanousd=None), call("c", "ASKED", paid=True))
+PREPARED = Prepared(None, None, None, CALLS, (), None)  # type: ignore[arg-type]
+FINDINGS = (
+    Finding(kind="PROMPT", what="the prompt is another one", feature="f", call="a", detail=("-old", "+new")),
+    Finding(kind="COST", what="it takes more", feature="f", call="a", detail=tuple(f"+ {n}" for n in range(60))),
+)
+
+
+# what is said ---------------------------------------------------------------------------------------------------------
+def test_what_will_be_called_and_paid() -> None:
+    shown = table([("recordings/x", PREPARED)], whole=False)
+    assert shown.rows == (
+        ("f/a", "PROMPT, STALE", "10", "$0.0050"),
+        ("f/b", "follows f/a", "10", "unpriced"),
+        ("f/c", "answered already, in an attempt that did not come to its end", "10", "$0.0050"),
+    )
+    assert table([("x", PREPARED)], whole=True).rows[0] == ("x", "f/a", "PROMPT, STALE", "10", "0.005")
+    assert list(summing([("x", PREPARED)], 2_000_000_000)) == [
+        "3 calls, 30 tokens, $0.0100 estimated + 1 unpriced; budget $2.0000",
+        "what follows is called only where its prompt, its arguments or its tree are then other ones",
+        "a call without a price is not held up by the budget",
+    ]
+    assert reason(call("a", "MISSING")) == "not recorded"
+
+
+def test_a_line_on_each_call() -> None:
+    assert words_of(Told("f/a", "asked")) == "f/a: asked ..."
+    assert words_of(Told("f/a", "served", 0.1, 5)) == "f/a: as recorded"
+    assert words_of(Told("f/a", "answered", 1.25, 1200, None)) == "f/a: answered, 1.2 s, 1,200 tokens, unpriced"
+    assert words_of(Told("f/a", "failed", 2.0, why="rate-limit")) == "f/a: failed (rate-limit), 2.0 s"
+
+
+def test_differences_are_shown_by_class_and_bounded() -> None:
+    assert [plain(line) for line in differing("PROMPT", FINDINGS)] == [
+        "PROMPT  the agent is asked something else, 1 time, medium risk",
+        "  f/a: the prompt is another one", "  -old", "  +new",
+    ]  # fmt: skip
+    lines = [plain(line) for line in differing("COST", FINDINGS)]
+    assert (len(lines), lines[-1]) == (42, "  ... and 21 lines more")
+
+
+def test_what_came_of_it_and_its_exit_code() -> None:
+    outcome = Outcome(Ended("", 20_000_000), ("f/a",), ("f/b",), kept=("f",), dropped=(Dropped("g", "it failed"),))
+    done = shape("recordings/x", PREPARED, outcome)
+    assert list(result(replace(done, written=True))) == [
+        "recordings/x: g keeps its old recordings: it failed",
+        "recordings/x: new recordings of f (1 call of the agent, $0.02; 1 as recorded)",
+    ]
+    assert int(exit_of([done])) == 1
+    waits = replace(done, dropped=(), refused=("PROMPT",), waits="recordings/.rerecorded/x")
+    assert list(result(waits)) == [
+        "recordings/x: as it was; the new one waits in recordings/.rerecorded/x: not accepted: PROMPT"
+    ]
+    assert int(exit_of([waits])) == 3
+    for stopped, code in {"budget": 22, "interrupted": 20, "auth-failure": 11}.items():
+        assert int(exit_of([shape("x", PREPARED, Outcome(Ended(stopped, 0)))])) == code
+    assert int(exit_of([])) == 0
+
+
+def test_the_command_that_goes_on() -> None:
+    asked = NOBODY._replace(wish=Wish(features=("a b",), changed=True), prune=True)
+    path = Path.cwd() / "recordings" / "x"
+    assert continuing(path, asked, "budget") == (
+        "mz rerecord recordings/x --feature 'a b' --changed --prune --budget MORE"
+    )
+
+
+def test_other_drifts_are_named_where_nothing_is_to_be_recorded() -> None:
+    other = PREPARED._replace(findings=(Finding(kind="EVENT", what=""), Finding(kind="PROMPT", what="")))
+    assert nothing("x", other) == "x: nothing to record again; it is not as recorded (EVENT): mz replay x"
+
+
+# what is refused ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("value", "is_ci"), [("true", True), ("1", True), ("false", False), ("", False)])
+def test_a_build_server_needs_both(value: str, is_ci: bool) -> None:
+    environment = {"CI": value}
+    assert in_ci(environment) is is_ci
+    refuse_ci(environment, NOBODY._replace(in_ci=True, budget_nanousd=1))
+    for asked in (NOBODY, NOBODY._replace(in_ci=True), NOBODY._replace(budget_nanousd=1), NOBODY._replace(yes=True)):
+        if is_ci:
+            with pytest.raises(MzError, match="unless both --in-ci and --budget are given"):
+                refuse_ci(environment, asked)
+        else:
+            refuse_ci(environment, asked)
+
+
+def test_nobody_accepts_where_nobody_is_asked() -> None:
+    assert review(FINDINGS, NOBODY) == ("PROMPT", "COST")
+    assert review(FINDINGS, NOBODY._replace(accept=frozenset({"COST"}))) == ("PROMPT",)
+    assert review(FINDINGS, NOBODY._replace(accept=frozenset({"ALL"}))) == ()
+    gone = (Finding(kind="UNUSED", what=""),)
+    assert (review(gone, NOBODY), review(gone, NOBODY._replace(prune=True))) == (("UNUSED",), ())
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    GitRepo(tmp_path).commit({"README.md": "x"})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 4, "there is no cassette in recordings"),
+        (("--take", "--prune"), 2, "--take calls nothing"),
+        (("--budget", "much"), 2, "'much' is not an amount of dollars"),
+        (("--accept", "EVERYTHING"), 2, "'EVERYTHING' is not one of"),
+    ],
+)
+def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str) -> None:
+    found = run(capsys, "rerecord", *words)
+    assert (found.exit, found.out) == (code, "")
+    assert said in found.err
+
+
+# the real thing -------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded_in(tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture
+def again(recorded: Path, tmp_path: Path) -> Again:
+    copy = clone(recorded, tmp_path / "clone")
+    GitRepo(copy.root).commit()
+    place = tmp_path / "agent"
+    place.mkdir()
+    return Again(copy, place)
+
+
+@pytest.mark.slow
+def test_nothing_is_paid_without_an_agent_a_login_or_a_word(again: Again, capsys: pytest.CaptureFixture[str]) -> None:
+    again.copy.edit(SIGN, "Sign the", "Please sign the")
+    order = again.order(Wish())
+    work = Work(again.copy.place, order, Workplace(again.place), again.prepared(Wish()))
+    with pytest.raises(MzError, match="no cassette has the feature 'gamma'"):
+        check_names([work], Wish(features=("gamma",)))
+    with pytest.raises(MzError, match="no cassette has the phase 'sing'"):
+        check_names([work], Wish(phases=("sign", "sing")))
+    without = {name: value for name, value in again.environment.items() if name != "ANTHROPIC_API_KEY"}
+    for environment, code in (({**again.environment, "PATH": "/usr/bin:/bin"}, "MZ1004"), (without, "MZ1005")):
+        with pytest.raises(MzError) as refused:
+            consent([work._replace(order=replace(order, environment=environment))], NOBODY._replace(yes=True))
+        assert refused.value.code == code
+    assert capsys.readouterr().err == ""
+    with pytest.raises(MzError, match="only after somebody said so"):
+        consent([work], NOBODY)
+    assert "alpha/sign\tPROMPT\t" in capsys.readouterr().err
+    assert again.calls() == []
+
+
+def until(process: subprocess.Popen[bytes], again: Again, name: str) -> None:
+    deadline = time.monotonic() + 60
+    while name not in again.calls():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_no_paid_answer_is_lost(again: Again) -> None:
+    """Killed, stopped by Ctrl-C, a library that cannot be written, then a person who accepts; each call is made once
+    but for the one that the kill met. The library is a link to somewhere else."""
+    again.alone()
+    root = again.copy.root
+    elsewhere = root.parent / "elsewhere"
+    shutil.move(root / "recordings", elsewhere)
+    (root / "recordings").symlink_to(elsewhere)
+    again.copy.edit(SIGN, "Sign the", "Please sign the")
+    before = load(again.copy.place)
+    everything = {**os.environ, **again.environment}
+
+    def begin() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([*MZ, "rerecord", "--yes"], cwd=root, env=everything, stderr=subprocess.PIPE)
+
+    again.says({**STORY, "alpha.sign.2.1": {**STORY["alpha.sign.2.1"], "run": "sleep 60"}})
+    killed = begin()
+    until(killed, again, "alpha.sign.2.1")
+    killed.kill()
+    killed.communicate()
+    again.says(
+        {**STORY, "alpha.sign.2.1": {**STORY["alpha.sign.2.1"], "run": f"touch {root}/intruder 2>/dev/null; sleep 1.5"}}
+    )
+    stopped = begin()
+    until_second(stopped, again)
+    stopped.send_signal(signal.SIGINT)
+    _, words = stopped.communicate(timeout=60)
+    assert stopped.returncode == 20, words
+    assert b"2 answers that were paid are kept" in words
+    assert load(again.copy.place) == before
+    assert not (offline_works() and (root / "intruder").exists())
+
+    (elsewhere / ".rerecorded").write_text("in the way")
+    full = spawn(root, "rerecord", "--yes", **again.environment)
+    assert full.exit == 11, full.err
+    assert "without paying anything twice" in full.err
+    assert load(again.copy.place) == before
+    (elsewhere / ".rerecorded").unlink()
+    said = on_terminal(root, "rerecord", env=again.environment, answers="y\ny\n" + "n\n" * 9)
+    assert "Call the real agent? [y/N]" in said
+    assert "Accept PROMPT? [y/N]" in said
+    assert "new recordings of alpha (0 calls of the agent, $0.00" in " ".join(said.split())
+    assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1", "alpha.sign.2.1"]
+    assert load(again.copy.place) != before
+    assert [path.name for path in elsewhere.iterdir()] == ["notes"]
+    assert (root / "recordings").is_symlink()
+
+
+def until_second(process: subprocess.Popen[bytes], again: Again) -> None:
+    while again.calls().count("alpha.sign.2.1") < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> None:
+    """The old one has an older format, so that a copy of it is kept."""
+    root, place = again.copy.root, again.copy.place
+    old = load(place)
+    one = old.taken[-1]
+    text = {name: data.replace(b"Sign the", b"Please sign the") for name, data in one.contents.items()}
+    files = tuple(replace(file, sha256=digest(text[file.name])) for file in one.recording.files)
+    other = one._replace(recording=replace(one.recording, files=files), contents=text)
+    leave(old._replace(taken=(*old.taken[:-1], other)), place)
+    assert (waiting_for(place).parent / ".gitignore").read_text() == "*\n"
+    refused = spawn(root, "rerecord", "--yes", **again.environment)
+    assert (refused.exit, refused.out) == (4, "")
+    assert "a new cassette waits to be accepted" in refused.err
+
+    manifest = (place / MANIFEST).read_text()
+    (place / MANIFEST).write_text(as_format_1(manifest))
+    wrong = spawn(root, "rerecord", "--take", "--accept", "COST")
+    assert wrong.exit == 3
+    assert "mz rerecord recordings/notes --take --accept" in wrong.err
+    taken = spawn(root, "rerecord", "--take", "--accept", "ALL", "--json")
+    assert taken.exit == 0, taken.err
+    (shown,) = json.loads(taken.out)["cassettes"]
+    assert (shown["written"], shown["backup"]) == (True, "recordings/.backup/notes.format-1")
+    assert not waiting_for(place).parent.exists()
+    assert load(place).taken[-1].contents == text
+    nothing_waits = spawn(root, "rerecord", "--take")
+    assert nothing_waits.exit == 4
+
+
+def as_format_1(manifest: str) -> str:
+    found = yaml.safe_load(manifest)
+    del found["stories"], found["world"]["run"]
+    return yaml.safe_dump({**found, "format": 1}, sort_keys=False)

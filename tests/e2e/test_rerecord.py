@@ -1,0 +1,141 @@
+"""The real CLI, whose model behaves otherwise than when it was recorded: every class of drift that an agent can cause,
+once; only what is asked reaches the model, and what was recorded anew plays."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from mz_engine.session import Session
+from mz_recordings.library import load, save
+from mz_recordings.record import record_run
+from mz_recordings.sources import sources_of
+
+from tests.cli.drive import MZ
+from tests.support.claude_cli import CLIS, environment
+from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected, Use
+from tests.support.gitrepo import GitRepo
+
+pytestmark = [pytest.mark.cli, pytest.mark.slow]
+
+PIPELINE = """\
+pipeline: notes
+version: 1
+phases:
+- phase: write
+  agent: {role: writer, tier: mid, tools: [read, write]}
+  timeout: {total: 2m}
+  prompt: write.md.j2
+  outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
+  mutations: ["more/**"]
+  deliver: [push, open_pr]
+"""
+RULES = """\
+name: note
+version: 1
+form: markdown
+rules:
+- {kind: bytes, id: note.bytes, min: 10, max: 100000, requirement: "At least {min} bytes.",
+   message: "{found}, at least {min} are needed"}
+"""
+TEMPLATE = "Write a note on {{ title }}.\n{% if rework %}MEND {{ rework.messages | join('; ') }}\n{% endif %}"
+BACKLOG = "# Backlog\n" + "".join(f"\n## [FEAT] {name}: {name}\n\nPlease.\n" for name in ("built", "files", "refused"))
+PLAIN = "# Note\nlong enough to be one\n"
+
+
+class Model:
+    """Writes the note that is asked for; `mood` is what changes between two recordings."""
+
+    def __init__(self) -> None:
+        self.mood = "plain"
+
+    def __call__(self, request: Request) -> Answer:
+        found = re.search(r"Write a note on (\w+)", request.prompt)
+        if found is None:
+            raise Unexpected(request.prompt[:200])
+        uses = [Use("Write", {"file_path": f"{request.cwd}/{path}", "content": text})
+                for path, text in self._files(found[1], "MEND" in request.prompt).items()]  # fmt: skip
+        if "MEND" in request.prompt:  # A file that is there has to be read before it may be written.
+            uses.insert(0, Use("Read", {"file_path": f"{request.cwd}/notes/{found[1]}.md"}))
+        done = len(request.results())
+        return Reply("", (uses[done],)) if done < len(uses) else Reply("Done.")
+
+    def _files(self, feature: str, again: bool) -> dict[str, str]:
+        note = f"notes/{feature}.md"
+        if self.mood == "plain" or again:
+            return {note: PLAIN}
+        return {
+            "built": {note: "# Note\n## Another heading\nlong enough to be one\n"},
+            "files": {note: PLAIN, "more/extra.md": "one file more\n"},
+            "refused": {note: "short"},
+        }[feature]
+
+
+def wrapped(directory: Path) -> Path:
+    """The CLI as a newer version of it may be: a line of its stream that nobody knows."""
+    directory.mkdir()
+    program = directory / "claude"
+    program.write_text(
+        f"#!/bin/sh\ncase $1 in --version) exec {CLIS}/claude --version;; esac\n"
+        f"""{CLIS}/claude "$@" | sed '1i {{"type":"novelty","since":"today"}}'\n"""
+    )
+    program.chmod(0o755)
+    return directory
+
+
+def mz(root: Path, outside: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MZ, *words], cwd=root, env=outside, capture_output=True, text=True, timeout=250, check=False
+    )
+
+
+def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path: Path) -> None:
+    root, home, model = tmp_path / "project", tmp_path / "home", Model()
+    home.mkdir()
+    GitRepo(root).commit(
+        {
+            "mz.yaml": "pipeline: notes\n", "features.md": BACKLOG, "pipelines/notes.yaml": PIPELINE,
+            "pipelines/rules/note.yaml": RULES, "pipelines/templates/write.md.j2": TEMPLATE,
+        }
+    )  # fmt: skip
+    with Endpoint(model) as endpoint:
+        outside = {**environment(home, endpoint.url), "CI": ""}
+        with Session(root, outside, lambda recorded: None) as session:
+            session.begin({}, ())
+            state = session.drive()
+            assert state.started is not None
+            sources = sources_of(root, outside, session.store, session.blobs)
+            made = record_run(sources, state.started.run, name="notes", provenance="scripted-model").cassette
+        place = root / "recordings" / "notes"
+        place.parent.mkdir()
+        save(made, place)
+
+        model.mood, before = "changed", len(endpoint.requests)
+        outside["PATH"] = f"{wrapped(tmp_path / 'bin')}:{outside['PATH']}"
+        words = ("--all", "--yes", "--accept", "ALL", "--provenance", "scripted-model", "--json")
+        done = mz(root, outside, "rerecord", *words)
+        assert endpoint.complaints == []
+        assert done.returncode == 0, done.stderr[-6000:]
+        assert len(endpoint.requests) > before
+        (told,) = json.loads(done.stdout)["cassettes"]
+        assert told["kept"] == ["built", "files", "refused"]
+        assert sorted(told["called"]) == ["built/write", "files/write", "refused/write", "refused/write.a2"]
+        found = {(each["kind"], each["feature"]) for each in told["differences"]}
+        kinds = {kind for kind, _ in found}
+        assert {("ARTIFACT", "built"), ("EFFECT", "files"), ("MISSING", "refused")} <= found
+        assert {"WIRE", "COST"} <= kinds
+        assert {kind for kind, feature in found if feature == "refused"} & {"POLICY", "EVENT"}
+
+        asked = len(endpoint.requests)
+        replayed = mz(root, outside, "replay")
+        assert replayed.returncode == 0, replayed.stdout
+        assert len(endpoint.requests) == asked
+    new = load(place)
+    assert new.manifest.provenance == "scripted-model"
+    assert new.manifest.world == made.manifest.world
+    assert not (root / ".mz" / "rerecord").exists() or not [
+        path for path in (root / ".mz" / "rerecord").iterdir() if path.is_dir()
+    ]

@@ -1,0 +1,226 @@
+"""Recordings that are made again: what is asked anew, what is served, what is kept, and that nothing is paid twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.estimate import Estimate
+from mz_recordings.cassette import Cassette, Identity, Item, Taken
+from mz_recordings.compare import Happened
+from mz_recordings.drift import compare_cassettes
+from mz_recordings.findings import Finding
+from mz_recordings.library import save
+from mz_recordings.rerecordkeep import classes, rest_of, settled, sound
+from mz_recordings.rerecordplan import Seen, Wish, concerned, plan
+
+from tests.support.again import KEY, Again, asked
+from tests.support.workshop import STORY, TODAY, Copy
+
+SIGN = "pipelines/templates/sign.md.j2"
+
+
+@pytest.fixture
+def again(copy: Copy, tmp_path: Path) -> Again:
+    place = tmp_path / "agent"
+    place.mkdir()
+    return Again(copy, place)
+
+
+# the whole ------------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
+def test_what_changed_and_what_follows_from_it_is_asked_again(again: Again) -> None:
+    """Alpha's last letter is another one, so that beta begins from another tree."""
+    again.copy.edit(SIGN, "Sign the", "Please sign the")
+    again.says({**STORY, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha, at last\n"}}})
+    old = again.copy.cassette()
+    prepared, outcome = again.record(Wish())
+    assert asked(prepared) == {
+        "alpha/sign": "PROMPT", "alpha/write.i2": "(alpha/sign)", "alpha/sign.i2": "PROMPT",
+        "beta/write": "(alpha)", "beta/write.a2": "(alpha)", "beta/sign": "PROMPT",
+    }  # fmt: skip
+    assert again.calls() == [
+        "alpha.sign.1.1", "alpha.sign.2.1", "beta.write.1.1", "beta.write.1.2", "beta.sign.1.1"
+    ]  # fmt: skip
+    assert outcome.called == ("alpha/sign", "alpha/sign.i2", "beta/write", "beta/write.a2", "beta/sign")
+    assert outcome.served == ("alpha/write", "alpha/write.a2", "alpha/write.i2")
+    assert (outcome.kept, outcome.dropped) == (("alpha", "beta"), ())
+
+    assert outcome.cassette is not None
+    assert {"PROMPT", "ARTIFACT"} <= set(classes(compare_cassettes(old, outcome.cassette)))
+    made = {one.recording.identity.path: one for one in again.keep(outcome.cassette).taken}
+    for one in old.taken:
+        path = one.recording.identity.path
+        assert (made[path] == one) == (path not in outcome.called)
+
+
+@pytest.mark.slow
+def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
+    """Beta alone, which nothing builds on; its environment holds a key, and the agent tells it."""
+    again.program.write_text(
+        again.program.read_text()
+        .replace('type="system", subtype="init"', 'type="system", subtype="init", novelty="x"')
+        .replace('"inputTokens": 100', '"inputTokens": 900')
+    )
+    greeting = {"write": {"letters/beta.md": "# Letter\n## Greetings\nabout beta\n"}}
+    story: dict[str, Mapping[str, object]] = {**STORY, "beta.sign.1.1": greeting}
+    story["beta.write.1.1"] = {**STORY["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
+    again.says(story)
+    prepared, outcome = again.record(Wish(features=("beta",)))
+    assert asked(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
+    assert again.calls() == ["beta.write.1.1", "beta.sign.1.1"]
+    assert outcome.kept == ("beta",)
+    findings = compare_cassettes(again.copy.cassette(), again.keep(outcome.cassette))
+    found = {(one.kind, one.feature) for one in findings}
+    for kind in ("WIRE", "ARTIFACT", "EFFECT", "COST", "EVENT", "UNUSED"):
+        assert (kind, "beta") in found or (kind in ("WIRE", "EVENT") and kind in classes(findings)), kind
+    assert again.copy.settle().findings == ()
+    kept = [path for path in again.copy.root.rglob("*") if path.is_file()]
+    assert kept
+    assert not [path for path in kept if KEY.encode() in path.read_bytes()]
+
+
+# nothing is paid twice, and nothing is lost ---------------------------------------------------------------------------
+@pytest.mark.slow
+def test_an_attempt_that_is_stopped_leaves_what_was_paid_to_the_next_one(again: Again) -> None:
+    """The login runs out in the middle; then a budget is enough for what is left."""
+    again.alone()
+    again.copy.edit(SIGN, "Sign the", "Please sign the")
+    old = again.copy.cassette()
+    again.says({**STORY, "alpha.sign.2.1": {"fail": "API Error: 401 authentication_error"}})
+    _, some = again.record(Wish())
+    assert (some.ended.stopped, some.cassette, some.safe) == ("auth-failure", None, 1)
+    assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1"]
+    again.says(STORY)
+    prepared, whole = again.record(Wish(), budget_nanousd=35_000_000)
+    assert [one.identity.path for one in prepared.planned if one.paid] == ["alpha/sign"]
+    assert prepared.planned[0].estimate == Estimate(tokens=0, nanousd=0)
+    assert (whole.called, again.calls()[2:]) == (("alpha/sign.i2",), ["alpha.sign.2.1"])
+    assert whole.ended == ("", 10_000_000)
+    assert classes(compare_cassettes(old, again.keep(whole.cassette))) == ("PROMPT",)
+
+
+@pytest.mark.slow
+def test_no_call_begins_that_a_budget_does_not_hold(again: Again) -> None:
+    """Another model: every call is asked otherwise."""
+    again.alone()
+    settings = again.copy.root / "mz.yaml"
+    settings.write_text(settings.read_text() + "models: {mid: claude-haiku-4-5}\n")
+    prepared, outcome = again.record(Wish(), budget_nanousd=1000)
+    assert set(asked(prepared).values()) == {"CONFIG"}
+    assert (outcome.ended, outcome.called, outcome.safe) == (("budget", 0), (), 0)
+    assert again.calls() == []
+
+
+@pytest.mark.slow
+def test_a_feature_that_comes_to_another_rest_keeps_its_old_recordings(again: Again) -> None:
+    """And what builds on it does too."""
+    again.says({**STORY, "alpha.sign.1.1": {"fail": "Error: no"}, "alpha.sign.1.2": {"fail": "Error: no"},
+                "alpha.sign.1.3": {"fail": "Error: no"}, "alpha.sign.1.4": {"fail": "Error: no"}})  # fmt: skip
+    _, outcome = again.record(Wish(everything=True))
+    assert (outcome.ended.stopped, outcome.kept, outcome.cassette) == ("", (), None)
+    assert {one.feature for one in outcome.dropped} == {"alpha", "beta"}
+    why = {one.feature: one.why for one in outcome.dropped}
+    assert why["alpha"].startswith("it was delivered when it was recorded, and now it is ")
+
+
+@pytest.mark.slow
+def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
+    again.alone()
+    cassette = again.copy.cassette()
+    last = next(one for one in cassette.taken if one.recording.identity.path == "alpha/sign.i2")
+    identity = replace(last.recording.identity, attempt=2)
+    files = tuple(replace(file, name=f"a2.{file.name}") for file in last.recording.files)
+    contents = {f"a2.{name}": data for name, data in last.contents.items()}
+    surplus = Taken(replace(last.recording, identity=identity, files=files), contents)
+    save(cassette._replace(taken=(*cassette.taken, surplus)), again.copy.place, replace=True)
+    pruned = again.prepared(Wish(), prune=True)
+    assert pruned.planned == ()
+    assert classes(compare_cassettes(pruned.old, pruned.cassette)) == ("UNUSED",)
+    assert pruned.cassette.taken == cassette.taken
+
+
+# what is asked: pure --------------------------------------------------------------------------------------------------
+def seen(cassette: Cassette, *findings: Finding, missed: tuple[Identity, ...] = (), agent: str = "") -> Seen:
+    played = {one.recording.identity: None for one in cassette.taken}
+    happened = Happened(played, missed, {}, {}, {}, None)  # type: ignore[arg-type]
+    return Seen(happened, findings, TODAY, agent or cassette.manifest.agent, frozenset())
+
+
+def planned(cassette: Cassette, wish: Wish, given: Seen) -> dict[str, str]:
+    rows = plan(cassette, wish, given, lambda identity, taken: Estimate(tokens=1, nanousd=None))
+    return {one.identity.path: ",".join(one.why) or f"({one.follows})" for one in rows}
+
+
+def later_than(given: Seen) -> Seen:
+    return given._replace(today=TODAY + timedelta(days=2))
+
+
+BETA = Finding(kind="PROMPT", what="", feature="beta", call="sign")
+
+
+@pytest.mark.slow
+def test_what_is_wished_for(recorded: Path) -> None:
+    cassette = Copy(recorded).cassette()
+    nothing, drifted = seen(cassette), seen(cassette, BETA)
+    assert planned(cassette, Wish(), nothing) == {}
+    assert planned(cassette, Wish(), drifted) == {"beta/sign": "PROMPT"}
+    assert planned(cassette, Wish(expired=True, new=True), drifted) == {}
+    assert planned(cassette, Wish(changed=True, features=("alpha",)), drifted) == {}
+    assert len(planned(cassette, Wish(everything=True), nothing)) == 8
+    assert set(planned(cassette, Wish(), seen(cassette, agent="other")).values()) == {"AGENT"}
+    assert planned(cassette, Wish(phases=("sign",), features=("beta",)), nothing) == {"beta/sign": "ASKED"}
+    aged = cassette._replace(manifest=replace(cassette.manifest, max_age_days=1))
+    assert set(planned(aged, Wish(expired=True), later_than(nothing)).values()) == {"STALE"}
+    assert planned(aged, Wish(changed=True), later_than(nothing)) == {}
+    # What drifted elsewhere in a feature that is driven anew will be asked too.
+    later = planned(cassette, Wish(features=("alpha",), phases=("sign",)), drifted)
+    assert (later["alpha/sign"], later["beta/sign"], later["beta/write"]) == ("ASKED", "PROMPT", "(alpha)")
+    assert "alpha/write" not in later
+
+
+def test_the_kinds_that_a_fresh_answer_does_not_mend() -> None:
+    assert Wish().wants("MISSING")
+    assert not Wish(changed=True).wants("STALE")
+    assert Wish(changed=True).wants("WIRE")
+
+
+# what is kept: pure ---------------------------------------------------------------------------------------------------
+def chain(*pairs: tuple[str, tuple[str, ...]]) -> Cassette:
+    """A cassette of which only the backlog counts."""
+    items = tuple(Item(feature=name, title="", body="", priority=0, depends_on=below) for name, below in pairs)
+
+    class Only:
+        world = type("World", (), {"items": items})
+
+    return Cassette(Only, ())  # type: ignore[arg-type]
+
+
+def test_a_feature_goes_with_what_it_builds_on() -> None:
+    old = chain(("a", ()), ("b", ("a",)), ("c", ("b",)), ("d", ()))
+    found = {"a": "", "b": "it failed", "c": "", "d": ""}
+    assert settled(old, found, frozenset(), whole=False)[0] == ("d",)
+    assert settled(old, found, frozenset({"a"}), whole=False)[0] == ("a", "d")
+    assert settled(old, {"a": "", "b": "", "c": "no"}, frozenset({"b"}), whole=False)[0] == ("a", "b")
+    assert settled(old, found, frozenset(), whole=True)[0] == ()
+    assert settled(old, dict.fromkeys("abcd", ""), frozenset(), whole=True) == (("a", "b", "c", "d"), ())
+    assert concerned(old, {"b"}) == ("a", "b", "c")
+
+
+def line(kind: str, more: str = "") -> bytes:
+    return f'{{"type":"{kind}"{more}}}\n'.encode()
+
+
+def test_the_rest_that_a_story_ends_with() -> None:
+    delivered, held = line("feature.delivered"), line("feature.held", ',"hold":"person","code":"x"')
+    assert rest_of(delivered) == ("delivered", "")
+    assert rest_of(held + line("phase.started")) == ("held", "person x")
+    assert rest_of(held + line("feature.hold-released") + line("phase.started")) == ("", "")
+    assert sound(held, delivered, "") == ""
+    assert sound(held, held, "") == ""
+    assert sound(delivered, held, "") == "it was delivered when it was recorded, and now it is held (person x)"
+    assert sound(None, held, "").startswith("it was delivered")
+    assert sound(delivered, None, "it never began") == "it never began"
