@@ -1,0 +1,51 @@
+"""Pure: what `mz drift` found, as `--json` has it."""
+
+from __future__ import annotations
+
+from mz_recordings.driftrun import Drifted
+from mz_recordings.findings import Risk
+from mz_recordings.noise import WHY, Noise
+
+from mz_cli.driftpage import classes
+from mz_cli.findingshape import finding_shape
+from mz_cli.shapes.drift import BaselineShape, DriftedCassette, DriftResult, NoiseShape, RefusalShape
+
+
+def document(
+    drifted: Drifted, ended: int, fail_on: Risk, against: str, baselines: tuple[BaselineShape, ...] = ()
+) -> DriftResult:
+    """`ended`: the exit code; `baselines`: those that were written."""
+    return DriftResult(
+        exit=ended,
+        fail_on=fail_on,
+        against=against,
+        classes=classes(drifted, fail_on),
+        cassettes=tuple(
+            DriftedCassette(
+                path=one.path,
+                name=one.name,
+                provenance=one.provenance or None,
+                recordings=one.recordings,
+                played=one.played,
+                findings=tuple(finding_shape(finding, one.path) for finding in one.findings),
+            )
+            for one in drifted.played
+        ),
+        hidden=drifted.quiet,
+        noise=tuple(_noise(entry, count) for entry, count in drifted.hidden),
+        learned=tuple(_noise(entry, 0) for entry in drifted.learned),
+        refused=tuple(RefusalShape(name=one.name, what=one.what, why=WHY[one.name]) for one in drifted.refused),
+        baselines=baselines,
+    )
+
+
+def _noise(entry: Noise, hides: int) -> NoiseShape:
+    return NoiseShape(
+        kind=entry.kind,
+        path=entry.path,
+        within=entry.within,
+        reason=entry.reason,
+        cassette=entry.cassette,
+        until=entry.until.isoformat() if entry.until else None,
+        hides=hides,
+    )

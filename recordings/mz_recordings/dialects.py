@@ -1,0 +1,54 @@
+"""Facts: what is known of agents' streams by itself, beyond what their parsers read: how events are named, where the
+words of models and tools stand, whose shape says nothing, and which events may be passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent's stream of JSON lines. Paths are `EVENT:FIELD.FIELD[ITEM].FIELD`; `*` stands for any event."""
+
+    kind: tuple[str, ...] = ("type", "subtype")
+    """Fields that name an event together, as `system/init`."""
+    terminal: frozenset[str] = frozenset()
+    """First parts of the names of events after which nothing is to come."""
+    opaque: frozenset[str] = frozenset()
+    """What lies below is a model's or a tool's own."""
+    maps: frozenset[str] = frozenset()
+    """Objects whose keys are values, such as names of models."""
+    passed_over: frozenset[str] = frozenset()
+    """Events that are known and of which nothing is needed."""
+
+
+DIALECTS: Mapping[str, Dialect] = {
+    "claude-code": Dialect(
+        terminal=frozenset({"result"}),
+        opaque=frozenset(
+            {
+                "assistant:message.content[tool_use].input",
+                "user:message.content[tool_result].content",
+                "user:tool_use_result",
+                "result/success:structured_output",
+                "stream_event:event",
+            }
+        ),
+        maps=frozenset({"*:modelUsage"}),
+        passed_over=frozenset(
+            {
+                "user", "stream_event", "rate_limit_event", "system/status", "system/hook_started",
+                "system/hook_response", "system/task_started", "system/task_progress", "system/task_updated",
+                "system/task_notification", "system/permission_denied", "system/compact_boundary",
+            }
+        ),
+    ),
+}  # fmt: skip
+"""By agent. The events of claude-code are those that its versions 2.1.4 to 2.1.259 are known to write."""
+PLAIN = Dialect()
+"""Of an agent of which nothing more is known."""
+
+
+def dialect_of(agent: str) -> Dialect:
+    return DIALECTS.get(agent, PLAIN)

@@ -1,0 +1,233 @@
+"""`mz drift`: what it prints, what fails and what does not, and each class planted into a recorded project."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_cli.driftpage import exit_of, page, summary, table
+from mz_cli.render.styled import plain
+from mz_engine.exits import Exit
+from mz_recordings.cassette import Cassette
+from mz_recordings.driftrun import Drifted
+from mz_recordings.findings import Finding, Played
+from mz_recordings.library import load, save
+from mz_recordings.noise import Noise, Refusal
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import run, spawn
+from tests.support.changed import with_event, with_fields, with_file, with_line
+from tests.support.gitrepo import GitRepo
+from tests.support.workshop import Copy, clone, recorded_in
+
+WRITE = "beta/write.a2"
+COST = Finding(
+    kind="COST", what="it takes other tokens", feature="beta", call="write", cause="tokens", risk="low",
+    detail=("- reported: $0.01", "+ reported: $0.02"), mend="mz rerecord {cassette} --feature beta --phase write",
+)  # fmt: skip
+POLICY = Finding(
+    kind="POLICY", what="the story of beta decides otherwise", feature="beta", call="write",
+    detail=("- passed: true", "+ passed: false"), mend="mz replay {cassette} --accept POLICY --reason TEXT",
+)  # fmt: skip
+NOISE = Noise(kind="COST", path="usage.output", within=20, reason="a live model", cassette="notes")
+DRIFTED = Drifted(
+    played=(Played(path="recordings/a b", name="notes", recordings=8, played=8, findings=(COST, POLICY)),),
+    hidden=((NOISE, 2),), quiet=2, learned=(NOISE,),
+    refused=(Refusal("HIDES_VERDICT", "POLICY beta write: it decides otherwise"),),
+)  # fmt: skip
+
+
+# pages ----------------------------------------------------------------------------------------------------------------
+def test_the_page(snapshot: SnapshotAssertion) -> None:
+    lines = [plain(line) for line in page(DRIFTED, "medium")]
+    rows = ["\t".join(row) for row in table(DRIFTED, "medium").rows]
+    assert "\n".join((*lines, *rows, summary(DRIFTED, "medium", False, "today"))) == snapshot
+
+
+def test_drift_fails_from_the_risk_on_that_was_asked_for() -> None:
+    assert exit_of([COST], "low") is Exit.DRIFT
+    assert exit_of([COST], "medium") is Exit.OK
+    assert exit_of([COST, POLICY], "high") is Exit.DRIFT
+    unused = Finding(kind="UNUSED", what="nobody asks for it")
+    assert exit_of([unused], "high") is Exit.RECORDING, "it keeps the comparison from being one"
+
+
+# wrong use ------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    GitRepo(tmp_path).commit({"README.md": "x"})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize(
+    "words", [("--learn",), ("--update-wire",), ("--reason", "x"), ("--learn", "--reason", " "),
+              ("--learn", "--update-wire", "--reason", "x"), ("--fail-on", "never")],
+)  # fmt: skip
+def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert run(capsys, "drift", *words).exit == 2
+
+
+def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "drift")
+    assert (found.exit, "MZ6001" in found.err) == (4, True)
+    (empty / "recordings").mkdir()
+    (empty / "recordings" / "noise.yaml").write_text("noise: [{class: POLICY, path: x, reason: r}]\n")
+    found = run(capsys, "drift")
+    assert (found.exit, found.err.splitlines()[0]) == (
+        4,
+        "error[MZ6020] recordings/noise.yaml: entry 1 (POLICY x) is refused: HIDES_VERDICT: what a rule, a gate or a "
+        "permission decides is never noise",
+    )
+    (empty / "recordings" / "noise.yaml").write_text("[")
+    assert "MZ6020" in run(capsys, "drift").err
+    (empty / "recordings" / "noise.yaml").unlink()
+    (empty / "recordings" / "wire").mkdir()
+    (empty / "recordings" / "wire" / "x-1.yaml").write_text("[")
+    found = run(capsys, "drift")
+    assert (found.exit, "MZ6021" in found.err) == (125, True)
+
+
+# the real thing -------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded_in(tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture
+def copy(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copy:
+    made = clone(recorded, tmp_path / "clone")
+    GitRepo(made.root).commit()
+    monkeypatch.chdir(made.root)
+    return made
+
+
+def change(copy: Copy, changed: Callable[[Cassette], Cassette]) -> None:
+    save(changed(copy.cassette()), copy.place, replace=True)
+
+
+def found_in(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tuple[str, str, str | None]]]:
+    """Exit code, and class, risk and call of each finding that is not about the invented prices of the workshop."""
+    answer = run(capsys, "drift", *words, "--json")
+    told = json.loads(answer.out)
+    assert (told["schema"], told["exit"]) == ("mz.drift/1", answer.exit)
+    findings = [each for one in told["cassettes"] for each in one["findings"] if each["cause"] != "prices"]
+    assert all(each["mend"] and "{" not in each["mend"] for each in findings)
+    return answer.exit, [(each["kind"], each["risk"], each["call"] or each["feature"]) for each in findings]
+
+
+@pytest.mark.slow
+def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+    clean = copy.cassette()
+    assert found_in(capsys, "--static") == (0, [])
+
+    def planted(*changes: Callable[[Cassette], Cassette]) -> tuple[int, list[tuple[str, str, str | None]]]:
+        save(clean, copy.place, replace=True)
+        for each in changes:
+            change(copy, each)
+        return found_in(capsys, "--static")
+
+    def about(**fields: object) -> Callable[[Cassette], Cassette]:
+        return lambda one: one._replace(manifest=msgspec.structs.replace(one.manifest, **fields))
+
+    assert planted(about(provenance="seeded")) == (4, [("SEEDED", "high", None)])
+    assert planted(
+        about(max_age_days=1), lambda one: with_fields(one, WRITE, recorded_at="2026-01-01T00:00:00Z")
+    ) == (4, [("STALE", "medium", None)])  # fmt: skip
+    assert planted(lambda one: with_line(one, WRITE, "result", lambda line: {**line, "mood": "good"})) == (
+        0, [("WIRE", "low", None)],
+    )  # fmt: skip
+    assert planted(lambda one: with_line(one, WRITE, "result", lambda line: {**line, "terminal_reason": 3})) == (
+        3, [("WIRE", "high", None)],
+    )  # fmt: skip
+    for field, ended, found in (
+        ({"reported_nanousd": 7}, 0, ("COST", "low", "write.a2")),
+        ({"terminal": "error"}, 3, ("WIRE", "medium", "write.a2")),
+    ):
+        assert planted(_told_otherwise(field)) == (ended, [found])
+    assert planted(
+        lambda one: with_event(one, "alpha", "artifact.parsed", lambda line: {**line, "files": ["x.py"]})
+    ) == (3, [("ARTIFACT", "medium", "write")])  # fmt: skip
+    save(clean, copy.place, replace=True)
+    copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 1")
+    assert found_in(capsys, "--static") == (3, [("POLICY", "high", "write")])
+
+
+def _told_otherwise(fields: Mapping[str, object]) -> Callable[[Cassette], Cassette]:
+    """The story says something else of the second reply of `beta`."""
+    return lambda one: with_event(one, "beta", "reply.read", lambda line: {**line, **fields}, 1)
+
+
+@pytest.mark.slow
+def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+    again = copy.root / "again"
+    save(copy.cassette(), again)
+    pair = ("recordings/notes", "again")
+    assert found_in(capsys, *pair) == (0, [])
+
+    def answered(one: Cassette) -> Cassette:
+        one = with_line(one, WRITE, "result", lambda line: {**line, "total_cost_usd": 0.011})
+        one = with_file(one, WRITE, "artifact", lambda text: text.replace("long", "very long"))
+        return with_file(one, WRITE, "patch", lambda text: text.replace("long", "very long"))
+
+    save(answered(copy.cassette()), again, replace=True)
+    told = [("ARTIFACT", "low", "write.a2"), ("COST", "low", "write.a2")]
+    assert found_in(capsys, *pair) == (0, told)
+    assert found_in(capsys, *pair, "--fail-on", "low") == (3, told)
+    assert found_in(capsys, *pair, "--learn", "--reason", "a live model") == (0, [])
+    assert "reason: a live model" in (copy.root / "recordings" / "noise.yaml").read_text()
+    answer = run(capsys, "drift", *pair)
+    assert answer.out.endswith("1 cassette, 8 recordings, against again: no drift, 2 hidden as noise\n")
+
+    save(with_fields(answered(copy.cassette()), WRITE, exit=1), again, replace=True)
+    assert found_in(capsys, *pair) == (3, [("EVENT", "high", "write.a2")])
+    assert "not learned: STRUCTURAL_CHANGE" in run(capsys, "drift", *pair, "--learn", "--reason", "x").out
+
+    noise = copy.root / "recordings" / "noise.yaml"
+    noise.write_text(noise.read_text().replace("cassette: notes", "cassette: gone\n  until: 2026-01-01", 1))
+    noise.write_text(
+        noise.read_text().replace("path: reported", "path: poem.text").replace("class: COST", "class: ARTIFACT")
+    )
+    assert found_in(capsys, "--static") == (4, [("STALE", "medium", None), ("UNUSED", "low", None)])
+
+
+@pytest.mark.slow
+def test_copied_or_damaged_answers_are_not_compared(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+    again = copy.root / "again"
+    manifest = copy.cassette().manifest
+    save(copy.cassette()._replace(manifest=msgspec.structs.replace(manifest, provenance="seeded")), again)
+    assert found_in(capsys, "recordings/notes", "again") == (4, [("SEEDED", "high", None)])
+    (again / "alpha" / "write.prompt.md").write_text("by hand")
+    assert found_in(capsys, "recordings/notes", "again") == (125, [("UNUSABLE", "high", None)])
+    assert found_in(capsys, "again", "--static") == (125, [("UNUSABLE", "high", None)])
+
+
+@pytest.mark.slow
+def test_a_baseline_of_the_project_is_written_and_used(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+    other = {"terminal_reason": 3, "mood": "good"}
+    change(copy, lambda one: with_line(one, WRITE, "result", lambda line: {**line, **other}))
+    assert found_in(capsys, "--static") == (3, [("WIRE", "high", None), ("WIRE", "low", None)])
+    answer = run(capsys, "drift", "--update-wire", "--reason", "a patched command line")
+    assert answer.out.startswith("recordings/wire/claude-code-2.1.197.yaml: of claude-code 2.1.197 ")
+    assert "reason: a patched command line" in (copy.root / "recordings/wire/claude-code-2.1.197.yaml").read_text()
+    assert found_in(capsys, "--static")[1] == []
+    assert load(copy.place) == copy.cassette()
+
+
+@pytest.mark.slow
+def test_what_only_a_replay_sees(copy: Copy) -> None:
+    copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
+    copy.edit("pipelines/notes.yaml", "cause: text", "cause: words")
+    drifted = spawn(copy.root, "drift", "--json", "--junit", "drift.xml")
+    told = json.loads(drifted.out)
+    assert (drifted.exit, told["exit"], told["against"]) == (3, 3, "today")
+    assert {(one["kind"], one["risk"], one["exit"]) for one in told["classes"]} == {
+        ("PROMPT", "medium", 3), ("POLICY", "high", 3), ("COST", "low", 0),
+    }  # fmt: skip
+    assert (copy.root / "drift.xml").read_text().startswith("<?xml")
+    accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "--accept", "POLICY", "--reason", "better words")
+    assert accepted.exit == 0, accepted.out

@@ -1,0 +1,301 @@
+"""Two recordings of the same calls: nothing where they are the same, and each change in its class, at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_engine.adapters.prices import GenaiPrices
+from mz_recordings.cassette import Cassette, Failure
+from mz_recordings.drift import compare_cassettes
+from mz_recordings.driftstatic import check
+from mz_recordings.findings import Finding, Risk, risk_of
+from mz_recordings.library import CassetteUnusable, digest, load, save
+from mz_recordings.patches import changed_files
+from mz_recordings.structure import structure
+
+from tests.support.changed import (
+    call,
+    with_event,
+    with_fields,
+    with_file,
+    with_line,
+    with_world,
+    without_call,
+)
+from tests.support.rerecord import BUNDLED
+
+WHOLE = load(BUNDLED)
+ONE = WHOLE._replace(taken=tuple(one for one in WHOLE.taken if one.recording.identity.feature == "month-filter"))
+CODE, PRD, TASKS = "month-filter/code", "month-filter/prd", "month-filter/tasks"
+Change = Callable[[Cassette], Cassette]
+
+
+def told(found: Finding) -> tuple[str, str, str]:
+    return found.kind, risk_of(found), "/".join(filter(None, (found.feature, found.call)))
+
+
+def changes(*tables: tuple[str, Risk, str, Change]) -> list[object]:
+    return [
+        pytest.param(kind, risk, place, change, id=f"{kind}-{at}")
+        for at, (kind, risk, place, change) in enumerate(tables)
+    ]
+
+
+def longer(text: str) -> str:
+    return f"{text}One line more.\n"
+
+
+def no_story(one: Cassette) -> Cassette:
+    return one._replace(stories={}, manifest=msgspec.structs.replace(one.manifest, stories={}))
+
+
+SINGLE = changes(
+    ("PROMPT", "medium", CODE, lambda one: with_file(one, CODE, "prompt", longer)),
+    (
+        "CONFIG",
+        "medium",
+        CODE,
+        lambda one: with_fields(one, CODE, argv=(*call(one, CODE).recording.argv, "--max-turns=3")),
+    ),
+    ("CONFIG", "medium", CODE, lambda one: with_fields(one, CODE, environment=("MORE",))),
+    ("CONFIG", "low", CODE, lambda one: with_fields(one, CODE, version="2.1.329")),
+    (
+        "CONFIG",
+        "medium",
+        "",
+        lambda one: with_world(one, config={**one.manifest.world.config, "autonomy": "full_auto"}),
+    ),
+    ("CONFIG", "medium", "", lambda one: with_world(one, items=one.manifest.world.items[1:])),
+    ("EFFECT", "high", "", lambda one: with_world(one, base_tree="1" * 40)),
+    ("EFFECT", "high", CODE, lambda one: with_fields(one, CODE, tree_before="1" * 40)),
+    ("EFFECT", "high", CODE, lambda one: with_fields(one, CODE, tree_after="1" * 40)),
+    ("EFFECT", "low", CODE, lambda one: with_file(one, CODE, "patch", lambda text: text.replace("+", "+ ", 9))),
+    (
+        "ARTIFACT",
+        "high",
+        PRD,
+        lambda one: with_file(one, PRD, "artifact", lambda text: text.replace("## Problem", "Problem")),
+    ),
+    ("ARTIFACT", "low", PRD, lambda one: with_file(one, PRD, "artifact", lambda text: f"{text}\n## Risks\nNone.\n")),
+    ("ARTIFACT", "low", PRD, lambda one: with_file(one, PRD, "artifact", longer)),
+    (
+        "ARTIFACT",
+        "high",
+        TASKS,
+        lambda one: with_file(one, TASKS, "artifact", lambda text: text.replace('"title"', '"name"')),
+    ),
+    ("ARTIFACT", "high", TASKS, lambda one: with_file(one, TASKS, "artifact", lambda text: text[:-20])),
+    ("COST", "medium", CODE, lambda one: with_line(one, CODE, "result", lambda line: {**line, "total_cost_usd": 9.5})),
+    (
+        "COST",
+        "low",
+        CODE,
+        lambda one: with_line(
+            one, CODE, "result", lambda line: {**line, "total_cost_usd": line["total_cost_usd"] * 1.1}
+        ),
+    ),
+    (
+        "WIRE",
+        "high",
+        "",
+        lambda one: with_line(
+            one, CODE, "result", lambda line: {name: value for name, value in line.items() if name != "is_error"}
+        ),
+    ),
+    ("WIRE", "high", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "result": ["x"]})),
+    ("WIRE", "medium", "", lambda one: with_file(one, CODE, "stdout", lambda text: f'{{"type":"poem"}}\n{text}')),
+    ("WIRE", "medium", "", lambda one: with_file(one, CODE, "stdout", lambda text: f'{text}{{"type":"user"')),
+    (
+        "WIRE",
+        "medium",
+        "",
+        lambda one: with_file(one, CODE, "stdout", lambda text: f'{text}{{"type":"user","session_id":"s"}}\n'),
+    ),
+    ("WIRE", "low", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "mood": "good"})),
+    ("EVENT", "high", CODE, lambda one: with_fields(one, CODE, exit=1)),
+    ("EVENT", "high", CODE, lambda one: with_fields(one, CODE, failure=Failure(kind="phase", code="timeout"))),
+    ("UNUSED", "low", CODE, lambda one: without_call(one, CODE)),
+    (
+        "POLICY",
+        "high",
+        "month-filter/prd",
+        lambda one: with_event(
+            one,
+            "month-filter",
+            "artifact.validated",
+            lambda line: {**line, "violations": [{"rule": "prd.why", "path": "x"}]},
+        ),
+    ),
+    (
+        "POLICY",
+        "high",
+        "month-filter",
+        lambda one: with_event(
+            one, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]}
+        ),
+    ),
+    ("POLICY", "high", "month-filter", lambda one: with_event(one, "month-filter", "gate.checked", lambda line: None)),
+    (
+        "ARTIFACT",
+        "medium",
+        "month-filter",
+        lambda one: with_event(one, "month-filter", "artifact.parsed", lambda line: {**line, "files": ["other.py"]}, 1),
+    ),
+    (
+        "POLICY",
+        "high",
+        "month-filter/prd",
+        lambda one: with_event(
+            one,
+            "month-filter",
+            "changes.checked",
+            lambda line: {**line, "offences": [{"kind": "outside", "path": "x"}]},
+        ),
+    ),
+    (
+        "WIRE",
+        "medium",
+        "month-filter/prd",
+        lambda one: with_event(one, "month-filter", "reply.read", lambda line: {**line, "terminal": "error"}),
+    ),
+    ("EVENT", "high", "month-filter", lambda one: with_event(one, "month-filter", "unit.completed", lambda line: None)),
+)
+
+
+def test_a_recording_is_as_itself() -> None:
+    assert compare_cassettes(ONE, ONE) == ()
+
+
+@pytest.mark.parametrize(("kind", "risk", "place", "change"), SINGLE)
+def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str, change: Change) -> None:
+    (found,) = compare_cassettes(ONE, change(ONE))
+    assert told(found) == (kind, risk, place)
+    assert found.mend.startswith("mz rerecord {cassette} --")
+    assert compare_cassettes(change(ONE), change(ONE)) == ()
+    assert compare_cassettes(change(ONE), ONE), "it is seen from the other side too"
+
+
+def test_another_model_is_told_once() -> None:
+    recording = call(ONE, CODE).recording
+    argv = tuple("claude-opus-5" if word == recording.model else word for word in recording.argv)
+    (found,) = compare_cassettes(ONE, with_fields(ONE, CODE, model="claude-opus-5", argv=argv))
+    assert (found.kind, found.cause) == ("CONFIG", "model")
+    assert found.detail == ("@@ -1 +1 @@", "-claude-code claude-sonnet-4-6", "+claude-code claude-opus-5")
+
+
+def test_a_call_more_is_missing_in_the_old_one() -> None:
+    found = compare_cassettes(without_call(ONE, CODE), ONE)
+    assert [told(one) for one in found] == [("MISSING", "high", CODE)]
+    assert found[0].mend == "mz rerecord {cassette} --new"
+
+
+def test_a_prompt_that_holds_an_earlier_answer_differs_with_it() -> None:
+    """The words of the requirements stand in the prompts of what follows them."""
+    line = next(
+        line for line in _artifact(PRD).splitlines() if len(line) > 40 and line in _prompt("month-filter/techspec")
+    )
+    one = with_file(ONE, PRD, "artifact", lambda text: text.replace(line, "Otherwise."))
+    for path in [
+        each.recording.identity.path for each in ONE.taken if each.recording.identity.feature == "month-filter"
+    ]:
+        if line in _prompt(path):
+            one = with_file(one, path, "prompt", lambda text: text.replace(line, "Otherwise."))
+    found = compare_cassettes(ONE, one)
+    assert {(each.kind, risk_of(each), each.cause) for each in found} == {
+        ("ARTIFACT", "low", "prd.text"), ("PROMPT", "low", "earlier answers"),
+    }  # fmt: skip
+
+
+def _artifact(path: str) -> str:
+    one = call(ONE, path)
+    file = one.recording.find("artifact")
+    assert file is not None
+    return one.contents[file.name].decode()
+
+
+def _prompt(path: str) -> str:
+    one = call(ONE, path)
+    file = one.recording.find("prompt")
+    assert file is not None
+    return one.contents[file.name].decode()
+
+
+def test_trees_after_other_files_are_not_told_again() -> None:
+    one = with_file(WHOLE, CODE, "patch", lambda text: text.replace("+", "+ ", 9))
+    one = with_fields(one, CODE, tree_after="1" * 40)
+    one = with_fields(one, "month-filter/tests", tree_before="1" * 40)
+    one = with_fields(one, "month-compare/prd", tree_before="2" * 40)
+    assert [told(found) for found in compare_cassettes(WHOLE, one)] == [("EFFECT", "low", CODE)]
+    one = with_fields(one, "group-thousands/prd", tree_before="2" * 40)
+    assert ("EFFECT", "high", "group-thousands/prd") in map(told, compare_cassettes(WHOLE, one))
+
+
+def test_a_recording_without_stories_is_compared_by_its_calls() -> None:
+    bare = no_story(ONE)
+    assert compare_cassettes(bare, bare) == ()
+    assert {found.kind for found in compare_cassettes(ONE, bare)} == {"EVENT"}
+
+
+def test_differences_are_bounded() -> None:
+    one = with_file(ONE, PRD, "prompt", lambda text: "".join(f"{at}\n" for at in range(5000)))
+    (found,) = compare_cassettes(ONE, one)
+    assert len(found.detail) == 41
+    assert found.detail[-1].startswith("... and ")
+
+
+# how things are built -------------------------------------------------------------------------------------------------
+def test_the_structure_of_an_artifact() -> None:
+    text = "# Any title\n\n## 1. Scope\n\n| file | why |\n|---|---|\n| a | b |\n| c | d |\n\n### Deep\n\n#### Deeper\n"
+    assert structure(text, "x.md") == ("#", "## scope", "table: file | why", "### deep")
+    assert structure('[{"id": "U1", "files": ["a"], "size": 2}]', "x.json") == (
+        "[]", "[].files[]", "[].files[]: string", "[].id: string", "[].size: number",
+    )  # fmt: skip
+    assert structure("{", "x.json") == ("no JSON",)
+
+
+def test_what_a_patch_changes() -> None:
+    patch = (
+        b"diff --git a/a b b/a b\nnew file mode 100755\nindex 0..1\n--- /dev/null\n+++ b/a b\n"
+        b"@@ -0,0 +1 @@\n+diff --git\n"
+        b"diff --git a/gone b/gone\ndeleted file mode 100644\nindex 1..0\n"
+        b"diff --git a/mode b/mode\nold mode 100644\nnew mode 100755\n"
+    )
+    found = {path: (one.kind, one.mode) for path, one in changed_files(patch).items()}
+    assert found == {"a b": ("added", "100755"), "gone": ("deleted", ""), "mode": ("modified", "100755")}
+    assert changed_files(b"no patch at all") == {}
+
+
+# bytes that are no story ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (b"not json\n", "line 1 is no event"),
+        (b"[]\n", "line 1 is no event"),
+        (b'{"a":1}\n', "line 1 is no event"),
+        (b'{"type":"x"}\n\xff\n', "line 2 is no event"),
+        (b'{"type":"reply.read"}\n', "line 1 is a reply.read of no call"),
+        (b'{"type":"reply.read","ref":{"phase":3}}\n', "line 1 is no event"),
+    ],
+)
+def test_a_story_that_is_none_is_found_when_it_is_loaded(tmp_path: Path, told: bytes, why: str) -> None:
+    stories = {"month-filter": told}
+    digests = {feature: digest(text) for feature, text in stories.items()}
+    manifest = msgspec.structs.replace(ONE.manifest, stories=digests)
+    save(ONE._replace(stories=stories, manifest=manifest), tmp_path / "x")
+    with pytest.raises(CassetteUnusable, match=why):
+        load(tmp_path / "x")
+
+
+def test_what_stories_say_beyond_that_is_never_relied_on() -> None:
+    odd = with_event(ONE, "month-filter", "artifact.validated", lambda line: {**line, "violations": [1], "report": {}})
+    odd = with_event(
+        odd, "month-filter", "reply.read", lambda line: {**line, "problem": "x", "usage": None, "parser": []}
+    )
+    odd = with_event(odd, "month-filter", "artifact.parsed", lambda line: {"type": line["type"]})
+    assert {found.kind for found in compare_cassettes(ONE, odd)} >= {"WIRE"}
+    assert compare_cassettes(odd, odd) == ()
+    assert list(check(odd, None, GenaiPrices(), datetime(2026, 12, 1, tzinfo=UTC)))

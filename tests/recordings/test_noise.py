@@ -1,0 +1,192 @@
+"""Learned noise: what an entry hides, what none may hide, and how entries are proposed, kept and found useless."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from mz_recordings.difference import Atom, Difference
+from mz_recordings.drift import differences
+from mz_recordings.findings import Finding, FindingKind
+from mz_recordings.library import load
+from mz_recordings.noise import Noise, refusal_of, without_noise
+from mz_recordings.noisefile import NAME, NoiseUnusable, add_noise, read_noise
+from mz_recordings.noiselearn import learn, may_match, pattern_of
+
+from tests.support.changed import with_event, with_fields, with_file, with_line
+from tests.support.rerecord import BUNDLED
+
+TODAY = date(2026, 6, 2)
+WHOLE = load(BUNDLED)
+ONE = WHOLE._replace(taken=tuple(one for one in WHOLE.taken if one.recording.identity.feature == "month-filter"))
+NAMED = ONE.manifest.name
+CODE, PRD = "month-filter/code", "month-filter/prd"
+
+
+def entry(kind: FindingKind, path: str, **more: object) -> Noise:
+    return Noise(kind=kind, path=path, **{"reason": "it varies", **more})  # type: ignore[arg-type]
+
+
+def cost(old: int, new: int, path: str = "usage.output") -> Difference:
+    return Difference(Finding(kind="COST", what="w"), (Atom(path, str(old), str(new)),))
+
+
+def text(*lines: tuple[str, str]) -> Difference:
+    return Difference(Finding(kind="ARTIFACT", what="w"), tuple(Atom("prd.text", old, new) for old, new in lines))
+
+
+# what may be noise ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("one", "name"),
+    [
+        (entry("ARTIFACT", "prd.text"), None),
+        (entry("ARTIFACT", r"^Took \d+ ms$"), None),
+        (entry("COST", "usage.output", within=20), None),
+        (entry("WIRE", "assistant:timestamp"), None),
+        (entry("ARTIFACT", "prd.text", reason=" "), "NO_REASON"),
+        (entry("POLICY", "gate"), "HIDES_VERDICT"),
+        (entry("PROMPT", "prd.text"), "HIDES_INPUT"),
+        (entry("CONFIG", "model"), "HIDES_INPUT"),
+        (entry("EFFECT", "files"), "STRUCTURAL_CHANGE"),
+        (entry("EVENT", "story"), "STRUCTURAL_CHANGE"),
+        (entry("MISSING", "code"), "STRUCTURAL_CHANGE"),
+        (entry("ARTIFACT", "prd"), "STRUCTURAL_CHANGE"),
+        (entry("COST", "models", within=5), "STRUCTURAL_CHANGE"),
+        (entry("ARTIFACT", "*.text"), "OVER_BROAD_PATH"),
+        (entry("ARTIFACT", "^.*$"), "OVER_BROAD_PATH"),
+        (entry("ARTIFACT", r"^[\w .|,-]+$"), "OVER_BROAD_PATH"),
+        (entry("COST", "usage.*", within=5), "OVER_BROAD_PATH"),
+        (entry("WIRE", "*"), "OVER_BROAD_PATH"),
+        (entry("COST", "usage.output"), "OVER_BROAD_RANGE"),
+        (entry("COST", "usage.output", within=80), "OVER_BROAD_RANGE"),
+        (entry("ARTIFACT", r"^Took 3 ms\.$"), "PATTERN_TOO_NARROW"),
+        (entry("ARTIFACT", r"Took \d+ ms"), "PATTERN_BROKEN"),
+        (entry("ARTIFACT", "^(a$"), "PATTERN_BROKEN"),
+        (entry("ARTIFACT", "^x(a+)+y$"), "OVER_BROAD_PATH"),
+        (entry("ARTIFACT", "^x.*y.*z.*$"), "OVER_BROAD_PATH"),
+        (entry("ARTIFACT", "prd.text", until=date(2026, 6, 1)), "EXPIRED"),
+        (entry("ARTIFACT", "prd.text", until=TODAY), None),
+    ],
+)
+def test_an_entry_that_would_hide_more_is_refused_by_name(one: Noise, name: str | None) -> None:
+    assert refusal_of(one, TODAY) == name
+
+
+# what it hides --------------------------------------------------------------------------------------------------------
+def test_amounts_within_their_range() -> None:
+    known = (entry("COST", "usage.output", within=20),)
+    heard = without_noise(
+        [cost(100, 120), cost(100, 121), cost(100, 80), cost(0, 5), cost(100, 110, "reported")], known, ["x"]
+    )
+    assert (heard.differences, len(heard.kept)) == (2, 3)
+    assert heard.hidden == ((known[0], 2),)
+
+
+def test_lines_that_match_and_all_of_them() -> None:
+    known = (entry("ARTIFACT", r"^Took \d+ ms$"),)
+    assert without_noise([text(("Took 3 ms", "Took 4 ms"))], known, ["x"]).kept == ()
+    assert without_noise([text(("", "Took 4 ms"))], known, ["x"]).kept == ()
+    partly = text(("Took 3 ms", "Took 4 ms"), ("It is good.", "It is bad."))
+    assert without_noise([partly], known, ["x"]).kept == (partly,)
+    assert without_noise([text(("Took 3 ms", "It is bad."))], known, ["x"]).differences == 0
+
+
+def test_an_entry_of_another_cassette_or_class_hides_nothing() -> None:
+    known = (entry("COST", "usage.output", within=50, cassette="other"), entry("ARTIFACT", "usage.output.text"))
+    assert without_noise([cost(100, 101)], known, ["x"]).differences == 0
+    assert without_noise([cost(100, 101)], known, ["x", "other"]).differences == 1
+
+
+def test_what_has_no_parts_is_never_hidden() -> None:
+    grave = Difference(Finding(kind="ARTIFACT", what="built otherwise"))
+    assert without_noise([grave], [entry("ARTIFACT", "prd.text")], ["x"]).kept == (grave,)
+
+
+# what is learned ------------------------------------------------------------------------------------------------------
+def test_words_and_amounts_of_a_live_model_are_learned_and_then_hidden() -> None:
+    other = with_file(ONE, PRD, "artifact", lambda told: told.replace("month", "period", 1) + "More words.\n")
+    other = with_line(other, CODE, "result", lambda line: {**line, "total_cost_usd": line["total_cost_usd"] * 1.12})
+    found = differences(ONE, other)
+    learned, refused = learn(found, NAMED, "a live model", TODAY)
+    assert [(one.kind, one.path, one.within, one.cassette) for one in learned] == [
+        ("ARTIFACT", "prd.text", None, NAMED), ("COST", "reported", 15, NAMED),
+    ]  # fmt: skip
+    assert refused == ()
+    assert without_noise(found, learned, [NAMED]).kept == ()
+
+
+def test_lines_that_differ_in_numbers_alone_become_a_pattern() -> None:
+    def at(seconds: str) -> str:
+        return f"Seen on 2026-06-0{seconds}T10:00:00Z by 4f9a2b{seconds}c0ffee (took {seconds}.5 s)."
+
+    (pattern,) = {pattern_of(at("1"), at("2"))}
+    (learned,), refused = learn([text((at("1"), at("2")))], "x", "why", TODAY)
+    assert (learned.path, refused) == (pattern, ())
+    assert without_noise([text((at("3"), at("4")))], [learned], ["x"]).kept == ()
+    assert pattern_of("It is good.", "It is bad.") == ""
+
+
+def test_what_is_no_noise_is_not_learned() -> None:
+    """And says by name why."""
+    other = with_file(ONE, PRD, "artifact", lambda told: told.replace("## Problem", "Problem"))
+    other = with_fields(other, CODE, exit=1, environment=("MORE",))
+    other = with_event(other, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]})
+    other = with_line(other, "month-filter/tests", "result", lambda line: {**line, "total_cost_usd": 99})
+    learned, refused = learn(differences(ONE, other), NAMED, "why", TODAY)
+    assert learned == ()
+    assert {(one.name, one.what.split()[0]) for one in refused} == {
+        ("STRUCTURAL_CHANGE", "ARTIFACT"), ("STRUCTURAL_CHANGE", "EVENT"), ("HIDES_INPUT", "CONFIG"),
+        ("HIDES_VERDICT", "POLICY"), ("OVER_BROAD_RANGE", "COST"),
+    }  # fmt: skip
+
+
+def test_too_many_differences_are_none_of_the_same_thing() -> None:
+    many = [text((f"{'x' * at} 1", f"{'x' * at} 2")) for at in range(1, 40)]
+    learned, refused = learn(many, "x", "why", TODAY)
+    assert (learned, [one.name for one in refused]) == ((), ["TOO_MANY_DIFFS"])
+
+
+@pytest.mark.parametrize(
+    ("one", "matches"),
+    [
+        (entry("ARTIFACT", "prd.text"), True),
+        (entry("ARTIFACT", "poem.text"), False),
+        (entry("ARTIFACT", r"^# Show .*$"), True),
+        (entry("ARTIFACT", r"^Took \d+ ms$"), False),
+        (entry("COST", "usage.output", within=5), True),
+        (entry("COST", "usage.output", within=5, cassette="gone"), False),
+        (entry("WIRE", "assistant:message.id"), True),
+        (entry("WIRE", "assistant:message.dreams"), False),
+    ],
+)
+def test_an_entry_that_nothing_is_left_for(one: Noise, matches: bool) -> None:
+    assert may_match(one, ONE) is matches
+
+
+# the file -------------------------------------------------------------------------------------------------------------
+def test_entries_are_added_below_what_people_wrote(tmp_path: Path) -> None:
+    assert read_noise(tmp_path) == ()
+    first = entry("COST", "usage.output", within=20, cassette="notes", until=date(2027, 1, 31))
+    path = add_noise(tmp_path, (first,))
+    path.write_text(path.read_text().replace("- class: COST", "# Ada looked at it.\n- class: COST"))
+    second = entry("ARTIFACT", r"^Took \d+ ms$")
+    add_noise(tmp_path, (second,))
+    assert read_noise(tmp_path) == (first, second)
+    assert "# Ada looked at it." in path.read_text()
+
+
+def test_a_file_in_another_style_keeps_its_entries(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text('{"noise": [{"class": "WIRE", "path": "a:b", "reason": "r"}]}\n')
+    add_noise(tmp_path, (entry("ARTIFACT", "prd.text"),))
+    assert [one.path for one in read_noise(tmp_path)] == ["a:b", "prd.text"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["[", "- a", "noise: [{class: TEA, path: x}]", "noise: [{class: COST}]", "noise: [{class: COST, path: x, on: 1}]"],
+)
+def test_a_file_that_is_none_is_named(tmp_path: Path, told: str) -> None:
+    (tmp_path / NAME).write_text(told)
+    with pytest.raises(NoiseUnusable, match=r"noise\.yaml"):
+        read_noise(tmp_path)
