@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 
 from mz_events.catalog.base import Event
 from mz_events.chain import GENESIS, link
@@ -22,6 +22,14 @@ class MemoryStore:
         self.tick = tick
         self.log: list[Recorded[Event]] = []
         self._streams: dict[StreamId, list[Recorded[Event]]] = {}
+
+    def copy(self, tick: Tick, length: int) -> MemoryStore:
+        """A store of its own with the first `length` events of this one."""
+        found = MemoryStore(tick)
+        for recorded in self.log[:length]:
+            found.log.append(recorded)
+            found._streams.setdefault(recorded.stream, []).append(recorded)
+        return found
 
     def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
         self.tick("append.before")
@@ -68,7 +76,7 @@ class MemoryBlobs:
     """The Blobs port."""
 
     def __init__(self) -> None:
-        self.kept: dict[Digest, bytes] = {}
+        self.kept: MutableMapping[Digest, bytes] = {}
 
     def put(self, data: bytes) -> Digest:
         digest = Digest(hashlib.sha256(data).hexdigest())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from difflib import unified_diff
 
 import msgspec
@@ -76,7 +76,7 @@ class World:
         self.dies_at: int | None = None
         self.now_us = 1_000_000
         self.store, self.blobs = MemoryStore(self.tick), MemoryBlobs()
-        self.objects: dict[Commit, Tree] = {}
+        self.objects: MutableMapping[Commit, Tree] = {}
         self.base = self.write(Tree({name: text.encode() for name, text in files.items()}, None))
         self.refs: dict[str, Commit] = {"refs/heads/main": self.base}
         self.remote: dict[str, Commit] = {}

@@ -1,0 +1,129 @@
+"""Adapter: what a history replay costs: a past run through today's core, in agent calls a second, against Temporal's
+replayer over a workflow of as many activities. The run is a real one, of the features of `overhead`: its log and texts
+are on the disk, its captured trees in git."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.registry import built_in
+from mz_engine.home import BLOBS, HOME, LOG
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.names import run_stream
+from mz_recordings.history.answers import Means
+from mz_recordings.history.past import hints_of, replay_run
+from mz_recordings.history.trees import GitTrees
+
+from mz_qa.bench.answers import PHASES
+from mz_qa.bench.clock import alternate
+from mz_qa.bench.figure import Figure, compare, number
+from mz_qa.bench.noop import find_compiler
+from mz_qa.bench.overhead import Bench
+
+FEATURES = 20
+ROUNDS = 5
+ANSWERED_MIN, RECOMPUTED_MIN = 100.0, 10.0
+TEMPORAL = "temporalio"
+
+
+class ReferenceMissing(Exception):
+    """Temporal's library is not installed."""
+
+
+class Replays:
+    """A finished run, and the history of a workflow with as many steps."""
+
+    def __init__(self, place: Path, mz: Path, features: int, compiler: str | None) -> None:
+        self._temporal = temporal()
+        self._bench = Bench(place, mz, features, compiler or find_compiler())
+        self._bench.run((mz, "run"))
+        self.calls = features * len(PHASES)
+        self._history = self._temporal.recorded(self.calls)
+        self._home = self._bench.root / HOME
+        self._store = SqliteStore(self._home / LOG, read_only=True)
+        (self._run,) = (name for name, _ in self._store.streams(run_stream("")) if name.count("/") == 1)
+        self._adapters, self._prices = built_in(), GenaiPrices()
+
+    def __enter__(self) -> Replays:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+    def past(self, *, answered: bool) -> int:
+        """Replays the run: every stream read, decoded, decided on and compared; returns how many events were compared.
+        Raises RuntimeError unless all is as recorded, and nothing was left out."""
+        with GitTrees(self._bench.root, self._bench.environment()) as trees:
+            means = Means(
+                blobs=FileBlobs(self._home / BLOBS), trees=trees, adapters=self._adapters, prices=self._prices,
+                hints=hints_of(self._store),
+            )  # fmt: skip
+            history = replay_run(self._store, self._run.removeprefix(run_stream("")), means, answered)
+        left = {what: number for stream in history.streams for what, number in stream.left.items()}
+        if history.divergences or left:
+            raise RuntimeError(f"the run is not as recorded: {history.divergences[:3]} {left}")
+        return sum(stream.compared for stream in history.streams)
+
+    def reference(self, *, sandboxed: bool = True) -> None:
+        self._temporal.replay(self._history, sandboxed=sandboxed)
+
+    @property
+    def name(self) -> str:
+        return str(self._temporal.NAME)
+
+
+def temporal() -> ModuleType:
+    """The module that replays by Temporal. Raises ReferenceMissing."""
+    try:
+        from mz_qa.bench import activities
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in (TEMPORAL, "google"):
+            raise
+        raise ReferenceMissing(
+            f"the reference, Temporal's replayer, is not installed: no module {error.name}"
+        ) from error
+    return activities
+
+
+def history(
+    place: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
+) -> tuple[Figure, ...]:
+    """Agent calls a second of CPU, against activities; `place` is an empty directory, `mz` the program. Raises
+    ReferenceMissing before anything is done."""
+    with Replays(place, mz, features, compiler) as replays:
+        works: dict[str, Callable[[], object]] = {
+            "answered": partial(replays.past, answered=True),
+            "recomputed": partial(replays.past, answered=False),
+            "sandboxed": replays.reference,
+            "unsandboxed": partial(replays.reference, sandboxed=False),
+        }
+        for work in works.values():
+            work()
+        found = alternate(rounds, {name: partial(cpu_rate, replays.calls, work) for name, work in works.items()})
+        return figures(found, replays.name)
+
+
+def figures(rates: dict[str, float], reference: str) -> tuple[Figure, ...]:
+    """From steps a second of CPU: of both modes, and of the reference with its sandbox, which is its default, and
+    without."""
+    unit, against = "calls/CPU s", f"{reference} (without its sandbox: {number(rates['unsandboxed'])})"
+    return tuple(
+        compare(f"history.{mode}", rates[mode], unit, against, rates["sandboxed"], at_least=least)
+        for mode, least in (("answered", ANSWERED_MIN), ("recomputed", RECOMPUTED_MIN))
+    )
+
+
+def cpu_rate(count: int, work: Callable[[], object]) -> float:
+    """How many of `count` things the work gets through in a second of CPU time: of all threads of this process, and of
+    the processes that it starts and ends."""
+    gc.collect()
+    begun = sum(os.times()[:4])
+    work()
+    return count / (sum(os.times()[:4]) - begun)

@@ -1,0 +1,220 @@
+"""Pure: what every agent's adapter must keep to: its functions, its capabilities, what it starts.
+
+`readings.py` holds its parser to the rest, `rehearsal.py` drives it through real processes. A new adapter is in the
+registry once all three find nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import get_args
+
+import msgspec
+from mz_engine.agents.contract import Adapter, Capabilities, Invocation
+from mz_engine.pipelines.definition import Tool
+from mz_engine.ports import CallResult, CallSpec, Place
+from mz_recordings.findings import Finding
+
+from mz_qa.layers.facts import Checked, Said
+
+SESSION = "11111111-2222-4333-8444-555555555555"
+TIERS = frozenset({"cheap", "mid", "premium"})
+PROMPT = "# Write a note\n\nKeep these rules, word by word:\n\n- A note has a title — always.\n- `x` stays as it is.\n"
+PROMPT_BYTES = 1_000_000
+CANARY = "canary-value-of-"
+FOREIGN = ("DATABASE_URL", "GITHUB_TOKEN", "NPM_TOKEN", "PYPI_TOKEN", "SSH_AUTH_SOCK")
+"""Variables that are none of an agent's business."""
+
+Check = Callable[[Adapter], Iterator[str]]
+"""Says what is broken, in words that follow the adapter's name."""
+
+
+def conform(adapter: Adapter) -> Iterator[Said]:
+    """Everything that can be found out without a stream and without a process."""
+    for check in (functions, capabilities, estimates, prompts, arguments, environment, tools, sessions):
+        yield Checked("contract checks")
+        yield from complaints(adapter, check.__name__, check)
+
+
+def complaints(adapter: Adapter, name: str, check: Check) -> Iterator[Finding]:
+    """What a check says, as findings; an exception is one more."""
+    try:
+        for words in check(adapter):
+            yield broken(adapter, name, words)
+    except Exception as error:
+        yield broken(adapter, name, f"raises {type(error).__name__}: {error}")
+
+
+def broken(adapter: Adapter, check: str, words: str) -> Finding:
+    what = " ".join(f"{adapter.name} {words}".split())
+    mend = "mend the adapter, then: mz gate --layer 2"
+    return Finding(kind="ADAPTER", what=what[:400], cause=f"{adapter.name}.{check}", mend=mend)
+
+
+# the contract itself --------------------------------------------------------------------------------------------------
+def functions(adapter: Adapter) -> Iterator[str]:
+    """All six are there, and take what the contract says."""
+    for name, wanted in inspect.getmembers(Adapter, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        found = getattr(type(adapter), name, None)
+        if not callable(found):
+            yield f"has no function {name}"
+        elif list(inspect.signature(found).parameters) != list(inspect.signature(wanted).parameters):
+            yield f"{name} takes {inspect.signature(found)}, not {inspect.signature(wanted)}"
+    if not re.fullmatch(rf"{re.escape(adapter.name)}/[1-9]\d*", adapter.parser):
+        yield f"calls its parser {adapter.parser!r}; it is called {adapter.name}/NUMBER"
+
+
+def capabilities(adapter: Adapter) -> Iterator[str]:
+    """They are of their types, and name what there is."""
+    said = adapter.capabilities()
+    try:
+        msgspec.convert(msgspec.to_builtins(said), Capabilities)
+    except msgspec.ValidationError as error:
+        yield f"describes its capabilities wrongly: {error}"
+        return
+    if said.agent != adapter.name:
+        yield f"speaks of the capabilities of {said.agent}"
+    if set(said.models) != TIERS or not all(said.models.values()):
+        yield f"names models for {', '.join(sorted(said.models)) or 'no tier'}; it needs {', '.join(sorted(TIERS))}"
+    unknown = set(said.tools) - set(get_args(Tool))
+    if unknown:
+        yield f"knows tools that no pipeline can ask for: {', '.join(sorted(unknown))}"
+    if not said.auth:
+        yield "names no way to log in"
+
+
+def estimates(adapter: Adapter) -> Iterator[str]:
+    """Nothing takes no tokens, more takes no fewer, and it is the same each time."""
+    text = (PROMPT + "é𝛼 " * 50) * 3
+    counts = [adapter.estimate_tokens(text[:size]) for size in range(0, len(text) + 1, 7)]
+    if not all(type(count) is int and count >= 0 for count in counts):
+        yield "estimates something else than a whole number of tokens"
+    if counts[0] != 0:
+        yield f"estimates {counts[0]} tokens for an empty prompt"
+    if counts != sorted(counts):
+        yield "estimates fewer tokens for a longer prompt"
+    if not 0 < counts[-1] <= len(text.encode()):
+        yield f"estimates {counts[-1]} tokens for {len(text.encode())} bytes"
+    if adapter.estimate_tokens(text) != adapter.estimate_tokens(text):
+        yield "estimates the same prompt differently"
+
+
+def prompts(adapter: Adapter) -> Iterator[str]:
+    """Whatever the adapter makes of a prompt, every line of it is still there, in order."""
+    made = adapter.format_prompt(PROMPT)
+    at = 0
+    for line in filter(None, PROMPT.split("\n")):
+        at = made.find(line, at)
+        if at < 0:
+            yield f"loses or moves the line {line!r} of a prompt"
+            return
+        at += len(line)
+    if made != adapter.format_prompt(PROMPT):
+        yield "formats the same prompt differently"
+
+
+# what it starts -------------------------------------------------------------------------------------------------------
+class Everything(Mapping[str, str]):
+    """An environment in which every variable is set, each to a value that can be found again."""
+
+    def __getitem__(self, name: str) -> str:
+        return CANARY + name
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FOREIGN)
+
+    def __len__(self) -> int:
+        return len(FOREIGN)
+
+
+def spec_of(adapter: Adapter, prompt: str = PROMPT, **more: object) -> CallSpec:
+    """A call of the agent, as the engine would make it."""
+    fields = {
+        "key": "r1/sample/write/-/1/1/agent.builder",
+        "place": Place(run="r1", feature="sample", branch="feat/sample"),
+        "agent": adapter.name,
+        "model": adapter.capabilities().models["mid"],
+        "prompt": prompt,
+        "session": None,
+        "resumes": False,
+        "tools": adapter.capabilities().tools,
+        "total_seconds": 20,
+        "idle_seconds": 20,
+        **more,
+    }
+    return CallSpec(**fields)  # type: ignore[arg-type]
+
+
+def invocation_of(adapter: Adapter, spec: CallSpec) -> tuple[Invocation, ...]:
+    """What the adapter starts for the call; exactly one where it keeps its contract."""
+    started: list[Invocation] = []
+
+    def spawn(given: CallSpec, invocation: Invocation) -> CallResult:
+        started.append(invocation)
+        return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=1)
+
+    adapter.run_phase(spec, Everything(), spawn)
+    return tuple(started)
+
+
+def arguments(adapter: Adapter) -> Iterator[str]:
+    """One process; the whole prompt goes in where nobody else can read it; the model is the one that was asked for."""
+    prompt = PROMPT + "é𝛼 " * (PROMPT_BYTES // 7)
+    started = invocation_of(adapter, spec_of(adapter, prompt, model="model-of-the-gate"))
+    if len(started) != 1:
+        yield f"starts {len(started)} processes for one call"
+        return
+    (one,) = started
+    line = "\0".join(one.argv)
+    if one.stdin.decode("utf-8", "replace") != prompt:
+        yield "does not pass the whole prompt on standard input, which alone takes one of any size, unseen by others"
+    if any(part in line for part in PROMPT.split("\n") if len(part) > 12):
+        yield "puts the prompt into the arguments, where everybody on the machine can read it"
+    if CANARY in line:
+        yield "puts a variable's value into the arguments, where everybody on the machine can read it"
+    if "model-of-the-gate" not in line and "model-of-the-gate" not in one.env.values():
+        yield "does not call the model that it was told to call"
+
+
+def environment(adapter: Adapter) -> Iterator[str]:
+    """Only variables that the agent reads pass, and none of them under another's name."""
+    (one,) = invocation_of(adapter, spec_of(adapter))
+    foreign = sorted(set(one.env) & set(FOREIGN))
+    if foreign:
+        yield f"passes on variables that are none of its business: {', '.join(foreign)}"
+    swapped = [name for name, value in one.env.items() if value.startswith(CANARY) and value != CANARY + name]
+    if swapped:
+        yield f"gives {', '.join(sorted(swapped))} another variable's value"
+
+
+def tools(adapter: Adapter) -> Iterator[str]:
+    """Each tool that it says it knows makes a difference, and none is given unasked."""
+    known = adapter.capabilities().tools
+    (none,) = invocation_of(adapter, spec_of(adapter, tools=()))
+    for tool in known:
+        (one,) = invocation_of(adapter, spec_of(adapter, tools=(tool,)))
+        if one.argv == none.argv and one.env == none.env:
+            yield f"starts the agent alike with and without the tool {tool}"
+
+
+def sessions(adapter: Adapter) -> Iterator[str]:
+    """A session is begun and continued by its id where the agent has sessions, and nowhere else."""
+    plain, begun, continued = (
+        invocation_of(adapter, spec_of(adapter, session=session, resumes=resumes))[0].argv
+        for session, resumes in ((None, False), (SESSION, False), (SESSION, True))
+    )
+    if not adapter.capabilities().sessions:
+        if SESSION in "\0".join((*begun, *continued)):
+            yield "has no sessions, and passes on the id of one"
+        return
+    if SESSION in plain or SESSION not in continued:
+        yield "does not continue the session that it was given"
+    if begun == continued:
+        yield "begins a session as it continues one"

@@ -1,0 +1,60 @@
+"""Adapter: layer 2: the conformance suite over every agent that mz knows, with all streams that there are of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from mz_engine.agents.contract import Adapter
+from mz_engine.agents.registry import built_in
+from mz_engine.ports import CallResult
+from mz_recordings.library import CassetteUnusable, load
+
+from mz_qa.conformance import broken, conform
+from mz_qa.endings import endings, failures
+from mz_qa.layers.facts import Project, Said
+from mz_qa.readings import Stream, attempt, read_all
+from mz_qa.rehearsal import rehearse
+
+PARSES = 8_000
+"""In all, for one adapter: a second or two."""
+STREAMS_MAX = 400
+STREAM_BYTES_MAX = 300_000
+
+
+def check(project: Project) -> Iterator[Said]:
+    """Of every adapter: its contract, its parser, and its calls through real processes."""
+    yield from check_adapters(project, built_in())
+
+
+def check_adapters(project: Project, adapters: Mapping[str, Adapter]) -> Iterator[Said]:
+    for name, adapter in adapters.items():
+        yield from conform(adapter)
+        known = endings(name)
+        if not known:
+            yield broken(adapter, "fixtures", "has no stored streams, so nothing shows what it makes of them")
+        recorded = tuple(islice(streams(project, name), STREAMS_MAX))
+        yield from read_all(adapter, known, failures(), recorded, PARSES)
+        stored = (Stream(name=one.name, result=one.result) for one in known)
+        good = next((one for one in (*stored, *recorded) if _ended_well(adapter, one)), None)
+        yield from rehearse(adapter, good, project.environment)
+
+
+def streams(project: Project, agent: str) -> Iterator[Stream]:
+    """What the project's cassettes hold of the agent; a cassette that cannot be read is another layer's finding."""
+    for path in project.cassettes:
+        try:
+            cassette = load(path)
+        except CassetteUnusable:
+            continue
+        for recording, contents in cassette.taken:
+            file = recording.find("stdout")
+            if recording.agent != agent or file is None or len(contents[file.name]) > STREAM_BYTES_MAX:
+                continue
+            result = CallResult(stdout=contents[file.name], stderr=b"", exit=recording.exit, duration_ms=1)
+            yield Stream(name=f"{project.shown(path)}/{recording.identity.path}", result=result)
+
+
+def _ended_well(adapter: Adapter, stream: Stream) -> bool:
+    reading = attempt(adapter, stream.result)
+    return not isinstance(reading, str) and reading.terminal == "success" and reading.problem is None

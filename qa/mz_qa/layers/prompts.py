@@ -1,0 +1,118 @@
+"""Pure: the prompts of a pipeline with sample data in them, in every form that a template must be able to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+from mz_engine.artifacts.validate import requirements
+from mz_engine.pins import Pins
+from mz_engine.pipelines.definition import Output, Phase
+from mz_engine.pipelines.lint import BUILDER
+from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, UnitData
+
+FEATURE, UNIT = "sample-feature", "U1"
+UNIT_FILES = ("src/sample.py", "tests/test_sample.py")
+HOSTILE = "# A heading\n```\n{{ nothing }} {% raw %}\n```\n> quoted & <b>bold</b>\n"
+"""Text of others: a template must neither obey nor break on it."""
+FAILED = "the command `test` failed with exit 1; it printed:\nFAIL: test_x\nAssertionError: 1 != 2\n"
+
+
+class Sample(NamedTuple):
+    """A prompt as the engine would ask for it."""
+
+    phase: str
+    template: str
+    how: str
+    """In words: when a prompt looks so."""
+    data: PromptData
+    continuation: bool = False
+
+
+def samples(pins: Pins) -> Iterator[Sample]:
+    """For every agent call of the pipeline: the first prompt, that of a rework, whole and as a continuation, one with
+    notes, and one where nobody can be asked. Phases whose template or rules are not there are left out."""
+    for phase in pins.pipeline.phases:
+        if phase.prompt and phase.agent:
+            yield from _of_role(pins, phase, BUILDER, phase.prompt, phase.outputs)
+        if phase.review:
+            verdict = Output(artifact=phase.review.output, path=None, rules=phase.review.rules)
+            yield from _of_role(pins, phase, phase.review.role, phase.review.prompt, (verdict,))
+
+
+def _of_role(pins: Pins, phase: Phase, role: str, template: str, outputs: tuple[Output, ...]) -> Iterator[Sample]:
+    if template not in pins.templates or any(output.rules not in pins.rules for output in outputs):
+        return
+    data = _data(pins, phase, role, outputs)
+    rework = ReworkData(
+        messages=("sample.md:3: the section is empty [sample.rule]", FAILED),
+        artifacts={output.path or output.artifact: HOSTILE for output in data.outputs},
+        hints=("it was mended by a change of src/sample.py",),
+    )
+    again = replace(data, rework=rework)
+    yield Sample(phase.phase, template, "as the first prompt", data)
+    yield Sample(phase.phase, template, "with notes", replace(data, notes=("please be\nfriendlier", HOSTILE)))
+    yield Sample(phase.phase, template, "where nobody can be asked", replace(data, interactive=False))
+    yield Sample(phase.phase, template, "as a rework", again)
+    yield Sample(phase.phase, template, "as a rework in a session", again, continuation=True)
+
+
+def _data(pins: Pins, phase: Phase, role: str, outputs: tuple[Output, ...]) -> PromptData:
+    limits, commands = pins.config.limits, pins.config.commands
+    shown = tuple(
+        OutputData(
+            artifact=output.artifact,
+            path=_filled(output.path) if output.path else None,
+            requirements=requirements(pins.rules[output.rules], limits),
+        )
+        for output in outputs
+    )
+    inputs = {one.artifact: HOSTILE for one in phase.inputs}
+    if role != BUILDER:
+        inputs |= {output.artifact: HOSTILE for output in phase.outputs}
+    paths = tuple(output.path for output in shown if output.path)
+    return PromptData(
+        feature=FEATURE,
+        title="Show one month only",
+        body=HOSTILE,
+        phase=phase.phase,
+        role=role,
+        unit=UnitData(id=UNIT, files=UNIT_FILES) if phase.for_each else None,
+        inputs=inputs,
+        outputs=shown,
+        prepared=tuple(
+            CommandData(name=one.run, command=commands[one.run].run, passed=at > 0, excerpt=FAILED)
+            for at, one in enumerate(phase.prepare)
+            if one.run in commands
+        ),
+        gates=tuple(
+            CommandData(name=gate.run, command=commands[gate.run].run, passed=True, excerpt="")
+            for gate in phase.gates
+            if gate.run in commands
+        ),
+        may_change=(*_mutations(phase), *paths) if role == BUILDER else paths,
+        denied=pins.config.denied_paths,
+        limits=limits,
+        interactive=True,
+        rework=None,
+        notes=(),
+        context=(ContextFile(path="README.md", text=HOSTILE),) if phase.context.include else (),
+        causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
+    )
+
+
+def _mutations(phase: Phase) -> Iterator[str]:
+    for pattern in phase.mutations:
+        yield from UNIT_FILES if pattern == "{unit.files}" else (_filled(pattern),)
+
+
+def _filled(pattern: str) -> str:
+    return pattern.replace("{feature}", FEATURE).replace("{unit}", UNIT)
+
+
+def unstated(sample: Sample, prompt: str) -> tuple[str, ...]:
+    """The requirements of the sample's outputs that its prompt does not state: rules that the agent cannot know."""
+    words = " ".join(prompt.split())
+    stated = (requirement for output in sample.data.outputs for requirement in output.requirements)
+    return tuple(requirement for requirement in stated if " ".join(requirement.split()) not in words)

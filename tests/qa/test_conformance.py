@@ -1,0 +1,271 @@
+"""The conformance suite: the adapters that come with mz keep to it, and each way to break it is found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.agents.claude_code import ClaudeCode
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn, Watch
+from mz_engine.agents.registry import built_in, load_patterns
+from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_qa.conformance import conform
+from mz_qa.endings import endings, failures
+from mz_qa.layers.adapters import check_adapters
+from mz_qa.readings import Stream, read_all
+from mz_qa.rehearsal import rehearse
+
+from tests.support.gates import checked, findings, project_of
+
+FEW = 600
+"""Parses."""
+WORKS = next(Stream(name=one.name, result=one.result) for one in endings("claude-code") if one.name == "works")
+
+
+@pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
+def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
+    said = [*conform(adapter), *read_all(adapter, endings(adapter.name), failures(), (), 4 * FEW)]
+    assert findings(said) == []
+    counts = checked(said)
+    assert counts["readings"] > FEW
+    assert counts["endings"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
+def test_what_comes_with_mz_keeps_it_through_real_processes(adapter: Adapter) -> None:
+    said = list(rehearse(adapter, WORKS, os.environ))
+    assert findings(said) == []
+    assert checked(said) == {"rehearsals": 6}
+
+
+@pytest.mark.slow
+def test_an_adapter_without_streams_proves_nothing(tmp_path: Path) -> None:
+    class Unknown(Broken):
+        name = "unknown-agent"
+        parser = "unknown-agent/1"
+
+    first = findings(check_adapters(project_of(tmp_path), {"unknown-agent": Unknown()}))
+    assert any("has no stored streams" in one.what for one in first)
+    assert all(one.kind == "ADAPTER" for one in first)
+
+
+# planted defects ------------------------------------------------------------------------------------------------------
+class Broken(ClaudeCode):
+    """The reference adapter, to be broken in one place."""
+
+    def __init__(self) -> None:
+        super().__init__(load_patterns())
+
+    def started(self, invocation: Invocation) -> Invocation:
+        return invocation
+
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        return reading
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        return super().run_phase(spec, environment, lambda given, one: spawn(given, self.started(one)))
+
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        return self.read(result, super().parse_output(result, watch))
+
+
+class TakesMore(Broken):
+    def estimate_tokens(self, prompt: str, model: str = "") -> int:
+        return super().estimate_tokens(prompt)
+
+
+class NamesParser(Broken):
+    parser = "claude-code"
+
+
+class KnowsTools(Broken):
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), tools=("read", "browse"))
+
+
+class LacksTier(Broken):
+    def capabilities(self) -> Capabilities:
+        models = super().capabilities().models
+        return replace(super().capabilities(), models={"mid": models["mid"]})
+
+
+class Shrinks(Broken):
+    def estimate_tokens(self, prompt: str) -> int:
+        return len(prompt) % 100
+
+
+class Shortens(Broken):
+    def format_prompt(self, prompt: str) -> str:
+        return prompt.replace("- `x` stays as it is.\n", "")
+
+
+class Tells(Broken):
+    def started(self, invocation: Invocation) -> Invocation:
+        return replace(invocation, argv=(*invocation.argv, invocation.stdin.decode()[:100]))
+
+
+class Leaks(Broken):
+    def started(self, invocation: Invocation) -> Invocation:
+        return replace(invocation, argv=(*invocation.argv, f"--key={invocation.env['ANTHROPIC_API_KEY']}"))
+
+
+class Passes(Broken):
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        def other(given: CallSpec, one: Invocation) -> CallResult:
+            return spawn(given, replace(one, env={**one.env, **environment}))
+
+        return ClaudeCode.run_phase(self, spec, environment, other)
+
+
+class Swaps(Broken):
+    def started(self, invocation: Invocation) -> Invocation:
+        return replace(invocation, env={"OTHER_KEY": invocation.env["ANTHROPIC_API_KEY"]})
+
+
+class Prefers(Broken):
+    def started(self, invocation: Invocation) -> Invocation:
+        at = invocation.argv.index("--model") + 1
+        return replace(invocation, argv=(*invocation.argv[:at], "its-own", *invocation.argv[at + 1 :]))
+
+
+class Forgets(Broken):
+    def started(self, invocation: Invocation) -> Invocation:
+        argv = ["--session-id" if word == "--resume" else word for word in invocation.argv]
+        return replace(invocation, argv=tuple(argv))
+
+
+class Ignores(Broken):
+    def started(self, invocation: Invocation) -> Invocation:
+        return replace(invocation, argv=tuple(w for w in invocation.argv if not w.startswith(("--tools", "--allowed"))))
+
+
+class Twice(Broken):
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        super().run_phase(spec, environment, spawn)
+        return super().run_phase(spec, environment, spawn)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "check", "words"),
+    [
+        (TakesMore, "functions", "estimate_tokens takes"),
+        (NamesParser, "functions", "calls its parser"),
+        (KnowsTools, "capabilities", "browse"),
+        (LacksTier, "capabilities", "it needs cheap, mid, premium"),
+        (Shrinks, "estimates", "fewer tokens for a longer prompt"),
+        (Shortens, "prompts", "loses or moves the line '- `x` stays as it is.'"),
+        (Tells, "arguments", "puts the prompt into the arguments"),
+        (Leaks, "arguments", "puts a variable's value into the arguments"),
+        (Prefers, "arguments", "does not call the model"),
+        (Twice, "arguments", "starts 2 processes"),
+        (Passes, "environment", "GITHUB_TOKEN"),
+        (Swaps, "environment", "another variable's value"),
+        (Forgets, "sessions", "begins a session as it continues one"),
+        (Ignores, "tools", "alike with and without the tool read"),
+    ],
+)
+def test_a_broken_contract_is_named(adapter: type[Broken], check: str, words: str) -> None:
+    found = [one for one in findings(conform(adapter())) if one.cause == f"claude-code.{check}"]
+    assert any(words in one.what for one in found), found
+    assert all((one.kind, one.mend) == ("ADAPTER", "mend the adapter, then: mz gate --layer 2") for one in found)
+
+
+class Raises(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        if reading.bad_lines:
+            raise KeyError("type")
+        return reading
+
+
+class Believes(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        good = result.exit == 0 and reading.terminal == "success"
+        return reading if good or reading.problem else replace(reading, terminal="error", problem=failures_problem())
+
+
+class Trusts(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        early = reading.terminal == "no-terminal" and b'"type"' in result.stdout and result.problem is None
+        return replace(reading, terminal="success", problem=None) if early else reading
+
+
+class Unclassed(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        return replace(reading, problem=None) if reading.terminal == "no-terminal" else reading
+
+
+class Rolls(Broken):
+    count = 0
+
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        self.count += 1
+        return replace(reading, bad_lines=self.count)
+
+
+class Overrules(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        return reading if result.problem is None else super().parse_output(replace(result, problem=None))
+
+
+class Surrogates(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        return replace(reading, text=result.stdout.decode("utf-8", "surrogateescape"))
+
+
+class Free(Broken):
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), reports_money=False)
+
+
+class Misreads(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        wrong = reading.problem is not None and reading.problem.code == "rate-limit"
+        return replace(reading, problem=replace(reading.problem, code="overloaded")) if wrong else reading  # type: ignore[type-var]
+
+
+def failures_problem() -> Any:
+    return next(one.problem for one in map(built_in()["claude-code"].parse_output, (f.result for f in failures())))
+
+
+@pytest.mark.parametrize(
+    ("adapter", "words"),
+    [
+        (Raises, "raises on damaged bytes: KeyError: 'type'"),
+        (Believes, "believes exit code 1 rather than the stream's last word"),
+        (Trusts, "takes a stream that was cut off for a success"),
+        (Unclassed, "takes silence for an answer"),
+        (Rolls, "reads the same bytes differently"),
+        (Overrules, "forgets that we ended the call"),
+        (Surrogates, "makes a reading that cannot be kept"),
+        (Free, "says reports_money: False, and its recorded streams show True"),
+        (Misreads, "takes the ending 429 for error, overloaded"),
+    ],
+)
+def test_a_broken_parser_is_named(adapter: type[Broken], words: str) -> None:
+    found = findings(read_all(adapter(), endings("claude-code"), failures(), (), FEW))
+    assert any(words in one.what for one in found), [one.what for one in found]
+
+
+class Careless(Broken):
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        found = super().check_auth(environment)
+        return replace(found, message=environment.get("ANTHROPIC_API_KEY", ""))
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        result = super().run_phase(spec, environment, spawn)
+        return replace(result, stdout=result.stdout[:10], stderr=b"", problem=None)
+
+
+@pytest.mark.slow
+def test_a_broken_call_is_named() -> None:
+    found = {one.cause: one.what for one in findings(rehearse(Careless(), WORKS, os.environ))}
+    wanted = {
+        "check_auth": "shows a secret", "answers": "changes the bytes", "fails": "takes a rate limit for no-terminal",
+        "times_out": "was ended for timeout", "idles": "was ended for idle", "missing": "where its program is missing",
+    }  # fmt: skip
+    assert {check for check, words in wanted.items() if words in found.get(f"claude-code.{check}", "")} == set(wanted)

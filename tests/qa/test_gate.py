@@ -1,0 +1,106 @@
+"""The gate itself: every layer runs, the first that fails is named, and nothing to check is no pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mz_engine.exits import Exit
+from mz_qa.gate import run_gate
+from mz_qa.layers.facts import Checked, Layer, LayerResult, Project, Remark, Said
+from mz_qa.layers.table import LAYERS, NUMBERS
+from mz_recordings.findings import KINDS, Finding
+from mz_recordings.grouping import ORDER
+
+from tests.support.gates import project_of
+
+DRIFT = Finding(kind="PROMPT", what="the prompt is another one")
+RULE = Finding(kind="RULE", what="a rule is broken")
+
+
+def fine(project: Project) -> Iterator[Said]:
+    yield Checked("things", 2)
+    yield Remark("all is well")
+    yield Remark("all is well")
+    yield Checked("things")
+
+
+def drifts(project: Project) -> Iterator[Said]:
+    yield Checked("things")
+    yield DRIFT
+
+
+def breaks(project: Project) -> Iterator[Said]:
+    yield Checked("things")
+    yield RULE
+    raise ZeroDivisionError("by hand")
+
+
+def silent(project: Project) -> Iterator[Said]:
+    return iter(())
+
+
+def layers(*checks: object) -> tuple[Layer, ...]:
+    return tuple(Layer(number, f"layer{number}", "about", check) for number, check in enumerate(checks, start=1))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return project_of(tmp_path)
+
+
+def test_all_run_though_the_first_fails(project: Project) -> None:
+    heard: list[LayerResult] = []
+    result = run_gate(project, (1, 2, 3), tell=heard.append, layers=layers(breaks, drifts, fine))
+    assert [layer.status for layer in result.layers] == ["failed", "failed", "passed"]
+    assert heard == list(result.layers)
+    assert result.first_failure is result.layers[0]
+    assert result.layers[2].checked == {"things": 3}
+    assert result.layers[2].remarks == ("all is well",)
+    assert result.started <= result.finished
+
+
+def test_what_a_layer_dies_of_is_its_finding(project: Project) -> None:
+    (layer,) = run_gate(project, (1,), layers=layers(breaks)).layers
+    rule, crash = layer.findings
+    assert rule == RULE
+    assert (crash.kind, crash.what) == ("CRASH", "the check itself broke: ZeroDivisionError: by hand")
+    assert any(line.strip().startswith("test_gate.py:") for line in crash.detail)
+    assert not any("/" in line for line in crash.detail)
+
+
+@pytest.mark.parametrize(
+    ("checks", "code"),
+    [
+        ((fine, fine), Exit.OK), ((fine, drifts), Exit.DRIFT), ((silent, fine), Exit.RECORDING),
+        ((drifts, silent), Exit.DRIFT), ((breaks, drifts), Exit.BUG),
+    ],
+)  # fmt: skip
+def test_the_exit_code_is_the_worst_of_what_was_found(project: Project, checks: tuple[object, ...], code: Exit) -> None:
+    assert run_gate(project, (1, 2), layers=layers(*checks)).exit is code
+
+
+def test_nothing_to_check_fails_unless_it_may_be_so(project: Project) -> None:
+    (layer,) = run_gate(project, (1,), layers=layers(silent)).layers
+    assert (layer.status, layer.findings[0].kind) == ("failed", "EMPTY")
+    assert "mz gate --allow-empty 1" in layer.findings[0].mend
+    (layer,) = run_gate(project, (1,), (1,), layers=layers(silent)).layers
+    assert (layer.status, layer.reason, layer.findings) == ("empty", "there was nothing to check", ())
+    (layer,) = run_gate(project, (1,), (1,), layers=layers(fine)).layers
+    assert layer.status == "passed"
+
+
+def test_a_layer_that_nobody_asked_for_is_skipped(project: Project) -> None:
+    result = run_gate(project, (2,), layers=layers(breaks, fine))
+    assert [(layer.status, layer.reason) for layer in result.layers] == [("skipped", "not asked for"), ("passed", "")]
+    assert result.exit is Exit.OK
+
+
+def test_the_layers_of_the_gate() -> None:
+    assert NUMBERS == (1, 2, 3, 4, 7)
+    assert len({layer.name for layer in LAYERS}) == len(LAYERS)
+
+
+def test_every_kind_of_finding_has_a_place_in_the_order() -> None:
+    assert sorted(ORDER) == sorted(KINDS)

@@ -1,0 +1,198 @@
+"""Layer 4: what is stored with mz is read as it was meant, so is a project's own log, and what is not is named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from importlib.resources import as_file
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_events.codec import CODEC
+from mz_events.store import StoreUnusable
+from mz_qa.endings import fixtures
+from mz_qa.layers.formats import check, own_log, payloads, stored_cassettes, stored_log
+from mz_qa.layers.projections import differences, projected, read_log, write_log
+from mz_recordings.cassette import FORMAT
+from mz_recordings.library import save
+
+from tests.cli.damage import tamper
+from tests.cli.story import RUN, Story, tell
+from tests.support.gates import checked, findings, project_of, remarks
+from tests.support.tapes import cassette, recording
+from tests.support.tree import ROOT
+
+LOG = ROOT / "qa/mz_qa/fixtures/logs/notes"
+Change = Callable[[Path], object]
+
+
+def test_everything_that_is_stored_is_read(tmp_path: Path) -> None:
+    said = list(check(project_of(tmp_path)))
+    assert findings(said) == []
+    counts = checked(said)
+    assert counts["event payloads"] >= len(CODEC.decoders)
+    assert counts["events of stored logs"] > 100
+    assert counts["stored cassettes"] >= FORMAT - 1
+    assert remarks(said) == ["nothing has run here: there is no .mz/mz.db"]
+
+
+def test_the_fixtures_are_in_the_package() -> None:
+    with as_file(fixtures()) as folder:
+        assert {path.name for path in folder.iterdir()} == {"agents", "events", "logs", "recordings"}
+
+
+# events ---------------------------------------------------------------------------------------------------------------
+def test_an_event_without_a_stored_payload(tmp_path: Path) -> None:
+    (found,) = findings(payloads(tmp_path, [("phase.dreamt", 2)]))
+    assert (found.kind, found.cause) == ("FORMAT", "phase.dreamt")
+    assert "no payload of schema 2 is stored" in found.what
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "words"),
+    [
+        ("phase.dreamt.1", b"{}", "is not read any more"),
+        ("phase.completed.1", b'{"type":"phase.completed"}', "is not read any more"),
+        ("phase.completed.9", b'{"type":"phase.completed","phase":"p"}', "is not read any more"),
+        ("phase.completed.1", b'{"type":"phase.completed","phase":"p","why":"x"}', "is not read any more"),
+    ],
+)
+def test_a_payload_that_is_not_read(tmp_path: Path, name: str, payload: bytes, words: str) -> None:
+    (tmp_path / f"{name}.json").write_bytes(payload)
+    (found,) = findings(payloads(tmp_path, []))
+    assert words in found.what
+
+
+# logs -----------------------------------------------------------------------------------------------------------------
+def edit(name: str, old: str, new: str) -> Change:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "detail"),
+    [
+        (edit("log.jsonl", '"gate.checked","schema":1', '"gate.checked","schema":7'), "is not read any more", ""),
+        (edit("log.jsonl", '"passed":true', '"passed":"yes"'), "is not read any more", ""),
+        (edit("log.jsonl", "{", ""), "is not read any more", ""),
+        (edit("log.jsonl", '"iteration":2', '"iteration":3'), "means something else than it did", "+ .run/"),
+        (edit("projections.json", '"status": "delivered"', '"status": "failed"'), "means something else", '- .run/'),
+        (edit("pins.json", '"pipeline":', '"pipelines":'), "are not understood any more", ""),
+    ],
+)  # fmt: skip
+def test_a_stored_log_that_means_something_else(tmp_path: Path, change: Change, words: str, detail: str) -> None:
+    shutil.copytree(LOG, tmp_path / "notes")
+    assert findings(stored_log(tmp_path / "notes")) == []
+    change(tmp_path / "notes")
+    found = findings(stored_log(tmp_path / "notes"))
+    assert [one.kind for one in found] == ["FORMAT"] * len(found)
+    assert any(words in one.what for one in found), found
+    assert any(line.startswith(detail) for one in found for line in one.detail or ("",))
+
+
+def test_a_log_is_written_down_and_read_back() -> None:
+    data = (LOG / "log.jsonl").read_bytes()
+    assert write_log(read_log(data)) == data
+
+
+def test_what_a_log_means_says_something_of_everybody() -> None:
+    meaning = projected(read_log((LOG / "log.jsonl").read_bytes()))
+    (run,) = (name for name in meaning if name.count("/") == 1)
+    assert {name.removeprefix(run) for name in meaning} == {"", "/alpha", "/beta"}
+    assert [one["status"] for one in meaning[run]["view"]["features"]] == ["delivered", "delivered"]
+
+
+def test_fields_that_came_later_say_nothing() -> None:
+    assert list(differences({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2, "c": 3}], "d": 4})) == []
+    assert list(differences({"a": [1], "e": 0}, {"a": [1, 2]})) == ["- .a: [1]", "+ .a: [1,2]", "- .e"]
+
+
+# cassettes ------------------------------------------------------------------------------------------------------------
+def test_a_format_without_a_stored_cassette(tmp_path: Path) -> None:
+    (found,) = findings(stored_cassettes(tmp_path, [1]))
+    assert "no cassette of format 1 is stored" in found.what
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (edit("f/prd.json", f'"format": {FORMAT}', f'"format": {FORMAT + 1}'), "use a newer one"),
+        (edit("f/prd.prompt.md", "", "x"), "has another digest"),
+        (edit("cassette.yaml", "provenance: ", "provenances: "), "provenance"),
+    ],
+)
+def test_a_cassette_of_the_project_that_cannot_be_read(tmp_path: Path, change: Change, words: str) -> None:
+    place = tmp_path / "recordings" / "small"
+    place.parent.mkdir()
+    save(cassette(recording("1" * 40)), place)
+    assert findings(check(project_of(tmp_path))) == []
+    change(place)
+    (found,) = findings(check(project_of(tmp_path)))
+    assert (found.kind, found.file) == ("UNUSABLE", "recordings/small")
+    assert words in found.what
+    assert str(tmp_path) not in found.what
+
+
+# the project's own log ------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    story = tell(tmp_path_factory.mktemp("told"))
+    story.close()
+    return story.home
+
+
+@pytest.fixture
+def home(told: Path, tmp_path: Path) -> Path:
+    """A project with a log in which a run has its pins."""
+    shutil.copytree(told / ".mz", tmp_path / ".mz")
+    story = Story(tmp_path)
+    pins = story.blobs.put((LOG / "pins.json").read_bytes())
+    story.close()
+    tamper(tmp_path, f"UPDATE event SET payload = json_set(payload, '$.pins', '{pins}') WHERE type = 'run.started'")
+    return tmp_path
+
+
+def test_the_log_of_a_project(home: Path) -> None:
+    said = list(own_log(project_of(home)))
+    assert findings(said) == []
+    assert checked(said)["runs"] == 1
+    assert checked(said)["events of this project"] > 20
+    assert checked(said)["pins"] == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "words"),
+    [
+        ("UPDATE event SET schema = 9 WHERE type = 'run.rested'", "UNUSABLE", "which this version of mz does not know"),
+        ("UPDATE event SET payload = '[]' WHERE type = 'run.rested'", "FORMAT", "is damaged"),
+        ("UPDATE event SET payload = json_set(payload, '$.pins', 'ffff') WHERE type = 'run.started'", "FORMAT", RUN),
+    ],
+)
+def test_a_log_that_is_not_understood(home: Path, statement: str, kind: str, words: str) -> None:
+    tamper(home, statement)
+    (found,) = findings(own_log(project_of(home)))
+    assert found.kind == kind
+    assert words in found.what
+
+
+def test_pins_of_another_time(home: Path) -> None:
+    story = Story(home)
+    other = story.blobs.put(b'{"pipeline": {}}')
+    story.close()
+    tamper(home, f"UPDATE event SET payload = json_set(payload, '$.pins', '{other}') WHERE type = 'run.started'")
+    (found,) = findings(own_log(project_of(home)))
+    assert "are not understood any more" in found.what
+
+
+def test_a_log_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / ".mz").mkdir()
+    (tmp_path / ".mz" / "mz.db").write_bytes(b"no database" * 1000)
+    (found,) = findings(own_log(project_of(tmp_path)))
+    assert (found.kind, found.mend) == ("FORMAT", "mz verify")
+    with pytest.raises((msgspec.DecodeError, StoreUnusable)):
+        read_log(b"no log")

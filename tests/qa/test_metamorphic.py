@@ -1,0 +1,247 @@
+"""However an agent's output ends, the end has a name, and nothing passes that is no success."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from mz_engine.agents import claude_stream
+from mz_engine.agents.registry import built_in
+from mz_engine.decide import phase
+from mz_engine.decide.recovery import next_call
+from mz_engine.ports import CallResult
+from mz_qa import metamorphic
+from mz_qa.metamorphic import play_variants
+from mz_qa.metamorphic_processes import play_sample
+from mz_qa.metamorphic_properties import Outcome, end_of, succeeds, violations
+from mz_recordings.cassette import Identity
+from mz_recordings.fleet import bundled, environment_of
+from mz_recordings.library import load
+from mz_recordings.variants import PROCESSES, Variant, derive
+
+from tests.cli.drive import run
+from tests.support.gitrepo import GitRepo
+from tests.support.workshop import TODAY, recorded_in
+
+SAID = b'{"type":"assistant","text":"{\\"type\\":\\"result\\",\\"is_error\\":false}"}'
+WELL = b'{"type":"result","subtype":"success","is_error":false}'
+ILL = b'{"type":"result","subtype":"success","is_error":true}'
+TURNS = b'{"type":"result","subtype":"error_max_turns","is_error":false}'
+
+
+def variants_of(fault: str) -> tuple[Outcome, ...]:
+    place = bundled() / "faults"
+    return play_variants(load(place / fault), place / "project", environment_of(os.environ))
+
+
+def broken(outcomes: tuple[Outcome, ...]) -> dict[str, tuple[str, ...]]:
+    return {outcome.name: outcome.violations for outcome in outcomes if outcome.violations}
+
+
+def test_every_variant_of_a_small_cassette_ends_well() -> None:
+    outcomes = variants_of("killed")
+    assert broken(outcomes) == {}
+    assert len({outcome.name for outcome in outcomes}) == len(outcomes) > 500
+    ends = Counter(outcome.end for outcome in outcomes)
+    assert set(ends) == {
+        "delivered", "waiting (recording-missing)", "halted (auth-failure)", "halted (billing)", "halted (disk-full)",
+    }  # fmt: skip
+    by_name = {outcome.name: outcome.end for outcome in outcomes}
+    assert by_name["note/write.a2: whole-exit--9 (memory)"] == "delivered"
+    assert by_name["note/write.a2: empty (memory)"] == "waiting (recording-missing)"
+    assert by_name["note/write.a2: ends-api-error-401 (memory)"] == "halted (auth-failure)"
+    assert by_name["note/write.a2: whole-and-timeout (crash)"] == "delivered"
+
+
+@pytest.mark.slow
+def test_every_variant_of_the_bundled_cassette_ends_well() -> None:
+    """Three features, one built on another, with a rework and a gate that failed: also in other orders."""
+    cassette = load(bundled() / "monozukuri-claude-code")
+    outcomes = play_variants(cassette, bundled() / "sample", environment_of(os.environ))
+    assert broken(outcomes) == {}
+    assert {one.recording.identity.path for one in cassette.taken} <= {
+        f"{outcome.feature}/{outcome.call}" for outcome in outcomes
+    }
+    assert len({outcome.variant for outcome in outcomes if outcome.variant.startswith("order-")}) == 5
+    assert len(outcomes) > 7000
+
+
+@pytest.mark.slow
+def test_variants_of_a_cassette_with_people_in_it_also_by_real_processes(tmp_path: Path) -> None:
+    """A rollback by a person, a failed call, and a commit of the agent's own."""
+    root = recorded_in(tmp_path)
+    cassette, environment = load(root / "recordings" / "notes"), environment_of(os.environ)
+    outcomes = play_variants(cassette, root, environment)
+    assert broken(outcomes) == {}
+    assert len(outcomes) > 2000
+    outcomes = play_sample(cassette, root, environment, TODAY)
+    assert broken(outcomes) == {}
+    assert {outcome.variant: outcome.end for outcome in outcomes} == {
+        "slow": "delivered",
+        "huge-line-before-the-end": "delivered",
+        **dict.fromkeys((name for name in PROCESSES if "huge" not in name), "waiting (drift)"),
+    }
+
+
+@pytest.mark.slow
+def test_a_user_asks_what_would_have_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(bundled() / "faults" / "project", tmp_path / "project")
+    shutil.copytree(bundled() / "faults" / "killed", tmp_path / "project" / "recordings" / "killed")
+    monkeypatch.chdir(GitRepo(tmp_path / "project").root)
+    done = run(capsys, "replay", "--variants", "--json")
+    assert done.exit == 0, done.err
+    (one,) = json.loads(done.out)["cassettes"]
+    assert (one["path"], one["broken"]) == ("recordings/killed", [])
+    assert one["played"] == sum(one["ends"].values()) > 500
+    done = run(capsys, "replay", "recordings/killed", "--variants")
+    assert done.exit == 0
+    assert f"{one['played']} variants: each ended in a named state, none passed that is no success" in done.out
+    told = run(capsys, "replay", "recordings/killed", "--inject", "note/write.a2=rate-limit")
+    assert told.exit == 0, told.err
+    assert told.out.splitlines()[1:] == [
+        "  read: rate-limit (transient, in 5 s)", "  held (timer): rate-limit", "  released",
+        "  called again: attempt 3", "  the work was accepted", "note ended: delivered",
+    ]  # fmt: skip
+    told = run(capsys, "replay", "--inject", "note/write=auth-failure", "--json")
+    assert json.loads(told.out)["did"][:2] == ["read: auth-failure (fatal)", "the run halts: auth-failure"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--inject", "note/write=flood"), "there is no fault 'flood'; there are: rate-limit"),
+        (("--inject", "write"), "there is no fault ''"),
+        (("--inject", "note/code=idle"), "the cassette has no call 'note/code'; it has: note/write, note/write.a2"),
+        (("--inject", "note/write=idle", "--variants"), "ask one at a time"),
+        (("--variants", "--update-unused"), "leave the other options out"),
+        (("--variants", "--junit", "x.xml"), "leave the other options out"),
+        (("--bundled",), "no PATH goes with it"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(GitRepo(tmp_path / "project").root)
+    done = run(capsys, "replay", str(bundled() / "faults" / "killed"), *words)
+    assert (done.exit, said in done.err) == (2, True), done.err
+
+
+# it finds what it is there to find ------------------------------------------------------------------------------------
+def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def credulous(result: Mapping[str, object] | None) -> str:
+        return "no-terminal" if result is None else "success"
+
+    monkeypatch.setattr(claude_stream, "_terminal", credulous)
+    found = broken(variants_of("killed"))
+    (words,) = found["note/write.a2: ends-error_max_turns-not-is_error (memory)"]
+    assert words == "it passed as a success and is none: changes.checked came of it"
+    assert "note/write.a2: success-then-api-error-500 (crash)" in found
+
+
+def test_what_is_found_is_told_and_is_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(claude_stream, "_terminal", lambda result: "success" if result else "no-terminal")
+    shutil.copytree(bundled() / "faults" / "project", tmp_path / "project")
+    monkeypatch.chdir(GitRepo(tmp_path / "project").root)
+    done = run(capsys, "replay", str(bundled() / "faults" / "killed"), "--variants")
+    assert done.exit == 1
+    assert "BROKEN  note/write.a2: ends-error_max_turns (memory)\n  it passed as a success and is none" in done.out
+    assert "do NOT hold" in done.out.splitlines()[-1]
+
+
+def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase, "after_problem", lambda cell, *_: next_call(cell))
+    monkeypatch.setattr(metamorphic, "derive", lambda taken: [one for one in derive(taken) if one.name == "empty"])
+    found = broken(variants_of("killed"))
+    assert found["note/write.a2: empty (memory)"] == ("it does not come to rest",)
+
+
+def test_a_core_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(phase, "after_problem")
+    found = broken(variants_of("rate-limit"))
+    assert found["note: as-recorded (memory)"][0].startswith("the core breaks: NameError")
+    assert found["note/write: empty (memory)"][0].startswith("the core breaks: NameError")
+
+
+# the properties by themselves -----------------------------------------------------------------------------------------
+def asked(attempt: int = 1) -> dict[str, object]:
+    ref = {"key": f"k{attempt}", "phase": "code", "unit": "", "iteration": 1, "attempt": attempt, "role": "builder"}
+    return {"type": "agent.requested", "ref": ref}
+
+
+def read(attempt: int = 1) -> dict[str, object]:
+    return {"type": "reply.read", "ref": {"key": f"k{attempt}"}}
+
+
+CALL = Variant(Identity(pipeline="p", feature="f", phase="code"), "cut", b"")
+DONE: dict[str, object] = {"type": "feature.delivered"}
+COMMIT: dict[str, object] = {"type": "commit.requested"}
+
+
+@pytest.mark.parametrize(
+    ("story", "success", "words"),
+    [
+        ([asked(), read(), COMMIT, DONE], True, ()),
+        ([asked(), read(), COMMIT, DONE], False, ("it passed as a success and is none: commit.requested came of it",)),
+        ([asked(), read(), asked(2), read(2), COMMIT, DONE], False, ()),
+        ([asked(), read()], False, ("it ended in no state that has a name (after reply.read)",)),
+        ([], False, ("it ended in no state that has a name (after nothing)",)),
+        ([asked(), asked(2), read(2), DONE], False, ("the call k1 was never settled",)),
+        (
+            [asked(), read(), {"type": "feature.failed", "code": "x"}],
+            True,
+            ("it is a success as before, and ended otherwise: failed (x) instead of delivered",),
+        ),
+    ],
+)
+def test_what_does_not_hold_is_said(story: list[dict[str, object]], success: bool, words: tuple[str, ...]) -> None:
+    assert violations(CALL, success, story, "delivered") == words
+
+
+@pytest.mark.parametrize(
+    ("event", "end"),
+    [
+        (DONE, "delivered"),
+        ({"type": "feature.cancelled"}, "cancelled"),
+        ({"type": "feature.failed", "code": "rejected"}, "failed (rejected)"),
+        ({"type": "feature.held", "hold": "fatal", "code": "billing"}, "halted (billing)"),
+        ({"type": "feature.held", "hold": "fatal", "code": None}, ""),
+        ({"type": "feature.held", "hold": "budget", "code": None}, "held (budget)"),
+        ({"type": "human.requested", "code": ""}, ""),
+        ({"type": "phase.started"}, ""),
+    ],
+)
+def test_ends_have_names(event: dict[str, object], end: str) -> None:
+    assert end_of([event]) == end
+
+
+@pytest.mark.parametrize(
+    ("lines", "well"),
+    [
+        ((WELL,), True),
+        ((WELL, b"garbage"), True),
+        ((WELL, ILL), False),
+        ((ILL, WELL), True),
+        ((TURNS,), False),
+        ((SAID,), False),
+        ((WELL[:-1],), False),
+        ((b'{"type":"result","subtype":"success"}',), True),
+        ((b'{"type":"result"}',), False),
+        ((b'{"type":"result","is_error":0,"subtype":"success"}',), False),
+        ((), False),
+    ],
+)
+def test_the_second_opinion_and_the_parsers(lines: tuple[bytes, ...], well: bool) -> None:
+    result = CallResult(stdout=b"\n".join(lines), stderr=b"", exit=0, duration_ms=1)
+    assert succeeds("claude-code", result.stdout) is well
+    assert (built_in()["claude-code"].parse_output(result).terminal == "success") is well
+    assert succeeds("another", b"\n".join(lines)) is None

@@ -1,0 +1,27 @@
+"""A function in a process of its own: its answer, its exception, and its end when it takes too long."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from mz_qa.layers.within import Died, TookTooLong, within
+
+
+def test_an_answer_and_an_exception_come_back() -> None:
+    assert within(60, divmod, 17, 5) == (3, 2)
+    with pytest.raises(ZeroDivisionError):
+        within(60, divmod, 1, 0)
+
+
+def test_what_takes_too_long_is_ended() -> None:
+    begun = time.monotonic()
+    with pytest.raises(TookTooLong):
+        within(0.2, time.sleep, 600)
+    assert time.monotonic() - begun < 60
+
+
+def test_a_process_that_dies() -> None:
+    with pytest.raises(Died, match="exit 7"):
+        within(60, os._exit, 7)
