@@ -90,6 +90,12 @@ def must_pass() -> Pins:
     return pins_with(prepare=(msgspec.structs.replace(preparation, must_pass=True),))
 
 
+def no_way_back() -> Pins:
+    """Nobody says where the work goes that a person rejects."""
+    routes = trial.pins().pipeline.find("build").on_block
+    return pins_with(on_block=tuple(route for route in routes if route.cause != "person"))
+
+
 def refuses(command: str, files: Files) -> tuple[int, str]:
     return 1, "nothing works\n2 failed, 1 passed"
 
@@ -127,7 +133,7 @@ ASKING: dict[str, Asking] = {
     "retries": Asking(pins=trial.pins(), script=fails(ProblemClass.PHASE, "timeout")),
     "blocker": Asking(pins=trial.pins(), script=fails(ProblemClass.HUMAN, "agent-blocker")),
     "limit": Asking(pins=trial.pins(), script=fails(ProblemClass.TRANSIENT, "rate-limit", 1_000_000)),
-    "approval": Asking(pins=trial.pins(), feature="a"),
+    "approval": Asking(pins=no_way_back(), feature="a"),
     "unrouted": Asking(pins=trial.pins(), script=at("build", "reviewer", weird)),
     "baseline": Asking(pins=must_pass(), commands=refuses),
     "rollbacks": Asking(pins=trial.pins(), script=always("build", broken)),

@@ -1,6 +1,6 @@
-"""Facts: ways in which a `claude` call can end, each as a script of the model endpoint and what the adapter must say.
+"""Facts: ways in which a `claude` call can end, each as a script of the model endpoint.
 
-`tests/cases/claude/` keeps what the real CLI wrote for each (and its exit code, last in the name).
+`qa/mz_qa/fixtures/agents/claude-code/` keeps what the real CLI wrote for each (and its exit code, last in the name).
 `python -m tests.support.claude_cases` drives the CLI again and writes them anew.
 """
 
@@ -17,23 +17,22 @@ from pathlib import Path
 
 from mz_engine.agents.claude_code import invocation
 from mz_engine.ports import CallResult
-from mz_events.catalog.call import ProblemClass
+from mz_qa.endings import endings, expectations
 
 from tests.support.claude_cli import environment, plain_spawn, spec
 from tests.support.endpoint import Answer, Cut, Endpoint, Garbage, Hang, Refusal, Reply, Request, Script, Use
+from tests.support.tree import ROOT
 
-STORED = Path(__file__).resolve().parents[1] / "cases" / "claude"
+STORED = ROOT / "qa/mz_qa/fixtures/agents/claude-code"
 SESSION = "11111111-2222-4333-8444-555555555555"
 LOW = "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade."
 
 
 @dataclass(frozen=True)
 class Case:
+    """What the adapter must say of it stands in the fixtures."""
+
     script: Script
-    terminal: str
-    code: str = ""
-    kind: ProblemClass | None = None
-    retry_after: int | None = None
     resumes: bool = False
     signal_after: tuple[int, float] | None = None
 
@@ -67,33 +66,24 @@ def refuses(status: int, kind: str, message: str, headers: Mapping[str, str] | N
 
 
 CASES: dict[str, Case] = {
-    "works": Case(works, "success"),
-    "denied": Case(reads_outside, "success"),
-    "asks": Case(asks, "success", "agent-blocker", ProblemClass.HUMAN),
-    "401": Case(refuses(401, "authentication_error", "invalid x-api-key"), "error", "auth-failure", ProblemClass.FATAL),
-    "403": Case(refuses(403, "permission_error", "no access"), "error", "auth-failure", ProblemClass.FATAL),
-    "429": Case(
-        refuses(429, "rate_limit_error", "slow down", {"retry-after": "2"}),
-        "error",
-        "rate-limit",
-        ProblemClass.TRANSIENT,
-        2,
-    ),
-    "429-bare": Case(refuses(429, "rate_limit_error", "slow down"), "error", "rate-limit", ProblemClass.TRANSIENT, 600),
-    "500": Case(refuses(500, "api_error", "Internal"), "error", "overloaded", ProblemClass.TRANSIENT, 30),
-    "529": Case(refuses(529, "overloaded_error", "Overloaded"), "error", "overloaded", ProblemClass.TRANSIENT, 30),
-    "credit": Case(refuses(400, "invalid_request_error", LOW), "error", "billing", ProblemClass.FATAL),
-    "no-model": Case(refuses(404, "not_found_error", "model: x"), "error", "model-missing", ProblemClass.FATAL),
-    "cut": Case(lambda _: Cut(Reply("half of a")), "error", "connection", ProblemClass.TRANSIENT, 30),
-    "garbage": Case(lambda _: Garbage(b"lalala\n\n{}"), "error", "connection", ProblemClass.TRANSIENT, 30),
-    "no-session": Case(works, "error", "session-missing", ProblemClass.PHASE, resumes=True),
-    "terminated": Case(
-        lambda _: Hang(), "no-terminal", "no-terminal", ProblemClass.PHASE, signal_after=(signal.SIGTERM, 3.0)
-    ),
-    "interrupted": Case(
-        lambda _: Hang(), "no-terminal", "no-terminal", ProblemClass.PHASE, signal_after=(signal.SIGINT, 3.0)
-    ),
+    "works": Case(works),
+    "denied": Case(reads_outside),
+    "asks": Case(asks),
+    "401": Case(refuses(401, "authentication_error", "invalid x-api-key")),
+    "403": Case(refuses(403, "permission_error", "no access")),
+    "429": Case(refuses(429, "rate_limit_error", "slow down", {"retry-after": "2"})),
+    "429-bare": Case(refuses(429, "rate_limit_error", "slow down")),
+    "500": Case(refuses(500, "api_error", "Internal")),
+    "529": Case(refuses(529, "overloaded_error", "Overloaded")),
+    "credit": Case(refuses(400, "invalid_request_error", LOW)),
+    "no-model": Case(refuses(404, "not_found_error", "model: x")),
+    "cut": Case(lambda _: Cut(Reply("half of a"))),
+    "garbage": Case(lambda _: Garbage(b"lalala\n\n{}")),
+    "no-session": Case(works, resumes=True),
+    "terminated": Case(lambda _: Hang(), signal_after=(signal.SIGTERM, 3.0)),
+    "interrupted": Case(lambda _: Hang(), signal_after=(signal.SIGINT, 3.0)),
 }
+EXPECTED = expectations("claude-code")
 
 
 def drive(case: Case, directory: Path) -> tuple[CallResult, Endpoint]:
@@ -111,12 +101,8 @@ def drive(case: Case, directory: Path) -> tuple[CallResult, Endpoint]:
 
 def stored(name: str) -> CallResult:
     """What the CLI wrote when the case was last driven."""
-    (path,) = STORED.glob(f"{name}.exit*.jsonl")
-    code = int(path.name.removesuffix(".jsonl").rsplit(".exit", 1)[1])
-    stderr = path.with_suffix(".stderr")
-    return CallResult(
-        stdout=path.read_bytes(), stderr=stderr.read_bytes() if stderr.exists() else b"", exit=code, duration_ms=1
-    )
+    (found,) = [ending for ending in endings("claude-code") if ending.name == name]
+    return found.result
 
 
 def main() -> None:

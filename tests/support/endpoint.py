@@ -52,6 +52,11 @@ class Request:
         return "\n".join(_texts(self.body.get("system", "")))
 
     @property
+    def session(self) -> str:
+        """What tells one call of the CLI from the next."""
+        return str(self.body.get("metadata", {}).get("user_id", ""))
+
+    @property
     def tools(self) -> frozenset[str]:
         return frozenset(str(tool.get("name")) for tool in self.body.get("tools", ()))
 
@@ -149,10 +154,12 @@ Script = Callable[[Request], Answer]
 
 
 class Endpoint:
-    """Serves a script on 127.0.0.1 while it is open; `requests` and `complaints` fill as it goes."""
+    """Serves a script on 127.0.0.1 while it is open; `requests` and `complaints` fill as it goes. `apart`: each working
+    directory has a prompt cache for itself, and what the CLI tells of the machine is not counted, so that features at
+    the same time, in any place, get the same counts every time."""
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    def __init__(self, script: Script, apart: bool = False) -> None:
+        self._script, self._apart = script, apart
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._cached: dict[str, str] = {}
@@ -198,9 +205,13 @@ class Endpoint:
         """What a prompt cache with breakpoints at the end of each message would count: the longest prefix shared
         with an earlier request of the same model is read, the rest but the newest words is written."""
         whole = json.dumps([request.body.get("tools"), request.body.get("system"), request.body.get("messages")])
+        cache = request.model
+        if self._apart:
+            whole = self.counted(request, json.dumps([request.body.get("tools"), request.body.get("messages")]))
+            cache = f"{request.model} {request.cwd}"
         with self._lock:
-            earlier = self._cached.get(request.model, "")
-            self._cached[request.model] = whole
+            earlier = self._cached.get(cache, "")
+            self._cached[cache] = whole
         shared = _common_prefix(earlier, whole) // BYTES_PER_TOKEN
         read = shared if shared >= 1024 else 0
         total = len(whole) // BYTES_PER_TOKEN
@@ -214,6 +225,10 @@ class Endpoint:
             "output_tokens": 1,
             "service_tier": "standard",
         }
+
+    def counted(self, request: Request, text: str) -> str:
+        """The part of the text that counts."""
+        return text.replace(request.cwd, "") if self._apart else text
 
     def wait_for_close(self) -> None:
         self._closing.wait()
@@ -249,7 +264,7 @@ def _events(endpoint: Endpoint, request: Request, reply: Reply) -> Iterator[byte
         index = 1
     for use in reply.uses:
         arguments = json.dumps(use.arguments)
-        spoken += len(arguments)
+        spoken += len(endpoint.counted(request, arguments))
         block = {"type": "tool_use", "id": f"toolu_{number:04d}_{index}", "name": use.tool, "input": {}}
         yield from _block(index, block, {"type": "input_json_delta", "partial_json": arguments})
         index += 1

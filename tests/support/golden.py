@@ -12,8 +12,9 @@ from pathlib import Path
 from mz_events.codec import ALL_EVENTS, CODEC
 
 from tests.support.samples import sample
+from tests.support.tree import ROOT
 
-CORPUS = Path(__file__).parents[1] / "cases" / "events"
+CORPUS = ROOT / "qa/mz_qa/fixtures/events"
 
 
 def path_of(name: str, schema: int) -> Path:

@@ -83,7 +83,7 @@ def features() -> tuple[str, ...]:
 def demo(request: Request) -> Answer:
     """The script: an answer to any request of the demo."""
     prompt = request.prompt
-    feature, phase = _named(FEATURE, prompt, "feature"), _named(PHASE, prompt, "phase")
+    feature, phase = named(FEATURE, prompt, "feature"), named(PHASE, prompt, "phase")
     takes = play(feature).get(phase)
     if takes is None:
         raise Unexpected(f"there is no script for the phase {phase!r} of {feature}")
@@ -94,10 +94,10 @@ def demo(request: Request) -> Answer:
     _check_prompt(prompt, takes, attempt, where)
     if Path(request.cwd).name != feature:
         raise Unexpected(f"{where}: works in {request.cwd}, which is not this feature's worktree")
-    return _answer(request, takes[attempt], where)
+    return answer(request, takes[attempt].steps, where)
 
 
-def _named(pattern: re.Pattern[str], prompt: str, what: str) -> str:
+def named(pattern: re.Pattern[str], prompt: str, what: str) -> str:
     found = pattern.search(prompt)
     if found is None:
         raise Unexpected(f"the prompt names no {what}: {prompt[:300]!r}")
@@ -128,11 +128,11 @@ def _written(take: Take, path: str) -> str:
     return next(action.text for step in take.steps for action in step.use if action.write == path)
 
 
-def _answer(request: Request, take: Take, where: str) -> Answer:
-    """The step that follows the results so far."""
+def answer(request: Request, steps: tuple[Step, ...], where: str) -> Answer:
+    """The step that follows the results so far. Raises `Unexpected` where a tool is missing or has failed."""
     results = request.results()
     done = 0
-    for step in take.steps:
+    for step in steps:
         if done == len(results):
             return _reply(request, step, where)
         for action, result in zip(step.use, results[done:], strict=False):

@@ -6,16 +6,13 @@ The script looks at the prompt and the files only, never at attempts, so that a 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from functools import cache
 
-import msgspec
-import yaml
-from mz_engine.artifacts.load import load_rules
-from mz_engine.artifacts.rule import RuleSet
 from mz_engine.config import Command, Config, PullRequests
 from mz_engine.coordinator import Coordinator
 from mz_engine.pins import Pins, encode_pins
-from mz_engine.pipelines.definition import Pipeline
+from mz_engine.pipelines.load import find_pipeline
+from mz_engine.pipelines.own import Material, sound_material
 from mz_engine.ports import CallSpec
 from mz_events.catalog.inbox import AnswerLeft
 from mz_events.catalog.run import ItemAdded, Rest, RunStarted, Verdict
@@ -24,23 +21,22 @@ from mz_events.store import Append
 from mz_qa.simulation.driver import drive
 from mz_qa.simulation.world import Answer, Files, World
 
-CASES = Path(__file__).parents[1] / "cases" / "pipelines"
+from tests.support.tree import ROOT
+
 RUN = RunId("r1")
-REWORK = "{% if rework %}MEND {{ rework.messages | join('; ') }}{% endif %}"
-NOTES = "{% for note in notes %}NOTE {{ note }}{% endfor %}"
-TEMPLATES = {
-    "plan": f"Plan {{{{ title }}}}. {NOTES} {REWORK}",
-    "build": f"Build {{{{ unit.id }}}} of {{{{ feature }}}}: {{{{ unit.files | join(' ') }}}}. {NOTES} {REWORK}",
-    "review": "Review {{ unit.id }} of {{ feature }}: {{ inputs.note }}",
-    "ship": f"Ship {{{{ feature }}}}. {REWORK}",
-}
+
+
+@cache
+def material() -> Material:
+    return sound_material(ROOT)
 
 
 def pins(config: Config | None = None) -> Pins:
     """The trial pipeline with its own rules and templates."""
-    pipeline = msgspec.convert(yaml.safe_load((CASES / "trial.yaml").read_text()), Pipeline)
-    own = msgspec.convert(yaml.safe_load((CASES / "trial.rules.yaml").read_text()), dict[str, RuleSet])
-    return Pins(pipeline=pipeline, rules={**load_rules(), **own}, templates=TEMPLATES, config=config or trial_config())
+    made = material()
+    templates = {name: text for name, text in made.templates.items() if name.startswith("trial/")}
+    pipeline = find_pipeline("trial", ROOT).pipeline
+    return Pins(pipeline=pipeline, rules=made.rules, templates=templates, config=config or trial_config())
 
 
 def trial_config() -> Config:

@@ -1,0 +1,102 @@
+"""docs/replay-in-ci.md can be followed to the letter: its files are written, its commands run, its output compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from mz_engine.adapters.environment import INHERITED
+from mz_recordings.findings import KINDS
+from mz_recordings.sample import make_sample
+
+from tests.support.gitrepo import IDENTITY
+from tests.support.played_agent import install_agent
+from tests.support.tree import ROOT
+
+PAGE = (ROOT / "docs" / "replay-in-ci.md").read_text("utf-8")
+PARTS = re.compile(
+    r"^(?:<!-- (?P<remark>[^\n]*) -->\n\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+EXIT = re.compile(r"  # exit (\d+)$")
+
+
+class Part(NamedTuple):
+    remark: str
+    language: str
+    text: str
+
+
+def parts() -> Iterator[Part]:
+    for found in PARTS.finditer(PAGE):
+        yield Part(found["remark"] or "", found["language"], found["text"])
+
+
+class Team:
+    """A repository with tests and nothing else, a home, and `mz`, `python3` and an agent on PATH."""
+
+    def __init__(self, place: Path) -> None:
+        self.root, programs = place / "tally", place / "bin"
+        make_sample(self.root, os.environ)
+        for name in ("mz.yaml", "features.md"):
+            (self.root / name).unlink()
+        shutil.rmtree(self.root / ".git")
+        (place / "home").mkdir()
+        install_agent(programs, "month-filter")
+        (programs / "mz").write_text(
+            f"#!/bin/sh\nexec '{sys.executable}' -c 'from mz_cli.main import main; main()' \"$@\"\n"
+        )
+        (programs / "mz").chmod(0o755)
+        kept = {name: value for name, value in os.environ.items() if INHERITED.fullmatch(name)}
+        path = os.pathsep.join((str(programs), os.environ["PATH"]))
+        own = {"PATH": path, "HOME": str(place / "home"), "ANTHROPIC_API_KEY": "nobody-is-called"}
+        self.environment = {**kept, **IDENTITY, **own}
+        for words in ("git init --quiet --initial-branch=main", "git add --all", "git commit --quiet --message Begin"):
+            self.run(words)
+
+    def run(self, line: str) -> str:
+        """What a line of the page writes; it must end as the page says."""
+        expected = int(found[1]) if (found := EXIT.search(line)) else 0
+        done = subprocess.run(
+            ["sh", "-c", line],
+            cwd=self.root,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == expected, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_guide_can_be_followed(tmp_path: Path) -> None:
+    team = Team(tmp_path)
+    said, compared = "", 0
+    for part in parts():
+        if part.remark.startswith("file: "):
+            path = team.root / part.remark.removeprefix("file: ")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(part.text)
+        elif part.remark == "prints":
+            assert part.text in said
+            compared += 1
+        elif part.language == "sh":
+            said = "".join(team.run(line) for line in part.text.splitlines())
+    assert compared == 5
+    assert team.run("git status --porcelain") == ""
+
+
+def test_the_guide_knows_the_kinds_of_findings() -> None:
+    named = re.findall(r"^\| `([A-Z]+)` \|", PAGE, flags=re.MULTILINE)
+    assert set(named) <= set(KINDS)
+    assert {"UNUSED", "MISSING", "NETWORK"} <= set(named)

@@ -1,0 +1,155 @@
+"""The project's own library: whole and clean, played through today's pipelines, and made again from nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mz_events.catalog.call import ProblemClass
+from mz_recordings.cassette import Cassette, Taken
+from mz_recordings.fleet import environment_of
+from mz_recordings.library import cassettes, load
+
+from tests.support.rerecord import BUNDLED, LIBRARY, SCENES, record_scene
+from tests.support.tree import ROOT
+
+BYTES_MAX = 1_000_000
+"""Of all of them: they come with every clone."""
+TRIAL = "trial-claude-code"
+MEASURED = {
+    *("uuid", "timestamp", "id", "tool_use_id"),
+    *("duration_ms", "duration_api_ms", "time_to_request_ms", "ttft_ms", "ttft_stream_ms"),
+}
+"""Fields of the agent's stream that are another thing at any other time."""
+
+
+@cache
+def cassette(name: str) -> Cassette:
+    return load(BUNDLED if name == BUNDLED.name else LIBRARY / name)
+
+
+def told(*names: str) -> Iterator[dict[str, Any]]:
+    """Every event of these cassettes."""
+    for name in names:
+        for story in cassette(name).stories.values():
+            yield from map(json.loads, story.splitlines())
+
+
+def test_every_cassette_of_the_library_is_made_by_a_scene() -> None:
+    assert {BUNDLED, *cassettes(LIBRARY)} == {scene.place for scene in SCENES.values()}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_they_were_made_by_the_real_cli_against_a_script(name: str) -> None:
+    manifest = cassette(name).manifest
+    assert (manifest.name, manifest.agent, manifest.provenance) == (name, "claude-code", "scripted-model")
+    assert {one.recording.version for one in cassette(name).taken} == {"2.1.197"}
+
+
+def test_they_are_small() -> None:
+    assert sum(path.stat().st_size for path in LIBRARY.rglob("*") if path.is_file()) < BYTES_MAX
+
+
+def test_they_name_no_place_of_the_machine_they_were_made_on() -> None:
+    here = (str(ROOT).encode(), socket.gethostname().encode())
+    for path in LIBRARY.rglob("*"):
+        data = path.read_bytes() if path.is_file() else b""
+        assert not re.search(rb"/tmp/|/root\b|/home/|127\.0\.0\.1", data), path
+        assert not any(word in data for word in here), path
+
+
+def test_the_trial_goes_back_and_asks() -> None:
+    """A rework, units, a reviewer, a rollback to an earlier phase, a person who rejects and then approves, a feature
+    that builds on another."""
+    events = list(told(TRIAL))
+    routes = [(one["source"], one["to"], one["units"]) for one in events if one["type"] == "phase.rolled-back"]
+    assert sorted(routes) == [("build", "build", ["broth"]), ("build", "build", ["loaf"]), ("build", "plan", [])]
+    causes = [one["cause"] for one in events if one["type"] == "phase.blocked"]
+    assert sorted(causes) == ["code", "person", "spec"]
+    assert [one["verdict"] for one in events if one["type"] == "human.answered"] == ["reject", "approve"]
+    named = {one.recording.identity.path for one in cassette(TRIAL).taken}
+    assert named >= {"bread/plan.a2", "bread/build.dough.a2", "bread/build.loaf.i3.reviewer", "menu/ship"}
+    assert {item.feature: item.depends_on for item in cassette(TRIAL).manifest.world.items} == {
+        "bread": (), "soup": (), "menu": ("bread",),
+    }  # fmt: skip
+
+
+def test_together_they_cover_what_can_go_wrong() -> None:
+    """The bundled cassette has none of this."""
+    events = list(told(*SCENES))
+    kinds = {one["type"] for one in events} - {one["type"] for one in told(BUNDLED.name)}
+    assert kinds == {
+        *("feature.held", "feature.hold-released", "feature.failed", "feature.cancelled"),
+        *("human.requested", "human.answered", "phase.blocked", "phase.rolled-back", "tree.restored"),
+    }
+    problems = {(one["problem"]["kind"], one["problem"]["code"]) for one in events if one.get("problem")}
+    assert problems == {
+        (ProblemClass.TRANSIENT.value, "rate-limit"),
+        (ProblemClass.TRANSIENT.value, "connection"),
+        (ProblemClass.FATAL.value, "auth-failure"),
+        (ProblemClass.HUMAN.value, "agent-blocker"),
+    }
+    assert {one["ask"] for one in events if one["type"] == "human.requested"} == {"approval", "blocker", "exhausted"}
+    assert {one["hold"] for one in events if one["type"] == "feature.held"} == {"timer", "fatal"}
+    offences = {offence["kind"] for one in events for offence in one.get("offences", ())}
+    assert offences == {"outside", "special", "commit"}
+
+
+@pytest.mark.slow
+def test_they_play_through_todays_pipelines() -> None:
+    """What drifted is told with the command that mends it; where it was meant: make recordings. The bundled one is
+    played by `test_demo`."""
+    command = [str(Path(sys.executable).with_name("mz")), "replay", "-n", "2", "--shuffle", "7"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment_of(os.environ), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    played = sum(len(cassette(path.name).taken) for path in cassettes(LIBRARY))
+    assert f"{len(cassettes(LIBRARY))} cassettes, {played} recordings played" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.cli
+@pytest.mark.timeout(900)
+def test_the_trial_can_be_made_again_from_nothing(tmp_path: Path) -> None:
+    """Not a byte is another one, but for dates, ids and what is measured; two features at the same time or not."""
+    made, kept = record_scene(SCENES[TRIAL], tmp_path), cassette(TRIAL)
+    again = {one.recording.identity: one for one in made.taken}
+    assert again.keys() == {one.recording.identity for one in kept.taken}
+    for one in kept.taken:
+        assert plain(again[one.recording.identity]) == plain(one), one.recording.identity.path
+    assert stories(made) == stories(kept)
+    assert made.bundle == kept.bundle
+
+
+def plain(taken: Taken) -> dict[str, object]:
+    """A recording without what is measured."""
+    streams = {name: _lines(data) for name, data in taken.contents.items() if name.endswith(".stream-json")}
+    recording = msgspec.to_builtins(msgspec.structs.replace(taken.recording, files=(), recorded_at="", duration_ms=0))
+    return {**recording, "contents": {**taken.contents, **streams}}
+
+
+def _lines(stream: bytes) -> list[object]:
+    return [_fixed(json.loads(line)) for line in stream.splitlines()]
+
+
+def _fixed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _fixed(each) for name, each in value.items() if name not in MEASURED}
+    return [_fixed(each) for each in value] if isinstance(value, list) else value
+
+
+def stories(made: Cassette) -> dict[str, bytes]:
+    """Without the run's id."""
+    run = made.manifest.world.run.encode()
+    return {feature: story.replace(run, b"<RUN>") for feature, story in made.stories.items()}

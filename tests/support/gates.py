@@ -1,0 +1,34 @@
+"""Adapter: projects for a gate to look at, and what its layers say of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mz_qa.gate import project_at
+from mz_qa.layers.facts import Checked, Project, Remark, Said
+from mz_recordings.findings import Finding
+
+
+def project_of(root: Path, *cassettes: Path) -> Project:
+    """The project there, with its library or these cassettes."""
+    return project_at(root, os.environ, cassettes, 1, datetime.now(UTC), lambda words: None)
+
+
+def findings(said: Iterable[Said]) -> list[Finding]:
+    return [one for one in said if isinstance(one, Finding)]
+
+
+def remarks(said: Iterable[Said]) -> list[str]:
+    return [one.words for one in said if isinstance(one, Remark)]
+
+
+def checked(said: Iterable[Said]) -> dict[str, int]:
+    """How many of each kind were looked at."""
+    counts: dict[str, int] = {}
+    for one in said:
+        if isinstance(one, Checked):
+            counts[one.kind] = counts.get(one.kind, 0) + one.count
+    return counts

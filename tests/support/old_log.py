@@ -1,0 +1,55 @@
+"""Adapter: whole logs as this version writes them, kept with what they mean, for every later version to read.
+
+`python -m tests.support.old_log` makes the log of a run of the workshop where there is none of that name. `--renew`
+writes anew what the stored logs mean, and leaves the logs alone: right only where a projection was wrong before.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+from mz_engine.home import BLOBS, HOME, LOG
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.run import RunStarted
+from mz_qa.layers.projections import projected, read_log, write_log
+
+from tests.support.tree import ROOT
+from tests.support.workshop import Workshop
+
+LOGS = ROOT / "qa/mz_qa/fixtures/logs"
+NAME = "notes"
+
+
+def make(folder: Path) -> None:
+    """A run with a rework, a failed call, a rollback by a person and a dependency."""
+    with tempfile.TemporaryDirectory() as scratch:
+        workshop = Workshop(Path(scratch))
+        workshop.run()
+        with SqliteStore(workshop.root / HOME / LOG, read_only=True) as store:
+            events = tuple(store.read_all())
+        (started,) = (one.event for one in events if isinstance(one.event, RunStarted))
+        folder.mkdir(parents=True)
+        (folder / "log.jsonl").write_bytes(write_log(events))
+        (folder / "pins.json").write_bytes(FileBlobs(workshop.root / HOME / BLOBS).get(started.pins) + b"\n")
+
+
+def keep_meaning(folder: Path) -> None:
+    """Writes down what the log means to this version."""
+    meaning = msgspec.json.encode(projected(read_log((folder / "log.jsonl").read_bytes())))
+    (folder / "projections.json").write_bytes(msgspec.json.format(meaning, indent=1) + b"\n")
+
+
+def main(renew: bool) -> None:
+    if not (LOGS / NAME).exists():
+        make(LOGS / NAME)
+        keep_meaning(LOGS / NAME)
+    for folder in LOGS.iterdir() if renew else ():
+        keep_meaning(folder)
+
+
+if __name__ == "__main__":
+    main(renew="--renew" in sys.argv[1:])

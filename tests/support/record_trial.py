@@ -1,0 +1,26 @@
+"""Adapter: the project of the trial as a repository of its own: `tests/cases/trial/project`, with our own pipelines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from mz_recordings.sample import WHO
+
+from tests.support.script_trial import CASES
+from tests.support.tree import ROOT
+
+
+def make_project(place: Path) -> None:
+    """A repository at `place`, which must not exist, with everything in one commit that is the same every time."""
+    shutil.copytree(CASES / "project", place)
+    shutil.copytree(ROOT / "pipelines", place / "pipelines")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | WHO
+    for words in (
+        ("init", "--quiet", "--initial-branch=main"),
+        ("add", "--all"),
+        ("commit", "--quiet", "-mA cookbook"),
+    ):
+        subprocess.run(["git", *words], cwd=place, env=own, check=True)
