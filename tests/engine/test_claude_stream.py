@@ -14,7 +14,7 @@ from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
-from tests.support.claude_cases import CASES, STORED, stored
+from tests.support.claude_cases import CASES, EXPECTED, STORED, stored
 
 PATTERNS: Patterns = load_patterns()
 
@@ -39,9 +39,9 @@ def said(name: str, text: str, **usage: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_streams_of_the_real_cli(name: str) -> None:
-    case, seen = CASES[name], reading(stored(name))
+    expected, seen = EXPECTED[name], reading(stored(name))
     code, kind, wait = _problem(seen)
-    assert (seen.terminal, code, kind, wait) == (case.terminal, case.code, case.kind, case.retry_after)
+    assert (seen.terminal, code, kind, wait) == (expected.terminal, expected.code, expected.kind, expected.wait)
     assert seen.version == "" if name == "no-session" else seen.version.startswith("2.")
     assert seen.bad_lines == 0
 
@@ -204,6 +204,12 @@ def test_a_result_of_zeros_after_work_reports_nothing() -> None:
     )
     assert seen.usage
     assert seen.reported_nanousd is None
+
+
+@pytest.mark.parametrize("delay", [b"1e999", b"-1e999", b"1e30", b"9" * 400, b"0", b"true", b'"1000"', b"null"])
+def test_a_wait_that_is_none_is_nobodys(delay: bytes) -> None:
+    retry = b'{"type":"system","subtype":"api_retry","error_status":429,"retry_delay_ms":%s}' % delay
+    assert gather(retry).wait_seconds is None
 
 
 @pytest.mark.parametrize("money", ["0.25", 0.25])

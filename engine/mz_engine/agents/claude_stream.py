@@ -1,7 +1,8 @@
 """Pure: reads what `claude -p --output-format stream-json` wrote. Total over any bytes.
 
-The verdict is `is_error` of the last `result`, never its subtype nor the exit code. Tokens come from `modelUsage`,
-which is right where `usage` falls short (side models, budget stops, several results: they are cumulative).
+The verdict is `is_error` of the last `result`, never the exit code; a subtype that names an error is one all the same,
+one that says `success` proves nothing. Tokens come from `modelUsage`, which is right where `usage` falls short (side
+models, budget stops, several results: they are cumulative).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.classify import Ending, Patterns, classify
+from mz_engine.agents.contract import Watch
 from mz_engine.ports import CallResult, Reading
 
 Json: TypeAlias = Mapping[str, object]
@@ -25,6 +27,8 @@ NANOUSD_MAX = 10**15
 STDERR_BYTES_READ = 20_000
 STEADY_WAIT_MS = 1000
 """A wait in whole seconds was asked for by the API; the agent's own waits have a random part."""
+WAIT_MS_MAX = 10**10
+"""About four months; beyond it the number is noise."""
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 
@@ -47,9 +51,9 @@ class Told(msgspec.Struct, kw_only=True):
     wait_seconds: int | None = None
 
 
-def read_stream(result: CallResult, parser: str, patterns: Patterns) -> Reading:
+def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:
     """What one call said. Never raises: unreadable lines are counted, a missing end is a problem."""
-    told = gather(result.stdout)
+    told = gather(result.stdout, watch)
     last: Json = told.result or {}
     text = _string(last.get("result"))
     words = "\n".join([text, *_strings(last.get("errors"))]).strip()
@@ -82,7 +86,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns) -> Reading:
     )
 
 
-def gather(stdout: bytes) -> Told:
+def gather(stdout: bytes, watch: Watch | None = None) -> Told:
     """One pass over the lines; unknown types and fields are passed over."""
     told = Told()
     for line in stdout.split(b"\n"):
@@ -92,11 +96,11 @@ def gather(stdout: bytes) -> Told:
         if event is None:
             told.bad_lines += 1
             continue
-        _note(told, event)
+        _note(told, watch(event) if watch else event)
     return told
 
 
-def _decode(line: bytes) -> Json | None:
+def _decode(line: bytes) -> dict[str, object] | None:
     try:
         event = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError, DecimalException, ValueError):
@@ -138,7 +142,7 @@ def _asked_wait(event: Json) -> int | None:
     delay = event.get("retry_delay_ms")
     if event.get("error_status") != 429 or isinstance(delay, bool) or not isinstance(delay, int | Decimal):
         return None
-    if delay <= 0 or delay % STEADY_WAIT_MS:
+    if not 0 < delay <= WAIT_MS_MAX or delay % STEADY_WAIT_MS:
         return None
     return int(delay // STEADY_WAIT_MS)
 
@@ -146,10 +150,11 @@ def _asked_wait(event: Json) -> int | None:
 def _terminal(result: Json | None) -> Literal["success", "error", "no-terminal"]:
     if result is None:
         return "no-terminal"
-    failed = result.get("is_error")
-    if not isinstance(failed, bool):
-        failed = _string(result.get("subtype")) != "success"
-    return "error" if failed else "success"
+    failed, subtype = result.get("is_error"), _string(result.get("subtype"))
+    if failed is None:
+        return "success" if subtype == "success" else "error"
+    # Some versions leave `is_error` false where the turns or the budget ran out.
+    return "success" if failed is False and not subtype.startswith("error") else "error"
 
 
 def _stops(told: Told, last: Json) -> tuple[str, ...]:

@@ -1,0 +1,272 @@
+"""Pure: what a recorded call might have come to instead: its output cut, doubled, broken, its process killed.
+
+Each variant was seen in the wild, or could be any day. They are derived from the bytes alone, so that every cassette
+has them for nothing. What an agent writes at the end is known for the agents in `ENDINGS`; others have the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+from mz_events.catalog.call import Problem, ProblemClass
+
+from mz_recordings.cassette import Cassette, Failure, Identity, Kind, Pace, Recording, StoredFile, Taken
+
+HUGE_BYTES = 2_000_000
+SIGNALS = (-9, -15)
+TERMINATED = 143
+"""What a program says that was told to end: 128 + 15."""
+BINARY = bytes(range(256)) * 16
+NO_TEXT = b"\xff\xfe\xc3("
+OURS = tuple(
+    Problem(kind=kind, code=code)
+    for kind, code in (
+        (ProblemClass.TRANSIENT, "timeout"),
+        (ProblemClass.TRANSIENT, "idle"),
+        (ProblemClass.TRANSIENT, "killed"),
+        (ProblemClass.PHASE, "output-limit"),
+        (ProblemClass.FATAL, "disk-full"),
+    )
+)
+"""How a call ends that we end ourselves, whatever it has said before."""
+
+
+class Variant(NamedTuple):
+    """One way in which a recorded call might have ended."""
+
+    identity: Identity
+    name: str
+    """Unique among those of a call."""
+    stdout: bytes
+    """As recorded bytes are stored, with tokens for places."""
+    stderr: bytes = b""
+    exit: int | None = 0
+    ours: Problem | None = None
+    """We ended it."""
+    changes: bool = True
+    """What the agent changed is in the tree."""
+    pace: Pace | None = None
+    """How its output comes, where it is played by a process; whoever plays in memory has all of it at once."""
+
+
+Ending = Callable[[dict[str, Any]], Iterator[tuple[str, bytes, int]]]
+"""From the last line of a reply: names, other last lines, exit codes."""
+
+
+PROCESSES = (
+    "cut-before-the-end-exit--9", "cut-before-the-end-exit-143", "cut-in-a-character", "binary",
+    "huge-line-before-the-end", "half-and-idle", "whole-and-timeout",
+)  # fmt: skip
+"""What looks another way through a pipe than in memory: a sample for processes."""
+SLOW = Pace(piece_bytes=1009, pause_ms=20)
+
+
+def paced(taken: Taken) -> tuple[Variant, ...]:
+    """A sample of the variants of one recording for real processes, and one that only these have: slow, in pieces that
+    end within characters."""
+    stdout = content(taken, "stdout")
+    lines = _lines(stdout)
+    wide = b'{"type":"user","text":"' + "語".encode() * 3000 + b'"}\n'
+    split = b"".join((*lines[:-1], wide, *lines[-1:]))
+    slow = Variant(taken.recording.identity, "slow", split, content(taken, "stderr"), pace=SLOW)
+    return (slow, *(variant for variant in derive(taken) if variant.name in PROCESSES))
+
+
+def derive(taken: Taken) -> tuple[Variant, ...]:
+    """All variants of one recording; two that are the same bytes with the same end are one."""
+    stdout, stderr, code = content(taken, "stdout"), content(taken, "stderr"), taken.recording.exit or 0
+    found = [
+        *_cuts(stdout),
+        *_bytes(stdout),
+        *_twice(stdout),
+        *_endings(taken.recording, stdout),
+    ]
+    whole = [Variant(taken.recording.identity, name, data, stderr, ended) for name, data, ended in found]
+    base = Variant(taken.recording.identity, "", stdout, stderr, code)
+    whole += _processes(base)
+    seen: dict[tuple[object, ...], Variant] = {}
+    for variant in whole:
+        seen.setdefault(variant[2:], variant)
+    return tuple(seen.values())
+
+
+def altered(cassette: Cassette, variant: Variant) -> Cassette:
+    """The variant's feature alone, with its call answered so: to be played by processes. Without stories, for it has
+    another one now. Features that others build on are not looked for."""
+    feature = variant.identity.feature
+    world = cassette.manifest.world
+    items = tuple(item for item in world.items if item.feature == feature)
+    manifest = replace(cassette.manifest, stories={}, world=replace(world, items=items))
+    taken = tuple(
+        _answered(one, variant) if one.recording.identity == variant.identity else one
+        for one in cassette.taken
+        if one.recording.identity.feature == feature
+    )
+    return cassette._replace(manifest=manifest, taken=taken, stories={})
+
+
+def _answered(one: Taken, variant: Variant) -> Taken:
+    name = variant.identity.name
+    kept = [file for file in one.recording.files if file.kind not in ("stdout", "stderr")]
+    if not variant.changes:
+        kept = [file for file in kept if file.kind not in ("patch", "artifact")]
+    contents = {file.name: one.contents[file.name] for file in kept}
+    streams: tuple[tuple[Kind, str, bytes], ...] = (
+        ("stdout", f"{name}.stream-json", variant.stdout),
+        ("stderr", f"{name}.stderr", variant.stderr),
+    )
+    for kind, file, data in streams:
+        kept.append(StoredFile(kind=kind, name=file, sha256=hashlib.sha256(data).hexdigest()))
+        contents[file] = data
+    ours = variant.ours
+    recording = replace(
+        one.recording,
+        outcome="replied",
+        exit=variant.exit,
+        failure=Failure(kind=ours.kind.value, code=ours.code) if ours else None,
+        files=tuple(kept),
+        pace=variant.pace,
+    )
+    return Taken(recording, contents)
+
+
+def content(taken: Taken, kind: str) -> bytes:
+    """One of a recording's files; empty where it has none."""
+    file = next((file for file in taken.recording.files if file.kind == kind), None)
+    return b"" if file is None else taken.contents[file.name]
+
+
+def _lines(stdout: bytes) -> list[bytes]:
+    """With their ends."""
+    return stdout.splitlines(keepends=True)
+
+
+# cut ------------------------------------------------------------------------------------------------------------------
+def _cuts(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+    lines = _lines(stdout)
+    at = 0
+    for number, line in enumerate(lines):
+        yield (f"cut-after-line-{number}" if number else "empty"), stdout[:at], 0
+        yield f"cut-in-line-{number + 1}", stdout[: at + len(line) // 2], 0
+        if (inside := _inside_a_character(line)) is not None:
+            yield f"cut-in-a-character-of-line-{number + 1}", stdout[: at + inside], 0
+        at += len(line)
+    yield "cut-before-the-last-byte", stdout.rstrip(b"\r\n")[:-1], 0
+    yield "cut-before-the-last-line-end", stdout.rstrip(b"\r\n"), 0
+    yield "cut-in-a-character", b"".join(lines[:-1]) + '{"type":"assistant","text":"é'.encode()[:-1], 0
+    for code in (*SIGNALS, TERMINATED, 1):
+        yield f"cut-before-the-end-exit-{code}", b"".join(lines[:-1]), code
+        yield f"empty-exit-{code}", b"", code
+
+
+def _inside_a_character(line: bytes) -> int | None:
+    """Behind the first byte of the last character that has several."""
+    return next((at for at in range(len(line) - 1, 0, -1) if line[at] >= 0xC0), -1) + 1 or None
+
+
+# broken ---------------------------------------------------------------------------------------------------------------
+def _bytes(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+    lines = _lines(stdout)
+    head, last = b"".join(lines[:-1]), b"".join(lines[-1:])
+    huge = b'{"type":"user","text":"' + b"x" * HUGE_BYTES + b'"}\n'
+    yield "garbage-after-the-end", stdout + b"\x00\x07garbage {[\n", 0
+    yield "json-after-the-end", stdout + b'[1,2]\n"text"\nnull\n{}\n{"type":7}\n', 0
+    yield "half-a-line-after-the-end", stdout + (lines[0] if lines else b"{")[:20], 0
+    yield "a-line-again-after-the-end", stdout + b"".join(lines[:1]), 0
+    yield "binary", BINARY, 0
+    yield "binary-before", BINARY + b"\n" + stdout, 0
+    yield "no-text-in-a-line", head + b'{"type":"user","text":"' + NO_TEXT + b'"}\n' + last, 0
+    yield "no-text-in-the-last-line", head + last.replace(b'"', b'"' + NO_TEXT, 1), 0
+    yield "zeros-in-the-last-line", head + last.replace(b",", b",\x00", 1), 0
+    yield "huge-line-before-the-end", head + huge + last, 0
+    yield "huge-line-instead-of-the-end", head + huge, 0
+    yield "huge-line-without-end", head + huge[: HUGE_BYTES // 2], 0
+    yield "deep-line", head + b"[" * 100_000 + b"\n" + last, 0
+    yield "no-line-ends", stdout.replace(b"\n", b" "), 0
+    yield "other-line-ends", stdout.replace(b"\n", b"\r\n"), 0
+    yield "empty-lines", stdout.replace(b"\n", b"\n\n \n"), 0
+    yield "byte-order-mark", b"\xef\xbb\xbf" + stdout, 0
+    yield "words-instead-of-lines", b"Done. Everything went well.\n", 0
+
+
+def _twice(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+    lines = _lines(stdout)
+    yield "twice", stdout + stdout, 0
+    yield "end-twice", stdout + b"".join(lines[-1:]), 0
+    yield "end-first", b"".join((*lines[-1:], *lines[:-1])), 0
+    yield "backwards", b"".join(reversed(lines)), 0
+    yield "end-alone", b"".join(lines[-1:]), 0
+
+
+# ended otherwise ------------------------------------------------------------------------------------------------------
+def _processes(base: Variant) -> Iterator[Variant]:
+    """The same bytes, and another end of the process."""
+    for code in (*SIGNALS, TERMINATED, 1):
+        yield base._replace(name=f"whole-exit-{code}", exit=code)
+    for problem in OURS:
+        yield base._replace(name=f"whole-and-{problem.code}", exit=None, ours=problem)
+        half = base.stdout[: len(base.stdout) // 2]
+        yield base._replace(name=f"half-and-{problem.code}", stdout=half, exit=None, ours=problem)
+    noise = b"Error: rate limit exceeded, please run /login\n"
+    yield base._replace(name="words-of-failure-on-stderr", stderr=base.stderr + noise)
+    yield base._replace(name="empty-with-words-of-failure", stdout=b"", stderr=noise, exit=1)
+    yield base._replace(name="nothing-changed", changes=False)
+
+
+def _endings(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+    """Other last lines, in the words of the agent; also after and before the recorded one."""
+    ending = ENDINGS.get(recording.agent)
+    lines = _lines(stdout)
+    last = _object(lines[-1]) if lines else None
+    if ending is None or last is None:
+        return
+    head = b"".join(lines[:-1])
+    for name, other, code in ending(last):
+        yield f"ends-{name}", head + other, code
+        yield f"ends-{name}-exit-0", head + other, 0
+        yield f"success-then-{name}", stdout + other, code
+        yield f"{name}-then-success", head + other + lines[-1], 0
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _line(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def _claude(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
+    """Errors of the API come as subtype `success` with `is_error`; an error of the run has `errors` in place of a
+    `result`, and some versions leave `is_error` false there."""
+    for subtype in ("error_max_turns", "error_during_execution", "error_max_budget_usd",
+                    "error_max_structured_output_retries"):  # fmt: skip
+        error = {key: value for key, value in last.items() if key != "result"} | {"subtype": subtype, "errors": ["no"]}
+        yield subtype, _line({**error, "is_error": True}), 1
+        yield f"{subtype}-not-is_error", _line({**error, "is_error": False}), 0
+        yield f"{subtype}-without-is_error", _line({k: v for k, v in error.items() if k != "is_error"}), 1
+    for status in (None, 400, 401, 402, 403, 404, 413, 429, 500, 529):
+        words = f"API Error: {status or 'something'} went wrong"
+        yield f"api-error-{status}", _line({**last, "is_error": True, "api_error_status": status, "result": words}), 1
+    odd: tuple[object, ...] = (1, 0, "true", "false", [], {})
+    for said in odd:
+        yield f"is_error-{said!r}", _line({**last, "is_error": said}), 0
+    yield "no-subtype", _line({k: v for k, v in last.items() if k not in ("subtype", "is_error")}), 0
+    yield "all-null", _line(dict.fromkeys(last) | {"type": "result"}), 0
+    yield (
+        "result-in-words",
+        _line({"type": "assistant", "message": {"content": [{"type": "text", "text": str(last)}]}}),
+        0,
+    )
+
+
+ENDINGS: Mapping[str, Ending] = {"claude-code": _claude}
+"""By agent: how a call may end besides, in the words that its command line uses."""

@@ -1,0 +1,120 @@
+"""What goes wrong with agents, as recordings: each comes to the state that its page says, and fits any cassette."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_recordings.cassette import Cassette, Identity
+from mz_recordings.faults import FAULTS, Fault, failure, stream
+from mz_recordings.fleet import bundled, environment_of, find
+from mz_recordings.injection import FaultMisplaced, aftermath, inject
+from mz_recordings.library import load, save
+from mz_recordings.replay import Job, play
+from mz_recordings.variants import content
+
+from tests.support.make_faults import page
+from tests.support.tapes import cassette, recording
+
+PLACE = bundled() / "faults"
+WRITE = Identity(pipeline="errand", feature="note", phase="write")
+AGAIN = "called again: attempt 2"
+DONE = "the work was accepted"
+BECOMES = {
+    "rate-limit": ["read: rate-limit (transient, in 5 s)", "held (timer): rate-limit", "released", AGAIN, DONE],
+    "overloaded": ["read: overloaded (transient, in 30 s)", "held (timer): overloaded", "released", AGAIN, DONE],
+    "lost-connection": ["read: connection (transient, in 30 s)", "held (timer): connection", "released", AGAIN, DONE],
+    "auth-failure": ["read: auth-failure (fatal)", "the run halts: auth-failure"],
+    "timeout": ["ended by mz: timeout", "read: timeout (transient)", AGAIN, DONE],
+    "idle": ["ended by mz: idle", "read: idle (transient)", AGAIN, DONE],
+    "hang": ["ended by mz: idle", "read: idle (transient)", AGAIN, DONE],
+    "killed": ["read: no-terminal (phase)", AGAIN, DONE],
+    "turn-limit": ["read: turn-limit (phase)", AGAIN, DONE],
+    "malformed-artifact": ["refused: note.bytes", AGAIN, DONE],
+    "human-blocker": ["read: agent-blocker (human)", "a person is asked: agent-blocker", "a person says: approve",
+                      AGAIN, DONE],
+    "crash": ["lost: mz was not there when it ended", "read: lost (transient)", AGAIN, DONE],
+}  # fmt: skip
+
+
+def test_every_fault_comes_with_mz_and_with_a_line_about_it() -> None:
+    assert {path.name for path in find((PLACE,))} == set(FAULTS) == set(BECOMES)
+    assert (PLACE / "README.md").read_text("utf-8") == page()
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
+def test_a_fault_is_recorded_as_its_page_says(fault: Fault) -> None:
+    made = load(PLACE / fault.name)
+    first = made.taken[0]
+    assert (made.manifest.provenance, first.recording.identity) == ("documented", WRITE)
+    assert content(first, "stdout").strip() == stream(fault).strip()
+    assert (first.recording.outcome == "lost") == fault.lost
+    assert first.recording.failure == failure(fault)
+    assert list(aftermath(made.stories["note"], WRITE)) == BECOMES[fault.name]
+    last = json.loads(made.stories["note"].splitlines()[-1])
+    assert last["type"] == ("feature.held" if fault.name == "auth-failure" else "feature.delivered")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_happens_again_with_real_processes(name: str) -> None:
+    job = Job(
+        path=str(PLACE / name),
+        project=str(PLACE / "project"),
+        environment=environment_of(os.environ),
+        today=datetime.now(UTC),
+    )
+    played, happened = play(job)
+    assert played.findings == ()
+    assert happened is not None
+    assert list(aftermath(happened.stories["note"], WRITE)) == BECOMES[name]
+
+
+# into a cassette ------------------------------------------------------------------------------------------------------
+def small() -> Cassette:
+    return cassette(recording("0" * 40))
+
+
+def test_the_recorded_answers_follow_the_fault() -> None:
+    made, wanted = inject(small(), "f/prd", "rate-limit")
+    first, second = made.taken
+    assert [one.recording.identity.name for one in made.taken] == ["prd", "prd.a2"]
+    assert wanted == first.recording.identity
+    assert content(first, "stdout") == stream(FAULTS["rate-limit"])
+    assert content(first, "prompt") == content(second, "prompt")
+    assert (content(first, "patch"), content(second, "patch")) == (b"", content(small().taken[0], "patch"))
+    assert first.recording.tree_after == first.recording.tree_before
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_cassette_with_a_fault_is_one_like_any_other(name: str, tmp_path: Path) -> None:
+    save(inject(small(), "f/prd", name)[0], tmp_path / "made")
+    assert len(load(tmp_path / "made").taken) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "words"),
+    [
+        ("f/prd", "flood", "there is no fault 'flood'; there are: rate-limit, "),
+        ("f/code", "rate-limit", "the cassette has no call 'f/code'; it has: f/prd"),
+        ("", "", "there is no fault ''"),
+    ],
+)
+def test_a_fault_that_fits_nowhere_says_what_there_is(call: str, name: str, words: str) -> None:
+    with pytest.raises(FaultMisplaced, match=words):
+        inject(small(), call, name)
+
+
+def test_faults_speak_with_the_voice_of_one_agent() -> None:
+    other = small()
+    manifest = msgspec.structs.replace(other.manifest, agent="another")
+    with pytest.raises(FaultMisplaced, match="this cassette is of another"):
+        inject(other._replace(manifest=manifest), "f/prd", "idle")
+
+
+def test_a_call_that_nobody_made_has_no_aftermath() -> None:
+    assert list(aftermath(b"", WRITE)) == ["the call was not asked for"]

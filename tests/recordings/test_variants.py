@@ -1,0 +1,100 @@
+"""What a recorded call might have come to: variants are derived from bytes alone, and played by stand-ins too."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from mz_recordings.cassette import Pace, Taken
+from mz_recordings.library import load, save
+from mz_recordings.variants import ENDINGS, HUGE_BYTES, Variant, altered, content, derive, paced
+
+from tests.support.tapes import STDOUT, Stage, cassette, recording
+
+TREE = "0" * 40
+
+
+def variants(stdout: str = STDOUT, **more: object) -> dict[str, Variant]:
+    taken = recording(TREE, **more)
+    contents = {**taken.contents, "prd.stream-json": stdout.encode()}
+    return {variant.name: variant for variant in derive(Taken(taken.recording, contents))}
+
+
+def test_variants_of_a_call_have_names_of_their_own_and_differ() -> None:
+    found = derive(recording(TREE))
+    assert len({variant.name for variant in found}) == len(found) > 150
+    assert len({variant[2:] for variant in found}) == len(found)
+    assert not any(variant.stdout == STDOUT.encode() and variant[3:] == (b"", 0, None, True, None) for variant in found)
+
+
+def test_output_is_cut_after_and_within_every_line() -> None:
+    whole, lines = STDOUT.encode(), STDOUT.encode().splitlines(keepends=True)
+    found = variants()
+    assert found["empty"].stdout == b""
+    assert found["cut-after-line-1"].stdout == lines[0]
+    assert found["cut-in-line-2"].stdout == whole[: len(lines[0]) + len(lines[1]) // 2]
+    assert {name for name in found if name.startswith("cut-in-line")} == {"cut-in-line-1", "cut-in-line-2"}
+
+
+def test_output_is_cut_within_a_character_where_there_is_one() -> None:
+    cut = variants('{"type":"user","text":"größer"}\n' + STDOUT)["cut-in-a-character-of-line-1"].stdout
+    with pytest.raises(UnicodeDecodeError, match="unexpected end of data"):
+        cut.decode()
+    assert "cut-in-a-character-of-line-1" not in variants()
+    with pytest.raises(UnicodeDecodeError):
+        variants()["cut-in-a-character"].stdout.decode()
+
+
+def test_processes_end_in_every_way_that_was_seen() -> None:
+    found = variants()
+    assert {found[f"whole-exit-{code}"].exit for code in (-9, -15, 143, 1)} == {-9, -15, 143, 1}
+    assert {found[f"cut-before-the-end-exit-{code}"].exit for code in (-9, -15, 143)} == {-9, -15, 143}
+    assert found["whole-and-timeout"].ours is not None
+    assert not found["nothing-changed"].changes
+
+
+def test_a_line_is_longer_than_anything_that_agents_write() -> None:
+    assert len(max(variants()["huge-line-before-the-end"].stdout.split(b"\n"), key=len)) > HUGE_BYTES
+
+
+def test_ends_are_told_in_the_agents_words() -> None:
+    found = variants()
+    limit = json.loads(found["ends-error_max_turns"].stdout.splitlines()[-1])
+    assert (limit["subtype"], limit["is_error"], "result" in limit) == ("error_max_turns", True, False)
+    api = json.loads(found["ends-api-error-429"].stdout.splitlines()[-1])
+    assert (api["subtype"], api["is_error"], api["api_error_status"]) == ("success", True, 429)
+    assert found["success-then-error_max_turns"].stdout.startswith(STDOUT.encode())
+    assert found["error_max_turns-then-success"].stdout.endswith(STDOUT.encode().splitlines(keepends=True)[-1])
+
+
+def test_an_agent_whose_words_are_not_known_has_the_other_variants() -> None:
+    assert "another" not in ENDINGS
+    found = variants(agent="another")
+    assert "cut-after-line-1" in found
+    assert not [name for name in found if name.startswith("ends-")]
+
+
+@pytest.mark.parametrize("stdout", ["", "\n", "no json\n", "[]\n", '{"type":'])
+def test_whatever_was_recorded_has_variants(stdout: str) -> None:
+    assert variants(stdout)
+
+
+def test_an_altered_cassette_is_one_like_any_other(tmp_path: Path) -> None:
+    for variant in paced(recording(TREE)):
+        place = tmp_path / variant.name
+        save(altered(cassette(recording(TREE)), variant), place)
+        (one,) = load(place).taken
+        assert (content(one, "stdout"), one.recording.exit) == (variant.stdout, variant.exit)
+        assert (one.recording.failure is None) == (variant.ours is None)
+        assert one.recording.pace == variant.pace
+
+
+def test_a_slow_call_comes_in_pieces(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, pace=Pace(piece_bytes=20, pause_ms=20))
+    begun = time.monotonic()
+    result = stage.call()
+    assert time.monotonic() - begun > len(STDOUT) // 20 * 0.02
+    assert result.exit == 0
+    assert b'"subtype":"success"' in result.stdout
