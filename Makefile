@@ -4,7 +4,7 @@ BIN := .venv/bin
 CODE := events projections engine recordings qa cli tests
 WORKERS ?= 2
 
-.PHONY: demo test quick lint types fix clis recordings figures dev help
+.PHONY: demo test quick lint types fix clis recordings replay figures dev help
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -37,7 +37,10 @@ fix: .venv/developed  ## Mend what a machine can mend
 clis:  ## Install the real agent CLIs, at the versions in scripts/clis.txt, into .clis
 	@scripts/install-clis
 
-recordings: .venv/developed clis  ## Make the bundled recordings again, with the real CLI against a scripted model
+replay: .venv/developed  ## Play all recordings of the project through today's pipelines, for nothing
+	@$(BIN)/mz replay -n $(WORKERS) recordings/mz_recordings/bundled recordings/library
+
+recordings: .venv/developed clis  ## Make all recordings again, with the real CLI against a scripted model
 	@$(BIN)/python -m tests.support.rerecord
 
 figures: .venv/developed  ## Measure what mz costs, and renew the table in docs/figures.md; wants a machine that does nothing else

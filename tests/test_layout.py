@@ -9,8 +9,10 @@ import pytest
 from tests.support.tree import ROOMS, ROOT, kept_files, modules
 
 TOP = {
+    "action.yml",
     *(".ci", ".gitattributes", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
     *("ARCHITECTURE.md", "README.md", "docs", "pyproject.toml", "scripts", "tests"),
+    *("mz.yaml", "pipelines"),
     *ROOMS,
 }
 BESIDE_THE_PACKAGE = {"recordings": {"library"}}

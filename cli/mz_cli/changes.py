@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mz_engine.adapters.git_process import OURS, clean, start
-from mz_engine.adapters.machine import secret_values
+from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.ports import RepositoryUnusable
 from mz_events.names import Commit
 from mz_events.redact import Secrets
@@ -29,7 +29,7 @@ def patch(home: Path, before: Commit, after: Commit, without: frozenset[str]) ->
     if len(wanted) > PATHS_MAX:
         return f"({len(wanted)} files)"
     text = _git(home, "diff", *PLAIN, before, after, "--", *wanted)
-    return GONE if text is None else Secrets(secret_values(os.environ)).redact(text.decode("utf-8", "replace"))
+    return GONE if text is None else Secrets(known_secrets(home, os.environ)).redact(text.decode("utf-8", "replace"))
 
 
 def _git(home: Path, *args: str) -> bytes | None:

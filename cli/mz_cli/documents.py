@@ -8,15 +8,21 @@ from mz_cli.shapes.audit import AuditReport, VerifyResult
 from mz_cli.shapes.base import Shape
 from mz_cli.shapes.cost import CostReport
 from mz_cli.shapes.diff import DiffReport
+from mz_cli.shapes.drift import DriftResult
+from mz_cli.shapes.gate import GateReport
+from mz_cli.shapes.history import JudgeResult, PastRun
 from mz_cli.shapes.housekeeping import CleanResult, GcResult
 from mz_cli.shapes.lines import ErrorDocument
 from mz_cli.shapes.people import MessageResult, ReviewDetail, ReviewList
 from mz_cli.shapes.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
 from mz_cli.shapes.plan import PlanShape
 from mz_cli.shapes.project import ConfigShape, DoctorShape, ExplainAllShape, ExplainShape, InitShape, ValidShape
+from mz_cli.shapes.recordings import CassetteList, RecordingsLint
 from mz_cli.shapes.replay import RecordResult, ReplayResult
+from mz_cli.shapes.rerecord import RerecordResult
 from mz_cli.shapes.run import ArtifactText, CancelResult, DemoResult, FeatureDetail, RunList, RunStatus
 from mz_cli.shapes.state import StateAt
+from mz_cli.shapes.whatif import InjectResult, VariantsResult
 
 DOCUMENTS: Mapping[str, type[Shape]] = {
     "artifact": ArtifactText,
@@ -29,12 +35,15 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "demo": DemoResult,
     "diff": DiffReport,
     "doctor": DoctorShape,
+    "drift": DriftResult,
     "error": ErrorDocument,
     "explain": ExplainShape,
     "explain-all": ExplainAllShape,
     "fork": RunStatus,
+    "gate": GateReport,
     "gc": GcResult,
     "init": InitShape,
+    "judge": JudgeResult,
     "pause": MessageResult,
     "pipelines-lint": LintResult,
     "pipelines-list": PipelineList,
@@ -42,7 +51,13 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "pipelines-show": PipelineShown,
     "plan": PlanShape,
     "record": RecordResult,
+    "recordings-lint": RecordingsLint,
+    "recordings-list": CassetteList,
     "replay": ReplayResult,
+    "replay-inject": InjectResult,
+    "replay-variants": VariantsResult,
+    "replay-run": PastRun,
+    "rerecord": RerecordResult,
     "resume": RunStatus,
     "retry": MessageResult,
     "review-answer": MessageResult,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 from mz_engine.adapters.git_repository import ask
-from mz_engine.adapters.machine import secret_values
+from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.errors import MzError
 from mz_engine.home import HOME, LOG
 from mz_engine.ports import RepositoryUnusable
@@ -117,7 +117,7 @@ def keep(log: Reading, text: str | None) -> Digest | None:
     """What a person says, as a blob without secrets, escapes and blanks around it; None for nothing."""
     if text is None:
         return None
-    harmless = Secrets(secret_values(os.environ)).redact(clean(text).strip())
+    harmless = Secrets(known_secrets(log.home, os.environ)).redact(clean(text).strip())
     return log.blobs.put(harmless.encode("utf-8", "replace"))
 
 

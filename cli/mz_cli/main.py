@@ -33,6 +33,10 @@ COMMANDS: dict[str, str] = {
     "cost": "Show what the agents cost: estimated, reported, computed.",
     "record": "Make a cassette of a past run, from its log alone.",
     "replay": "Play recordings through today's pipeline, for nothing.",
+    "drift": "Say what has drifted: recordings against today, or against newer ones.",
+    "rerecord": "Have the real agent answer recorded calls again, as a review.",
+    "recordings": "Look after the library of recordings.",
+    "gate": "Prove what can be proven without an agent, for nothing.",
     "verify": "Check that the record is what was recorded.",
     "review": "See what is asked of people, and answer it.",
     "retry": "Have a feature that came to rest done once more.",
@@ -54,7 +58,7 @@ SECTIONS = {
     "Begin": ("demo", "init", "doctor"),
     "Work": ("run", "resume", "pause", "cancel", "retry", "review", "fork"),
     "Look": ("status", "runs", "show", "log", "cost", "diff"),
-    "Prove": ("record", "replay", "audit", "verify", "bench"),
+    "Prove": ("record", "replay", "drift", "rerecord", "recordings", "gate", "audit", "verify", "bench"),
     "Adjust": ("pipelines", "config", "schema"),
     "Tidy": ("clean", "gc"),
     "Learn": ("help", "explain", "completion"),
@@ -170,7 +174,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from mz_cli.failures import guarded
 
     words = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(guarded(lambda: run(words), words))
+    code = guarded(lambda: run(words), words)
+    if "--bisect" in words:
+        from mz_cli.past import of_command
+
+        code = of_command(words, code)
+    sys.exit(code)
 
 
 def run(words: Sequence[str]) -> object:

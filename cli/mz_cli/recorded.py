@@ -1,40 +1,46 @@
-"""Adapter: how old a project's recordings are. They are the user's files, kept in git below `recordings/`."""
+"""Adapter: how old a project's recordings are, for `mz doctor`. They are the user's files, kept in git."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mz_engine.check import Check
-from mz_recordings.cassette import MANIFEST
-from mz_recordings.library import CassetteUnusable, load_manifest
+from mz_engine.errors import MzError
+from mz_recordings.cassette import parse_time
+from mz_recordings.library import CassetteUnusable, cassettes, peek
 
-FOLDER = "recordings"
+from mz_cli.recording import library_of
+
 DAYS_MAX = 180
-DEPTHS = ("*", "*/*")
-"""`recordings/NAME`, or one folder deeper."""
 
 
 def recordings_check(root: Path, now: float) -> Check:
-    """The age of the oldest cassette; `now` counts seconds since the epoch."""
-    ages: dict[str, int] = {}
-    for place in _cassettes(root / FOLDER):
-        name = str(place.relative_to(root))
+    """The age of the oldest cassette of the library that the settings name; `now` counts seconds since the epoch."""
+    try:
+        library = library_of(root)
+    except MzError:
+        return Check.warn("recordings", "not looked for: the settings do not say where", "mz config validate")
+    ages: dict[Path, int] = {}
+    unusable: list[CassetteUnusable] = []
+    for place in cassettes(library):
         try:
-            begun = datetime.fromisoformat(load_manifest(place).world.clock_start)
-        except (CassetteUnusable, ValueError) as error:
-            return Check.warn("recordings", str(error), "record it again, or remove it")
-        ages[name] = (datetime.fromtimestamp(now, UTC) - begun).days
+            ages[place] = age_days(peek(place)[1].world.clock_start, datetime.fromtimestamp(now, UTC))
+        except CassetteUnusable as error:
+            unusable.append(error)
+    if unusable:
+        said = f"{len(unusable)} of {len(unusable) + len(ages)} cannot be used: {unusable[0]}"
+        return Check.warn("recordings", said, "restore it from git, or record it again; mz recordings list")
     if not ages:
         return Check.ok("recordings", "none yet")
     oldest = max(ages, key=ages.__getitem__)
-    said = f"{len(ages)}, the oldest {ages[oldest]} days: {oldest}"
+    name = oldest.relative_to(root) if oldest.is_relative_to(root) else oldest
+    said = f"{len(ages)}, the oldest {ages[oldest]} days: {name}"
     if ages[oldest] > DAYS_MAX:
         return Check.warn("recordings", said, "agents and models have changed since; record it again")
     return Check.ok("recordings", said)
 
 
-def _cassettes(folder: Path) -> Iterator[Path]:
-    for depth in DEPTHS:
-        yield from sorted(path.parent for path in folder.glob(f"{depth}/{MANIFEST}"))
+def age_days(recorded: str, today: datetime) -> int:
+    """Whole days since then; `recorded` as cassettes write it."""
+    return (today - parse_time(recorded)).days

@@ -96,7 +96,7 @@ def named(cassette: Cassette, name: str) -> Cassette:
 
 def shown(path: Path) -> str:
     """Relative to the current directory where it lies below it."""
-    here, there = Path.cwd().resolve(), path.resolve()
+    here, there = Path(os.path.realpath(Path.cwd())), Path(os.path.realpath(path))
     return str(there.relative_to(here)) if there.is_relative_to(here) else str(there)
 
 

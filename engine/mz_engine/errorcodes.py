@@ -63,6 +63,13 @@ _TABLE = (
         "The database under `.mz/` cannot be opened, read or written: no permission, a full disk, a damaged "
         "file or a format that a newer mz wrote. Nothing was changed.",
     ),
+    ErrorCode(
+        "MZ1007",
+        Exit.PREREQUISITE,
+        "a report cannot be written",
+        "The directory of a report is not there, is read-only or full. Reports are tried before any work, so that a "
+        "long one is not done for nothing; the message names the file.",
+    ),
     # 2: files and settings
     ErrorCode(
         "MZ2001",
@@ -449,6 +456,28 @@ _TABLE = (
         "the cassette cannot be used",
         "It is damaged, was changed by hand, or a newer mz wrote it; or the folder holds something else. The message "
         "names the file. Restore it from git, or record it again.",
+    ),
+    ErrorCode(
+        "MZ6010",
+        Exit.NOT_COMPARABLE,
+        "the past run cannot be replayed",
+        "A past run is replayed by what it was started with: its pipeline, rules, templates and settings, which its "
+        "log keeps. They were erased, or another version of mz wrote them in a form that this one cannot read.",
+    ),
+    ErrorCode(
+        "MZ6020",
+        Exit.RECORDING,
+        "noise.yaml hides too much",
+        "An entry of noise.yaml is refused, since it would hide more than noise, or the file cannot be read. An entry "
+        "has `class` (ARTIFACT, COST or WIRE), `path` (such as `prd.text`, `usage.output`, or a pattern of lines from "
+        "`^` to `$`) and `reason`; of COST also `within`, in per cent, up to 50. `cassette` and `until` narrow it.",
+    ),
+    ErrorCode(
+        "MZ6021",
+        Exit.NOT_COMPARABLE,
+        "a baseline of streams cannot be read",
+        "The file says what an agent's stream looks like; it is damaged or of another form. Restore it from git, or "
+        "remove it and write it anew with `mz drift --update-wire --reason TEXT`.",
     ),
 )
 

@@ -11,6 +11,7 @@ import errno
 import secrets as dice
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +27,8 @@ from mz_events.store import Append, StoreUnusable
 from mz_projections.run import RunState, over
 
 from mz_engine.adapters.git_repository import branch_commit
-from mz_engine.adapters.machine import Machine, SystemClock, secret_values
+from mz_engine.adapters.known_secrets import known_secrets
+from mz_engine.adapters.machine import Machine, SystemClock
 from mz_engine.configfile import load_config
 from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import Watch
@@ -176,8 +178,11 @@ class Session:
         check_delivery(self._machine.workspace, pins.config, self.environment)
 
     def _put(self, text: str) -> Digest:
-        clean = Secrets(secret_values(self.environment)).redact(text)
-        return self.blobs.put(clean.encode())
+        return self.blobs.put(self._secrets.redact(text).encode())
+
+    @cached_property
+    def _secrets(self) -> Secrets:
+        return Secrets(known_secrets(self.root, self.environment))
 
     def _append(self, run: str, version: int, events: tuple[Event, ...]) -> None:
         if events:

@@ -40,6 +40,8 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
     @property
     def copied(self) -> bool:
         """It happened in another run, whose feature's stream its causation names; this one was forked from there."""
+        if not self.causation:
+            return False
         origin, _, _ = self.causation.partition("@")
         return origin != self.stream and origin.count("/") == self.stream.count("/") == FEATURE_DEPTH
 

@@ -1,8 +1,8 @@
 """Pure: finds secrets in bytes, and takes them out of output as it streams.
 
 Known values are found as they are, escaped for JSON, for URLs, and in base64 at each of its three alignments; keys of
-well-known services by their shape; private keys as blocks over several lines. What takes their place changes no JSON
-line's shape. Patches and artifacts are never rewritten: they are only searched.
+well-known services by their shape, in base64 too; private keys as blocks over several lines. What takes their place
+changes no JSON line's shape. Patches and artifacts are never rewritten: they are only searched.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from mz_events.encodedkeys import encoded_keys
 from mz_events.keyshapes import BLOCK, BLOCK_BODY, BLOCK_BYTES_MAX, BLOCK_END_MARK, BLOCK_MARK, BLOCK_NAME, SHAPES
 from mz_events.splice import merged, replaced
 
@@ -42,7 +43,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 def forms(value: str) -> frozenset[bytes]:
     """Every spelling of a secret value that is searched for."""
     raw = value.encode("utf-8", "surrogateescape")
-    return frozenset((raw, *_json_forms(value), *_url_forms(raw), *_base64_forms(raw)))
+    return frozenset((raw, *_json_forms(value), *_url_forms(raw), *base64_forms(raw)))
 
 
 def _json_forms(value: str) -> Iterator[bytes]:
@@ -59,7 +60,7 @@ def _url_forms(raw: bytes) -> Iterator[bytes]:
         yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), text).encode()
 
 
-def _base64_forms(raw: bytes) -> Iterator[bytes]:
+def base64_forms(raw: bytes) -> Iterator[bytes]:
     """The characters that the value alone decides, wherever it stands among the encoded bytes."""
     for before in range(3):
         first, last = -(-before * 8 // 6), (before + len(raw)) * 8 // 6
@@ -132,6 +133,8 @@ def _find_shapes(data: bytes) -> Iterator[Finding]:
     for shape, pattern in PATTERNS:
         for match in pattern.finditer(data):
             yield Finding(*match.span(), shape.name, shape.certain)
+    for start, end, shape in encoded_keys(data):
+        yield Finding(start, end, shape.name, shape.certain)
     if BLOCK_MARK in data:
         for match in BLOCKS.finditer(data):
             if BODY.search(match[0]):

@@ -15,20 +15,11 @@ from mz_events.catalog.call import (
     AgentFailed,
     AgentLost,
     AgentReplied,
-    AgentRequested,
     CallHeld,
-    CallPriced,
-    CallReserved,
-    CallSettled,
     ReplyRead,
 )
 from mz_events.catalog.check import (
-    ArtifactParsed,
-    ArtifactValidated,
-    ChangesChecked,
     CommandRan,
-    GateChecked,
-    RefMoved,
 )
 from mz_events.catalog.delivery import (
     BaseMerged,
@@ -36,11 +27,7 @@ from mz_events.catalog.delivery import (
     ChecksSeen,
     CommitRequested,
     Committed,
-    DeliveryFailed,
-    PullRequestOpened,
-    PullRequestRequested,
     Pushed,
-    PushRequested,
 )
 from mz_events.catalog.feature import (
     Ask,
@@ -67,6 +54,7 @@ from mz_events.catalog.run import FilesClaimed, FilesContended, Rest, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import Digest
 
+from mz_projections.cell import IN_CELL
 from mz_projections.state import (
     Active,
     Between,
@@ -77,9 +65,7 @@ from mz_projections.state import (
     Opening,
     Restoring,
     Setting,
-    Spent,
     State,
-    Tries,
     Unborn,
     Waiting,
     Working,
@@ -88,6 +74,8 @@ from mz_projections.state import (
 )
 
 Outcome = AgentReplied | AgentFailed | AgentLost
+ANYWHERE = frozenset({FeatureCancelled, FeatureFailed, FeatureRetried, FeatureHeld, HumanRequested})
+"""What may come in any state of a feature that is not at rest; it ends that state."""
 
 
 def fold(events: Iterable[Recorded[Event]]) -> State:
@@ -104,6 +92,8 @@ def evolve(state: State, recorded: Recorded[Event]) -> State:
 def follow(state: State, recorded: Recorded[Event]) -> State | None:
     """The state after the event, or None when the event is illegal in this state."""
     event = recorded.event
+    if type(state) is Working and type(event) not in ANYWHERE:
+        return _working(state, event, recorded.observed_at_us)
     match state, event:
         case (Unborn(), FeatureStarted()):
             return Opening(started=event, heard=event.heard)
@@ -143,8 +133,6 @@ def follow(state: State, recorded: Recorded[Event]) -> State | None:
             )
         case (Restoring(), _):
             return _restoring(state, event)
-        case (Working(), _):
-            return _working(state, event, recorded.observed_at_us)
     return None
 
 
@@ -261,6 +249,10 @@ def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> C
 # inside a phase -------------------------------------------------------------------------------------------------------
 def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
     cell = state.cell
+    change = IN_CELL.get(type(event)) if cell is not None else None
+    if cell is not None and change is not None:
+        following = change(cell, event, observed_at_us)
+        return None if following is None else state if following is cell else replace(state, cell=following)
     match event:
         case FilesClaimed():
             return replace(state, claimed=True, contended=False)
@@ -294,86 +286,7 @@ def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
         case Pushed():
             pushed = replace(cell, delivered=(*cell.delivered, "push"), last=event)
             return replace(state, book=replace(state.book, pushed=event.commit), cell=pushed)
-    following = _in_cell(cell, event, observed_at_us)
-    return None if following is None else replace(state, cell=following)
-
-
-def _in_cell(cell: Cell, event: Event, observed_at_us: int) -> Cell | None:
-    match event:
-        case AgentRequested() | AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | CallHeld():
-            return _called(cell, event, observed_at_us)
-        case CallReserved() | CallPriced():
-            return cell
-        case RefMoved():
-            return replace(cell, moved=True)
-        case CallSettled():
-            return replace(cell, spent=replace(cell.spent, nanousd=cell.spent.nanousd + event.nanousd))
-        case CommandRan(stage="prepare"):
-            return replace(cell, prepared=(*cell.prepared, event), last=event)
-        case CommandRan(stage="gate" | "setup"):
-            return cell
-        case ChangesChecked():
-            return replace(cell, tree=event.tree, last=event)
-        case ArtifactParsed():
-            return replace(cell, parsed={**cell.parsed, event.artifact: event})
-        case ArtifactValidated():
-            cell = replace(cell, last=event)
-            if event.violations and event.report is not None:
-                return _refused(cell, event.report, event.ref.role)
-            return replace(cell, reports=(), signature="")
-        case GateChecked():
-            cell = replace(cell, checked={**cell.checked, event.gate: event.passed}, last=event)
-            if event.passed or event.report is None:
-                return cell
-            if event.cause == "person":
-                return replace(cell, reports=(event.report,))
-            return replace(_refused(cell, event.report, "builder"), signature=event.signature)
-        case CommitRequested() | PushRequested() | PullRequestRequested() | DeliveryFailed():
-            return replace(cell, last=event)
-        case PullRequestOpened():
-            return replace(cell, delivered=(*cell.delivered, "open_pr"), pull=event.number, last=event)
-        case ChecksSeen():
-            since = cell.pushed_at_us or observed_at_us
-            return replace(cell, checks=event, checks_at_us=observed_at_us, pushed_at_us=since, last=event)
-        case ChecksRerun():
-            return replace(cell, checks=None, reruns=cell.reruns + 1, pushed_at_us=observed_at_us, last=event)
     return None
-
-
-def _called(cell: Cell, event: AgentRequested | Outcome | ReplyRead | CallHeld, observed_at_us: int) -> Cell:
-    match event:
-        case AgentRequested(ref=ref):
-            tries = replace(cell.tries.get(ref.role, Tries()), attempt=ref.attempt)
-            cell = replace(cell, role=ref.role, tries={**cell.tries, ref.role: tries}, last=event)
-            return replace(cell, approved=(), checked={} if ref.role == "builder" else cell.checked)
-        case AgentReplied() | AgentFailed():
-            spent = replace(cell.spent, duration_ms=cell.spent.duration_ms + event.duration_ms)
-            cell = replace(cell, spent=spent, ended_at_us=observed_at_us, last=event)
-            return replace(cell, replied=event) if isinstance(event, AgentReplied) else cell
-        case ReplyRead(ref=ref):
-            tries = cell.tries.get(ref.role, Tries())
-            if event.problem is not None:
-                tries = replace(tries, failures=tries.failures + 1)
-            cell = replace(cell, tries={**cell.tries, ref.role: tries}, reply=event.text, last=event)
-            return replace(cell, spent=_with_tokens(cell.spent, event))
-        case CallHeld(role=role):
-            return replace(cell, role=role, last=event)
-        case AgentLost():
-            return replace(cell, last=event, ended_at_us=observed_at_us)
-
-
-def _with_tokens(spent: Spent, read: ReplyRead) -> Spent:
-    return replace(
-        spent,
-        input_tokens=spent.input_tokens + sum(usage.input for usage in read.usage),
-        output_tokens=spent.output_tokens + sum(usage.output for usage in read.usage),
-    )
-
-
-def _refused(cell: Cell, report: Digest, role: str) -> Cell:
-    tries = cell.tries.get(role, Tries())
-    tries = replace(tries, refused=tries.refused + 1)
-    return replace(cell, role=role, tries={**cell.tries, role: tries}, reports=(report,), signature="")
 
 
 def _unit_started(book: Book, event: UnitStarted) -> Cell:

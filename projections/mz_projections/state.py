@@ -29,7 +29,7 @@ from mz_events.catalog.run import Hold, Rest
 from mz_events.names import Commit, Digest, Path
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class Shape(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of the states and their parts."""
 
 

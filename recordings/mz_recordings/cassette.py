@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from mz_events.catalog.call import CallRef, Offence
@@ -105,6 +105,13 @@ class Accepted(Record, frozen=True, kw_only=True):
     """UTC, `2026-11-21T10:28:00Z`."""
 
 
+class Pace(Record, frozen=True, kw_only=True):
+    """How output comes where that matters: in pieces, with a pause after each."""
+
+    piece_bytes: Annotated[int, msgspec.Meta(ge=1)]
+    pause_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+
+
 class Recording(Record, frozen=True, kw_only=True):
     """One agent call at the boundary of its process."""
 
@@ -132,6 +139,8 @@ class Recording(Record, frozen=True, kw_only=True):
     offences: tuple[Offence, ...] = ()
     """What the agent left that no patch holds: special files, repositories, commits of its own."""
     accepted: Accepted | None = None
+    pace: Pace | None = None
+    """None: all at once. Nobody measures it: variants and faults are made with it."""
 
     def find(self, kind: Kind) -> StoredFile | None:
         return next((file for file in self.files if file.kind == kind), None)

@@ -12,13 +12,13 @@ from mz_events.catalog.call import AgentRequested
 
 from mz_recordings.cassette import Cassette, Identity, Recording, Taken, parse_time
 from mz_recordings.findings import Finding, Noted
-from mz_recordings.story import as_asked, divergence
+from mz_recordings.mending import ACCEPT, ALL, EXPIRED, NEW, UPDATE_UNUSED, again
+from mz_recordings.parting import partings
+from mz_recordings.story import as_asked
 
 ACCEPTED_DAYS = 90
 """How long an answer that predates its prompt is believed, in a cassette without a `max_age`."""
 DIFF_LINES_MAX = 40
-RECORD_AGAIN = "mz run && mz record --to {cassette} --replace"
-ACCEPT = "mz replay {cassette} --accept %s --reason TEXT"
 
 
 class Happened(NamedTuple):
@@ -39,8 +39,7 @@ class Happened(NamedTuple):
 def judge(cassette: Cassette, happened: Happened, today: datetime) -> tuple[Finding, ...]:
     """Every finding, the gravest kind of each feature first told."""
     found = [
-        *_worthless(cassette),
-        *_expired(cassette, today),
+        *by_itself(cassette, today),
         *_network(happened),
         *_drifted(cassette, happened),
         *_missing(cassette, happened),
@@ -51,6 +50,11 @@ def judge(cassette: Cassette, happened: Happened, today: datetime) -> tuple[Find
     return (*found, *other, *unused)
 
 
+def by_itself(cassette: Cassette, today: datetime) -> tuple[Finding, ...]:
+    """What a cassette says by itself: whether its answers are worth something, and not too old."""
+    return (*_worthless(cassette), *_expired(cassette, today))
+
+
 def counted(cassette: Cassette) -> int:
     """Answers that predate their prompt."""
     return sum(one.recording.accepted is not None for one in cassette.taken)
@@ -59,10 +63,10 @@ def counted(cassette: Cassette) -> int:
 # what the cassette says by itself -------------------------------------------------------------------------------------
 def _worthless(cassette: Cassette) -> Iterator[Finding]:
     if not cassette.taken:
-        yield Finding(kind="MISSING", what="the cassette holds no recording", mend=RECORD_AGAIN)
+        yield Finding(kind="MISSING", what="the cassette holds no recording", mend=NEW)
     if cassette.manifest.provenance == "seeded":
         what = f"its answers were copied from another agent: {cassette.manifest.agent} never gave them"
-        yield Finding(kind="SEEDED", what=what, mend=RECORD_AGAIN)
+        yield Finding(kind="SEEDED", what=what, mend=ALL)
 
 
 def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
@@ -73,7 +77,7 @@ def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
         days = f"{limit} days" if limit is not None else f"{ACCEPTED_DAYS} days after their prompts were renewed"
         what = f"{len(old)} of {len(cassette.taken)} recordings are older than they may be ({days})"
         detail = (f"  the oldest: {first.identity.path}, recorded {first.recorded_at}",)
-        yield Finding(kind="STALE", what=what, detail=detail, mend=RECORD_AGAIN)
+        yield Finding(kind="STALE", what=what, detail=detail, mend=EXPIRED)
 
 
 def expires(recording: Recording, max_age_days: int | None, today: datetime) -> bool:
@@ -107,11 +111,12 @@ def _noted(one: Taken, noted: Noted, template: str) -> Iterator[Finding]:
     feature, name = recording.identity.feature, recording.identity.name
     if noted.tree is not None:
         what = f"the call began from the tree {recording.tree_before[:12]}, and now from {noted.tree[:12]}"
-        yield Finding(kind="EFFECT", what=what, feature=feature, call=name, mend=RECORD_AGAIN)
+        yield Finding(kind="EFFECT", what=what, feature=feature, call=name, mend=again(recording.identity))
     if noted.refused is not None:
         lines = tuple(f"  {line}" for line in noted.refused.splitlines()[:DIFF_LINES_MAX])
         what = "what the agent left cannot be put into the tree"
-        yield Finding(kind="EFFECT", what=what, feature=feature, call=name, detail=lines, mend=RECORD_AGAIN)
+        mend = again(recording.identity)
+        yield Finding(kind="EFFECT", what=what, feature=feature, call=name, detail=lines, mend=mend)
     if noted.argv is not None:
         detail = lines_of(recording.argv, noted.argv)
         what = "the agent is called with other arguments"
@@ -162,7 +167,7 @@ def _missing(cassette: Cassette, happened: Happened) -> Iterator[Finding]:
             feature=identity.feature,
             call=identity.name,
             detail=detail,
-            mend=RECORD_AGAIN,
+            mend=NEW,
         )
 
 
@@ -198,8 +203,7 @@ def _unused(cassette: Cassette, happened: Happened, stopped: set[str]) -> Iterat
         )
         what = f"{len(left)} of {len(identities)} recordings of {feature} were not asked for{part}"
         detail = tuple(f"  {identity.name}" for identity in left[:DIFF_LINES_MAX])
-        mend = "mz replay {cassette} --update-unused"
-        yield Finding(kind="UNUSED", what=what, feature=feature, detail=detail, mend=mend)
+        yield Finding(kind="UNUSED", what=what, feature=feature, detail=detail, mend=UPDATE_UNUSED)
 
 
 def _behind(cassette: Cassette, stopped: set[str]) -> set[str]:
@@ -215,8 +219,14 @@ def _events(cassette: Cassette, happened: Happened, explained: set[str]) -> Iter
     silent = _behind(cassette, explained)
     for feature, recorded in cassette.stories.items():
         told = happened.stories.get(feature, b"")
-        parted = None if feature in silent else divergence(as_asked(recorded, told), told)
-        if parted is not None:
-            what = f"the story of {feature} is another one from its event {parted.at} on"
-            mend = ACCEPT % "EVENT"
-            yield Finding(kind="EVENT", what=what, feature=feature, detail=parted.lines(), mend=mend)
+        for parting in () if feature in silent else partings(as_asked(recorded, told), told):
+            at, detail = parting.where.at, parting.where.lines()
+            yield Finding(
+                kind=parting.kind,
+                what=f"the story of {feature} {parting.what} from its event {at} on",
+                feature=feature,
+                call=parting.call,
+                detail=detail,
+                mend=ACCEPT % parting.kind,
+                line=at,
+            )

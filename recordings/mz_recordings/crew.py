@@ -20,6 +20,8 @@ from mz_recordings.scrub import Places, expand
 from mz_recordings.standin import DRIFT, KEY, MISSING
 
 REFUSED = b"stand-in: "
+HANGS_SECONDS = 2
+"""So long a call hangs that is played as a process and hung until its limit."""
 
 
 _NOTED = msgspec.json.Decoder(Noted)
@@ -81,7 +83,7 @@ class Crew:
     # what it takes --------------------------------------------------------------------------------------------------
     def _spawn(self, spec: CallSpec, taken: Taken) -> CallResult:
         identity = taken.recording.identity
-        result = self._door.call(spec)
+        result = self._door.call(_shortened(spec, taken))
         note = self._journal / f"{identity.path}.json"
         noted = _NOTED.decode(note.read_bytes()) if note.is_file() else Noted()
         if result.exit in (DRIFT, MISSING) and result.stderr.startswith(REFUSED):
@@ -133,6 +135,17 @@ class Crew:
             check=False,
         )
         return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
+
+
+def _shortened(spec: CallSpec, taken: Taken) -> CallSpec:
+    """Nobody waits in a replay: a call that hangs is ended by its limit, and the limit comes soon."""
+    failure = taken.recording.failure
+    code = failure.code if failure else ""
+    if code == "timeout":
+        return msgspec.structs.replace(spec, total_seconds=min(spec.total_seconds, HANGS_SECONDS))
+    if code == "idle":
+        return msgspec.structs.replace(spec, idle_seconds=min(spec.idle_seconds, HANGS_SECONDS))
+    return spec
 
 
 def refused(code: str) -> CallResult:

@@ -6,11 +6,13 @@ Everything but time, people and crashes is the engine's own: its coordinator, it
 from __future__ import annotations
 
 import threading
+from typing import Protocol
 
 from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import Await, FinishRun, RestRun
 from mz_engine.pins import Pins, encode_pins
-from mz_engine.runner import Coordinating, FeatureRun
+from mz_engine.ports import Clock
+from mz_engine.runner import Coordinating, FeatureRun, Observer
 from mz_engine.scheduler import Scheduler
 from mz_engine.version import VERSION
 from mz_events.catalog.base import Event
@@ -26,7 +28,7 @@ from mz_events.catalog.run import (
 )
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
-from mz_events.store import Append, Store
+from mz_events.store import Append, Blobs, Store
 
 from mz_recordings.cassette import Cassette, Item, Said
 from mz_recordings.stage import Stage
@@ -38,7 +40,16 @@ LEAVE_SECONDS = 3.0
 VERDICTS = {"approve": Verdict.APPROVE, "retry": Verdict.RETRY, "reject": Verdict.REJECT}
 
 
-def begin(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store, stage: Stage, base: Commit,
+class Setting(Protocol):
+    """What the beginning of a run needs of its stage."""
+
+    @property
+    def blobs(self) -> Blobs: ...
+    @property
+    def clock(self) -> Clock: ...
+
+
+def begin(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store, stage: Setting, base: Commit,
           heads: dict[str, Commit]) -> None:  # fmt: skip
     """The run's first append, as the recorded run began: its items in this order."""
     world, put = cassette.manifest.world, stage.blobs.put
@@ -116,22 +127,17 @@ class ReplayFeature(FeatureRun):
         return super().step() or (under_way and not self.killed.is_set())
 
 
-class ReplayCoordinator(Coordinator):
-    """Time leaps to the next timer; people say what they said, where they said it."""
+class Peopled(Coordinator):
+    """People say what they said, where they said it."""
 
-    def __init__(self, run: str, pins: Pins, store: Store, stage: Stage, said: tuple[Said, ...]) -> None:
-        super().__init__(run, pins, store, stage.clock, unseen)
-        self._world, self._blobs = stage.clock, stage.blobs
+    def __init__(
+        self, run: str, pins: Pins, store: Store, clock: Clock, blobs: Blobs, said: tuple[Said, ...], see: Observer
+    ) -> None:
+        super().__init__(run, pins, store, clock, see)
+        self._blobs = blobs
         self._said: dict[str, list[Said]] = {}
         for one in said:
             self._said.setdefault(one.feature, []).append(one)
-
-    def decide(self) -> Await | RestRun | FinishRun:
-        action = super().decide()
-        while isinstance(action, Await) and action.until_us is not None:
-            self._world.leap(action.until_us)
-            action = super().decide()
-        return action
 
     def rested(self, feature_run: FeatureRun) -> None:
         super().rested(feature_run)
@@ -153,3 +159,33 @@ class ReplayCoordinator(Coordinator):
         if said.what == "cancel":
             return CancelGiven(feature=feature, note=note, who=who)
         return AnswerGiven(feature=feature, verdict=VERDICTS[said.what], note=note, who=who)
+
+
+class Leaping(Clock, Protocol):
+    """A clock that leaps over what nobody need wait for."""
+
+    def leap(self, until_us: int) -> None: ...
+
+
+class Timed(Protocol):
+    """A stage whose clock leaps."""
+
+    @property
+    def blobs(self) -> Blobs: ...
+    @property
+    def clock(self) -> Leaping: ...
+
+
+class ReplayCoordinator(Peopled):
+    """Time leaps to the next timer."""
+
+    def __init__(self, run: str, pins: Pins, store: Store, stage: Timed, said: tuple[Said, ...]) -> None:
+        super().__init__(run, pins, store, stage.clock, stage.blobs, said, unseen)
+        self._world = stage.clock
+
+    def decide(self) -> Await | RestRun | FinishRun:
+        action = super().decide()
+        while isinstance(action, Await) and action.until_us is not None:
+            self._world.leap(action.until_us)
+            action = super().decide()
+        return action

@@ -10,8 +10,10 @@ from mz_engine.exits import Exit
 FindingKind = Literal[
     "PROMPT", "CONFIG", "WIRE", "EVENT", "ARTIFACT", "EFFECT", "COST", "POLICY", "STALE", "UNUSED",
     "MISSING", "SEEDED", "NETWORK", "SECRET", "PIPELINE", "UNUSABLE",
+    "ADAPTER", "RULE", "FORMAT", "VARIANT", "EMPTY", "CRASH",
 ]  # fmt: skip
-"""The first line: classes of drift. The second: what keeps a replay from being one."""
+"""The first line: classes of drift. The second: what keeps a replay from being one. The third: what a gate finds
+besides."""
 Risk = Literal["low", "medium", "high"]
 
 
@@ -41,8 +43,16 @@ KINDS: dict[FindingKind, KindFacts] = {
     "SECRET": KindFacts(Exit.SECRET, "high", "the recording holds a secret"),
     "PIPELINE": KindFacts(Exit.INVALID, "high", "today's pipeline or settings are invalid"),
     "UNUSABLE": KindFacts(Exit.NOT_COMPARABLE, "high", "the cassette cannot be read, or its world not be had"),
+    "ADAPTER": KindFacts(Exit.VERDICT, "high", "an agent's adapter breaks its contract"),
+    "RULE": KindFacts(Exit.VERDICT, "high", "a rule judges an artifact wrongly"),
+    "FORMAT": KindFacts(Exit.VERDICT, "high", "what was written before is not read as it was meant"),
+    "VARIANT": KindFacts(Exit.VERDICT, "high", "a call that ended otherwise is not met as it must be"),
+    "EMPTY": KindFacts(Exit.RECORDING, "medium", "there was nothing to check"),
+    "CRASH": KindFacts(Exit.BUG, "high", "the check itself broke"),
 }
-ACCEPTABLE = ("PROMPT", "CONFIG", "EVENT")
+RISKS: tuple[Risk, ...] = ("low", "medium", "high")
+"""The least first."""
+ACCEPTABLE: tuple[FindingKind, ...] = ("PROMPT", "CONFIG", "EVENT", "POLICY", "ARTIFACT", "WIRE", "COST")
 """What a person may renew and keep the answers."""
 
 
@@ -73,6 +83,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of a difference: `-` recorded, `+` today."""
     mend: str = ""
     """The command that mends it; `{cassette}` stands for its path."""
+    risk: Risk | None = None
+    """None: what the kind usually is."""
+    file: str = ""
+    """What it is about, relative to the project: a template, a rule set, mz.yaml, a file of the cassette."""
+    line: int | None = None
+    """Of that file, from 1, where it is known."""
+
+
+def risk_of(finding: Finding) -> Risk:
+    """Its own, else its kind's."""
+    return finding.risk or KINDS[finding.kind].risk
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +104,8 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     provenance: str = ""
     recordings: int = 0
     played: int = 0
+    calls: tuple[str, ...] = ()
+    """Its recordings, such as `alpha/code.a2`, where it could be played."""
     predates: int = 0
     """Answers that were kept when their prompt was renewed."""
     offline: bool = True

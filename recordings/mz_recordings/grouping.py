@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from mz_recordings.findings import Finding, FindingKind, Played
+from mz_recordings.findings import RISKS, Finding, FindingKind, Played, Risk, risk_of
 
 ORDER: tuple[FindingKind, ...] = (
-    "PIPELINE", "UNUSABLE", "SECRET", "NETWORK", "PROMPT", "CONFIG", "WIRE", "EFFECT", "POLICY", "ARTIFACT", "EVENT",
-    "COST", "MISSING", "UNUSED", "STALE", "SEEDED",
+    "CRASH", "PIPELINE", "UNUSABLE", "SECRET", "NETWORK", "PROMPT", "CONFIG", "WIRE", "EFFECT", "POLICY", "ARTIFACT",
+    "EVENT", "COST", "MISSING", "UNUSED", "STALE", "SEEDED", "ADAPTER", "RULE", "FORMAT", "VARIANT", "EMPTY",
 )  # fmt: skip
 
 
@@ -24,6 +24,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the cassette, and what was found there."""
 
     @property
+    def risk(self) -> Risk:
+        """Of the gravest."""
+        return max((risk_of(finding) for _, finding in self.places), key=RISKS.index)
+
+    @property
     def detail(self) -> tuple[str, ...]:
         """Of the first; the others look alike."""
         return self.places[0][1].detail
@@ -34,24 +39,41 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def group(results: Iterable[Played]) -> tuple[Group, ...]:
-    """All findings, by kind and cause; prompts that the same template or the same changed lines are the cause of stand
-    together."""
-    groups: list[list[tuple[str, Finding]]] = []
-    for result in results:
-        for finding in result.findings:
-            mine = [one for one in groups if any(_alike(finding, other) for _, other in one)]
-            groups = [one for one in groups if one not in mine]
-            groups.append([*(entry for one in mine for entry in one), (result.path, finding)])
-    made = (_group(entries) for entries in groups)
+    """All findings, by kind and cause."""
+    return group_found((result.path, finding) for result in results for finding in result.findings)
+
+
+def group_found(found: Iterable[tuple[str, Finding]]) -> tuple[Group, ...]:
+    """The same for findings that each have a path or a name; prompts that the same template or the same changed lines
+    are the cause of stand together. Takes time in proportion to their number."""
+    groups: dict[int, list[tuple[str, Finding]]] = {}
+    owner: dict[object, int] = {}
+    keys: dict[int, list[object]] = {}
+    for number, entry in enumerate(found):
+        mine = list(_keys(entry[1]))
+        first, *others = sorted({owner[key] for key in mine if key in owner}) or [number]
+        groups.setdefault(first, []).append(entry)
+        keys.setdefault(first, []).extend(mine)
+        for other in others:
+            groups[first] += groups.pop(other)
+            keys[first] += keys.pop(other)
+        owner |= dict.fromkeys(keys[first] if others else mine, first)
+    made = (_group(entries) for entries in groups.values())
     return tuple(sorted(made, key=lambda one: ORDER.index(one.kind)))
 
 
-def _alike(one: Finding, other: Finding) -> bool:
-    if one.kind != other.kind:
-        return False
-    if one.kind == "PROMPT":
-        return one.cause == other.cause or _changed(one) == _changed(other)
-    return one.kind == "CONFIG" and (one.cause, one.detail) == (other.cause, other.detail)
+def _keys(finding: Finding) -> Iterator[object]:
+    """Findings that share one of them have the same cause."""
+    kind = finding.kind, risk_of(finding)
+    if finding.kind == "PROMPT":
+        yield kind, "cause", finding.cause
+        yield kind, "changed", _changed(finding)
+    elif finding.kind in ("CONFIG", "POLICY"):
+        yield kind, finding.cause, finding.detail
+    elif finding.kind in ("COST", "ARTIFACT") or (finding.kind == "EFFECT" and finding.risk == "low"):
+        yield kind, finding.cause
+    elif finding.kind == "WIRE":
+        yield kind, finding.cause, finding.detail
 
 
 def _changed(finding: Finding) -> frozenset[str]:
@@ -67,4 +89,6 @@ def _group(entries: list[tuple[str, Finding]]) -> Group:
         what = f"{', '.join(causes)}: {number} than recorded"
     elif first.kind == "CONFIG" and len(entries) > 1:
         what = f"{what}, in {len(entries)} calls"
+    elif len(entries) > 1:
+        what = f"{what}; {len(entries)} places in all"
     return Group(kind=first.kind, what=what, causes=causes, places=tuple(entries))

@@ -48,6 +48,7 @@ from mz_recordings.cassette import (
     identity_of,
 )
 from mz_recordings.circumstances import LeftOut, dependencies, hints, left_out, said
+from mz_recordings.conceal import conceal
 from mz_recordings.scrub import Places, scrub
 from mz_recordings.story import story, write
 
@@ -91,6 +92,8 @@ class Sources(NamedTuple):
     """Absolute path of the repository, in the spelling in which agents see it."""
     home: str
     user: str
+    home_behind: str = ""
+    """What the home directory is a link to; itself, where it is none."""
 
 
 class Call(NamedTuple):
@@ -148,8 +151,9 @@ def record_run(
         world=_world(sources, started, pins, items, below, template, bundle),
         evidence=_plain(pins),
     )
+    _refuse_secrets(sources, "what the run was made of (settings, pipeline, backlog)", msgspec.json.encode(manifest))
     calls = [(item, call) for item in items for call in calls_of(sources.log, run, item.feature)]
-    taken = tuple(_take(sources, run, pins, call) for _, call in calls)
+    taken = tuple(take(sources, run, pins, call) for _, call in calls)
     return RecordedRun(Cassette(manifest, taken, stories, bundle), missing)
 
 
@@ -203,12 +207,13 @@ def calls_of(log: Store, run: str, feature: str) -> Iterator[Call]:
             yield Call(feature, branch, one.event, one.observed_at_us, outcome, reads.get(one.event.ref.key))
 
 
-def _take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
+def take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
+    """One call as a recording. Raises SecretInRecording, BlobMissing, RepositoryUnusable (a captured tree is gone)."""
     request, outcome = call.request, call.outcome
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
     adapter = sources.adapters[request.agent]
     phase = pins.pipeline.find(request.ref.phase)
-    invocation = _invocation(adapter, _spec(sources, run, phase, call))
+    invocation = invocation_of(adapter, _spec(sources, run, phase, call))
     stdout = sources.blobs.get(outcome.stdout)
     stderr = b"" if isinstance(outcome, AgentLost) else sources.blobs.get(outcome.stderr)
     after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
@@ -257,7 +262,7 @@ def _spec(sources: Sources, run: str, phase: Phase, call: Call) -> CallSpec:
     )
 
 
-def _invocation(adapter: Adapter, spec: CallSpec) -> Invocation:
+def invocation_of(adapter: Adapter, spec: CallSpec) -> Invocation:
     """What the adapter would start, and every name of the environment that it would let through."""
     made: list[Invocation] = []
 
@@ -290,9 +295,14 @@ def _streams(
     _refuse_secrets(sources, f"the prompt of {identity.path}", prompt)
     places = _places(sources, run, call, stdout)
     yield _file("prompt", f"{identity.name}.prompt.md", scrub(prompt, places))
-    yield _file("stdout", f"{identity.name}.stream-json", scrub(sources.secrets.clean(stdout), places))
+    yield _file("stdout", f"{identity.name}.stream-json", _harmless(sources, stdout, places))
     if stderr:
-        yield _file("stderr", f"{identity.name}.stderr", scrub(sources.secrets.clean(stderr), places))
+        yield _file("stderr", f"{identity.name}.stderr", _harmless(sources, stderr, places))
+
+
+def _harmless(sources: Sources, output: bytes, places: tuple[Places, ...]) -> bytes:
+    """Without secrets and without places of this machine."""
+    return conceal(scrub(sources.secrets.clean(output), places), places)
 
 
 def _places(sources: Sources, run: str, call: Call, stdout: bytes) -> tuple[Places, ...]:
@@ -301,7 +311,8 @@ def _places(sources: Sources, run: str, call: Call, stdout: bytes) -> tuple[Plac
     said = re.findall(rb'"(/[^"\n]*)' + re.escape(within.encode()) + rb'"', stdout)
     roots = dict.fromkeys((sources.root, *(_unquoted(root) for root in said)))
     session = call.request.session or ""
-    return tuple(Places(root + within, root, sources.home, sources.user, session) for root in roots if root)
+    here = tuple(Places(root + within, root, sources.home, sources.user, session) for root in roots if root)
+    return (*here, Places(home=sources.home_behind))
 
 
 def _unquoted(text: bytes) -> str:

@@ -11,28 +11,35 @@ from msgspec.structs import replace
 from mz_recordings.cassette import Accepted, Cassette, Recording, StoredFile, Taken
 from mz_recordings.compare import Happened
 from mz_recordings.findings import Finding, Noted
+from mz_recordings.parting import partings
 from mz_recordings.scrub import Places, scrub
 from mz_recordings.story import as_asked
+
+WENT_IN = ("PROMPT", "CONFIG")
+"""Classes after whose renewal an answer predates its question; the others are seen in the story alone."""
 
 
 def accept(
     cassette: Cassette, happened: Happened, kinds: Collection[str], reason: str, at: str
 ) -> tuple[Cassette, tuple[str, ...]]:
-    """Renews what differs in one of these ways (PROMPT, CONFIG, EVENT), and says what it did; nothing where nothing
-    differs. `at`: UTC, `2026-11-21T10:28:00Z`."""
+    """Renews what differs in one of these ways (`findings.ACCEPTABLE`), and says what it did; nothing where nothing
+    differs. A story is renewed where all classes in which it differs are accepted. `at`: UTC,
+    `2026-11-21T10:28:00Z`."""
     said: list[str] = []
     taken = tuple(
         _renewed(one, happened, kinds, Accepted(what=_sorted(kinds), reason=reason, at=at)) for one in cassette.taken
     )
     changed = [new.recording.identity.path for old, new in zip(cassette.taken, taken, strict=True) if old is not new]
     if changed:
-        said.append(f"renewed what {len(changed)} calls are asked; their answers were kept: {', '.join(changed)}")
+        said.append(f"renewed what went in, and kept the answers: {', '.join(changed)}")
     stories = dict(cassette.stories)
     for feature, told in happened.stories.items():
-        recorded = stories.get(feature, told)
-        stories[feature] = told if "EVENT" in kinds else as_asked(recorded, told) if changed else recorded
-        if "EVENT" in kinds and cassette.stories.get(feature) != told:
+        recorded = cassette.stories.get(feature)
+        if _told_anew(recorded, told, kinds):
+            stories[feature] = told
             said.append(f"renewed the story of {feature}")
+        elif changed:
+            stories[feature] = told if recorded is None else as_asked(recorded, told)
     if not said:
         return cassette, ()
     evidence = msgspec.json.decode(msgspec.json.encode(happened.pins), type=dict[str, object])
@@ -40,8 +47,20 @@ def accept(
     return cassette._replace(manifest=manifest, taken=taken, stories=stories), tuple(said)
 
 
+def _told_anew(recorded: bytes | None, told: bytes, kinds: Collection[str]) -> bool:
+    if recorded is None:
+        return "EVENT" in kinds
+    if recorded == told:
+        return False
+    return "EVENT" in kinds if not (found := _classes(recorded, told)) else found <= set(kinds)
+
+
+def _classes(recorded: bytes, told: bytes) -> set[str]:
+    return {parting.kind for parting in partings(as_asked(recorded, told), told)}
+
+
 def _sorted(kinds: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(kind for kind in kinds if kind != "EVENT"))
+    return tuple(sorted(kind for kind in kinds if kind in WENT_IN))
 
 
 def _renewed(one: Taken, happened: Happened, kinds: Collection[str], accepted: Accepted) -> Taken:

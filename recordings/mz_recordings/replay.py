@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import msgspec
 from mz_engine.adapters.git_repository import branch_commit
 from mz_engine.agents.supervise import offline_works
-from mz_engine.errors import MzError, format_error
+from mz_engine.errors import MzError, Place, format_error
 from mz_engine.pins import Pins
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
@@ -20,14 +21,16 @@ from mz_events.names import feature_stream
 from mz_events.store import Store
 
 from mz_recordings.cassette import Cassette, Identity, Item, identity_of
-from mz_recordings.compare import RECORD_AGAIN, Happened, counted, judge
+from mz_recordings.compare import Happened, counted, judge
 from mz_recordings.drive import begin, drive
 from mz_recordings.findings import Finding, Played
-from mz_recordings.library import CassetteUnusable, NewerFormat, digest, load
+from mz_recordings.library import CassetteChanged, CassetteUnusable, NewerFormat, digest, load, save
+from mz_recordings.locate import located
+from mz_recordings.mending import ALL
 from mz_recordings.scratch import WorldMissing, unpack
 from mz_recordings.stage import Scratch, Stage
 from mz_recordings.story import story, write
-from mz_recordings.today import pins_of
+from mz_recordings.today import pins_of, texts_of
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,11 +68,12 @@ def play(job: Job) -> tuple[Played, Happened | None]:
             recordings=len(cassette.taken),
             predates=counted(cassette),
         )
-        happened = perform(cassette, path, job)
+        happened = perform(cassette, job)
         known = _judged(known, cassette, happened, job.today)
     except (CassetteUnusable, WorldMissing, MzError) as error:
-        known = msgspec.structs.replace(known, findings=(_unplayable(error),))
+        known = msgspec.structs.replace(known, findings=(unplayable(error),))
     took = int((time.monotonic() - begun) * 1000)
+    known = _located(known, Path(job.project), path)
     return msgspec.structs.replace(known, duration_ms=took), happened
 
 
@@ -77,31 +81,50 @@ def _judged(known: Played, cassette: Cassette, happened: Happened, today: dateti
     return msgspec.structs.replace(
         known,
         played=len(happened.played),
+        calls=tuple(one.recording.identity.path for one in cassette.taken),
         stories={feature: digest(told) for feature, told in happened.stories.items()},
         compared=len(cassette.stories),
         findings=judge(cassette, happened, today),
     )
 
 
-def _unplayable(error: CassetteUnusable | WorldMissing | MzError) -> Finding:
+def _located(known: Played, project: Path, cassette: Path) -> Played:
+    if not known.findings:
+        return known
+    here, there = project.resolve(), Path(os.path.realpath(cassette))
+    relative = there.relative_to(here).as_posix() if there.is_relative_to(here) else ""
+    found = located(known.findings, texts_of(here, there), relative)
+    return msgspec.structs.replace(known, findings=found)
+
+
+def unplayable(error: CassetteUnusable | WorldMissing | MzError) -> Finding:
+    """Why nothing could be played at all."""
     if isinstance(error, MzError):
-        return Finding(kind="PIPELINE", what=format_error(error), mend="mend it, then: mz replay {cassette}")
-    mend = RECORD_AGAIN
+        place = error.place or Place("")
+        what = f"today's pipeline or settings are invalid: {error.diagnostics[0].message}"
+        detail = tuple(f"  {line}" for line in format_error(error).splitlines())
+        mend = "mend it, then: mz replay {cassette}"
+        return Finding(kind="PIPELINE", what=what, detail=detail, mend=mend, file=place.file, line=place.line or None)
+    mend = ALL
     if isinstance(error, NewerFormat):
         mend = "use the mz that wrote it, or a newer one"
+    elif isinstance(error, CassetteChanged):
+        mend = "mz replay {cassette}"
     elif isinstance(error, CassetteUnusable):
         mend = "git restore {cassette}"
     return Finding(kind="UNUSABLE", what=str(error), mend=mend)
 
 
-def perform(cassette: Cassette, folder: Path, job: Job) -> Happened:
+def perform(cassette: Cassette, job: Job) -> Happened:
     """The replay itself. Raises WorldMissing, and MzError for today's pipeline."""
     pins = pins_of(Path(job.project), job.environment, cassette.manifest, job.parallel)
     with tempfile.TemporaryDirectory(prefix="mz-replay-", ignore_cleanup_errors=True) as name:
         place = Path(name).resolve()
-        scratch = Scratch(place, job.environment, offline_works())
+        scratch = Scratch(place, job.environment, offline_works(), Path(job.project))
         heads = unpack(cassette, scratch.root, scratch.commands)
-        scratch.hire(cassette, folder)
+        # A copy of what was checked: the cassette itself may be renewed, or go, while it is played.
+        save(cassette, place / "cassette")
+        scratch.hire(cassette, place / "cassette")
         base = branch_commit(scratch.root, cassette.manifest.world.base, scratch.commands)
         with SqliteStore(place / "log" / "mz.db") as store:
             stage = Stage(scratch, cassette, pins.config, FileBlobs(place / "log" / "blobs"))

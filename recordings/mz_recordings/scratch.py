@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mz_engine.adapters.git_repository import ask, unusable
@@ -23,6 +23,13 @@ DELIVERED = "delivered/"
 KEPT = "refs/mz/world/"
 """Where they lie in the scratch repository: what is below `refs/mz/` is nobody's but ours."""
 SECONDS = 600
+CHUNK = 1 << 20
+GIT = (
+    "git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}",
+    "-c", "fetch.fsckObjects=true", "-c", "fetch.fsck.zeroPaddedFilemode=ignore",
+)  # fmt: skip
+"""What comes in a bundle is looked at before it becomes files: names such as `..` and `.git` are refused. Modes that
+old tools wrote with a zero too many are harmless."""
 
 
 class WorldMissing(Exception):
@@ -93,6 +100,25 @@ def _bundled(cassette: Cassette, place: Path, git: Git) -> None:
     bundle.unlink()
 
 
+class Packed:
+    """What a bundle holds, read without a working tree. `place` is an empty directory."""
+
+    def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
+        self._place, self._environment = place, environment
+
+    def contents(self, bundle: bytes, bytes_max: int) -> Iterator[tuple[str, bytes]]:
+        """Every file of every tree by its path, and commits and trees by their ids; larger ones are left out. Raises
+        OSError and SubprocessError."""
+        git = Git(self._place, self._environment)
+        (self._place / BUNDLE).write_bytes(bundle)
+        long = b"@object-format=sha256" in bundle[:200]
+        git("init", "--quiet", "--bare", f"--object-format={'sha256' if long else 'sha1'}", "objects.git")
+        inside = Git(self._place / "objects.git", self._environment)
+        inside("fetch", "--quiet", str(self._place / BUNDLE), "refs/*:refs/*")
+        names = dict(line.partition(" ")[::2] for line in inside("rev-list", "--objects", "--all").splitlines())
+        yield from ((names.get(oid) or f"{kind} {oid[:12]}", data) for oid, kind, data in inside.objects(bytes_max))
+
+
 class Git:
     """git in a scratch directory, with nobody's configuration."""
 
@@ -100,10 +126,28 @@ class Git:
         own = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
         self._place, self._environment = place, {**own, **WHO, "GIT_TERMINAL_PROMPT": "0"}
 
+    def objects(self, bytes_max: int) -> Iterator[tuple[str, str, bytes]]:
+        """Every object: id, kind and content; larger ones are left out. Raises CalledProcessError."""
+        command = [*GIT, "cat-file", "--batch-all-objects", "--batch", "--unordered"]
+        with subprocess.Popen(
+            command, cwd=self._place, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            while head := process.stdout.readline():
+                oid, kind, size = head.decode().split()
+                if int(size) <= bytes_max:
+                    yield oid, kind, process.stdout.read(int(size))
+                else:
+                    for start in range(0, int(size), CHUNK):
+                        process.stdout.read(min(CHUNK, int(size) - start))
+                process.stdout.read(1)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, stderr="git cannot read its objects")
+
     def __call__(self, *arguments: str) -> str:
         """Its answer without the last line end. Raises CalledProcessError."""
         done = subprocess.run(
-            ["git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}", *arguments],
+            [*GIT, *arguments],
             cwd=self._place,
             env=self._environment,
             stdin=subprocess.DEVNULL,

@@ -16,14 +16,19 @@ from typing import NamedTuple
 NAMES = ("WORKTREE", "REPOSITORY", "HOME", "USER", "SESSION")
 SLUG = "_SLUG"
 """`<HOME_SLUG>`: the path as agents make a directory name of it, `/home/x` as `-home-x`."""
-ALL_NAMES = tuple(name + slug for name in NAMES for slug in ("", SLUG))
+URL = "_URL"
+"""`<HOME_URL>`: the path as a part of a URL, `/home/x` as `%2Fhome%2Fx`."""
+ALL_NAMES = tuple(name + form for name in NAMES for form in ("", SLUG, URL))
 
+UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
+_HEX = re.compile("%[0-9A-F]{2}")
 _WRITTEN = re.compile(rb"<(_*)(" + "|".join(sorted(ALL_NAMES, key=len, reverse=True)).encode() + rb")>")
 
 _BEGINS = rb"(?:(?<![\w.\-/~])|(?<=://)|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
 """Before a path: nothing that could belong to a longer one; the letter of a JSON escape does not."""
 _ENDS = rb"(?![\w-])(?!\.\w)"
-_HOMES = rb"(/(?:home|Users)/)"
+_URL_BEGINS = rb"(?:(?<![\w.\-/~])|(?<=%[0-9A-Fa-f]{2}))"
+_HOMES = rb"((?:/|%2[Ff])(?:home|Users)(?:/|%2[Ff]))"
 
 
 class Places(NamedTuple):
@@ -46,6 +51,13 @@ def slug(path: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "-", path)
 
 
+def quoted(path: str, kept: bytes = b"") -> str:
+    """A path as a part of a URL, its slashes too unless they are `kept`. urllib, which does the same, takes the
+    stand-in longer to load than all the rest."""
+    raw = path.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte in UNRESERVED + kept else f"%{byte:02X}" for byte in raw)
+
+
 def scrub(data: bytes, places: Iterable[Places]) -> bytes:
     """The bytes with tokens for places. Several places: where one directory is reachable under several names; the
     first of a name is the one that `expand` with the first of `places` restores."""
@@ -58,6 +70,7 @@ def scrub(data: bytes, places: Iterable[Places]) -> bytes:
                 words.setdefault(form, b"<%s>" % name.encode())
     data = _replace(data, words, _BEGINS, _ENDS)
     data = _replace(data, _slugs(known), rb"(?<=/)", rb"(?![A-Za-z0-9])")
+    data = _replace(data, _urls(known), _URL_BEGINS, _ENDS)
     for place in known:
         data = _scrub_names(data, place)
     return data
@@ -68,6 +81,7 @@ def expand(data: bytes, place: Places, *, in_json: bool = False) -> bytes:
     stays as it is."""
     values: dict[str, str] = {**place.paths(), "USER": place.user, "SESSION": place.session}
     values |= {name + SLUG: slug(path) for name, path in place.paths().items()}
+    values |= {name + URL: quoted(path) for name, path in place.paths().items()}
     values["USER" + SLUG] = slug(place.user)
 
     def value(found: re.Match[bytes]) -> bytes:
@@ -100,6 +114,15 @@ def _slugs(places: Iterable[Places]) -> dict[bytes, bytes]:
     }
 
 
+def _urls(places: Iterable[Places]) -> dict[bytes, bytes]:
+    return {
+        form.encode(): b"<%s%s>" % (name.encode(), URL.encode())
+        for place in reversed(tuple(places))
+        for name, path in place.paths().items()
+        for form in (quoted(path), _HEX.sub(lambda found: found[0].lower(), quoted(path)))
+    }
+
+
 def _replace(data: bytes, words: Mapping[bytes, bytes], begins: bytes, ends: bytes) -> bytes:
     """All words in one pass, the longest first, so that no replacement is replaced again."""
     if not words:
@@ -109,9 +132,11 @@ def _replace(data: bytes, words: Mapping[bytes, bytes], begins: bytes, ends: byt
 
 
 def _forms(path: str) -> tuple[bytes, ...]:
-    """A path as it is written in text, in JSON, in JSON that keeps to ASCII, and in JSON that escapes slashes."""
+    """A path as it is written in text, in JSON, in JSON that keeps to ASCII, in JSON that escapes slashes, and behind
+    `file://`."""
     plain, ascii_only = path.encode("utf-8", "surrogateescape"), json.dumps(path)[1:-1].encode()
-    return tuple(dict.fromkeys((plain, _escaped(path), ascii_only, ascii_only.replace(b"/", b"\\/"))))
+    in_url = quoted(path, b"/").encode()
+    return tuple(dict.fromkeys((plain, _escaped(path), ascii_only, ascii_only.replace(b"/", b"\\/"), in_url)))
 
 
 def _escaped(text: str) -> bytes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from mz_engine.adapters.git import GitWorkspace
 from mz_engine.adapters.git_repository import ask, unusable
-from mz_engine.adapters.machine import secret_values
+from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.agents.registry import built_in
 from mz_engine.config import WorkspaceSettings
 from mz_events.names import Commit
@@ -35,8 +36,9 @@ def sources_of(root: Path, environment: Mapping[str, str], log: Store, blobs: Bl
         tree_id=tree_id,
         bundle=lambda base, heads: bundle_of(root, environment, base, heads),
         adapters=built_in(),
-        secrets=Secrets(secret_values(environment)),
+        secrets=Secrets(known_secrets(root, environment)),
         root=str(root.resolve()),
         home=home,
         user=environment.get("USER") or Path(home).name,
+        home_behind=os.path.realpath(home) if home else "",
     )

@@ -14,7 +14,8 @@ from mz_engine.adapters.environment import INHERITED
 from mz_engine.adapters.executor import ProcessExecutor
 from mz_engine.adapters.forge import GhForge
 from mz_engine.adapters.git import GitWorkspace
-from mz_engine.adapters.machine import secret_values, warm_up
+from mz_engine.adapters.known_secrets import known_secrets, secret_values
+from mz_engine.adapters.machine import warm_up
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentDoor
@@ -41,7 +42,9 @@ class Scratch:
     """Where one replay takes place; everything is below `place`, which is empty. Where nothing can be taken `offline`,
     the proxy variables lead nowhere."""
 
-    def __init__(self, place: pathlib.Path, outside: Mapping[str, str], offline: bool) -> None:
+    def __init__(
+        self, place: pathlib.Path, outside: Mapping[str, str], offline: bool, project: pathlib.Path | None = None
+    ) -> None:
         self.root = place / "repository"
         self.bin, self.home, self.journal = place / "bin", place / "home", place / "journal"
         self.home.mkdir()
@@ -51,6 +54,8 @@ class Scratch:
         cut = {} if offline else {**dict.fromkeys(PROXIES, NOWHERE), "NO_PROXY": "", "no_proxy": ""}
         self.commands = {**outside, **kept, **cut, "PATH": path}
         """What the user's commands find: their own home, where their caches are."""
+        self.secrets = known_secrets(project, self.commands) if project else secret_values(self.commands)
+        """What is taken out of all output: also what commands find in the user's `project`."""
         self.agents = {**kept, **cut, "PATH": f"{self.bin}{os.pathsep}{path}", "HOME": str(self.home)}
         """What stand-ins find: a home of their own."""
 
@@ -110,7 +115,7 @@ class Stage:
         root, passed = scratch.root, config.pass_environment
         self.kill, self.denials = threading.Event(), Denials()
         self.clock, self.prices, self.blobs = WorldClock(cassette.manifest.world.clock_start), GenaiPrices(), blobs
-        self.secrets = Secrets(secret_values(scratch.commands))
+        self.secrets = Secrets(scratch.secrets)
         self.forge = GhForge(root, config.pull_requests.remote, scratch.commands)
         self.executor = ProcessExecutor(
             root, scratch.commands, self.secrets, passed=passed, stop=self.kill, denied=self.denials

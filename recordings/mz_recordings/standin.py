@@ -19,6 +19,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -293,10 +294,11 @@ def _serve(recording: dict[str, Any], folder: Path, place: Places) -> int | None
     stderr = expand(_read(recording, folder, "stderr"), place)
     patch = _read(recording, folder, "patch")
     last = stdout.rstrip(b"\n").rfind(b"\n") + 1
-    _write(1, stdout[:last])
+    pace = recording.get("pace")
+    _write(1, stdout[:last], pace)
     if patch:
         _git("apply", "--binary", "--whitespace=nowarn", "-", stdin=patch)
-    _write(1, stdout[last:])
+    _write(1, stdout[last:], pace)
     _write(2, stderr)
     failure = recording.get("failure") or {}
     while failure.get("code") in HELD_OPEN:
@@ -305,8 +307,11 @@ def _serve(recording: dict[str, Any], folder: Path, place: Places) -> int | None
     return code if code is None else int(code)
 
 
-def _write(stream: int, data: bytes) -> None:
-    for start in range(0, len(data), CHUNK):
-        view = memoryview(data)[start : start + CHUNK]
+def _write(stream: int, data: bytes, pace: dict[str, int] | None = None) -> None:
+    size, pause_ms = (max(1, pace["piece_bytes"]), pace["pause_ms"]) if pace else (CHUNK, 0)
+    for start in range(0, len(data), size):
+        view = memoryview(data)[start : start + size]
         while view:
             view = view[os.write(stream, view) :]
+        if pause_ms:
+            time.sleep(pause_ms / 1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -10,12 +11,16 @@ from msgspec.structs import replace
 from mz_engine.agents.registry import built_in
 from mz_engine.config import Budget, Config
 from mz_engine.configfile import load_config
+from mz_engine.configform import FILE_NAME
+from mz_engine.errors import MzError
 from mz_engine.pins import Pins
-from mz_engine.pipelines.load import find_pipeline, load_pipeline
+from mz_engine.pipelines.load import FOLDER, find_pipeline, load_pipeline
 from mz_engine.pipelines.own import sound_material
 from mz_engine.planning import known_names
+from mz_engine.textfile import read_text
+from mz_events.names import parse_path
 
-from mz_recordings.cassette import WORLD_KEYS, Manifest
+from mz_recordings.cassette import MANIFEST, WORLD_KEYS, Manifest
 from mz_recordings.scratch import WorldMissing
 
 
@@ -40,7 +45,9 @@ def in_world(config: Config, manifest: Manifest, parallel: int) -> Config:
     world = {key: value for key, value in manifest.world.config.items() if key in WORLD_KEYS}
     try:
         there = msgspec.convert(world, Config)
-    except msgspec.ValidationError as error:
+        for path in (*there.workspace.copy, *there.workspace.keep):
+            parse_path(path)
+    except ValueError as error:
         raise WorldMissing(f"the settings of its world are none that this mz knows: {error}") from error
     return replace(
         config,
@@ -49,3 +56,16 @@ def in_world(config: Config, manifest: Manifest, parallel: int) -> Config:
         budget=Budget(),
         pull_requests=replace(config.pull_requests, strategy="none"),
     )
+
+
+def texts_of(project: Path, cassette: Path) -> dict[str, str]:
+    """What findings can point at, by path relative to the project: its settings, pipelines, templates and rule sets,
+    and the manifest of a cassette that lies in it. What cannot be read as text is left out."""
+    found: dict[str, str] = {}
+    patterns = ("*.yaml", "rules/*.yaml", "templates/**/*.j2")
+    own = sorted(path for pattern in patterns for path in (project / FOLDER).glob(pattern))
+    for path in (project / FILE_NAME, *own, cassette / MANIFEST):
+        with suppress(MzError, ValueError):
+            name = path.absolute().relative_to(project.absolute()).as_posix()
+            found[name] = read_text(path, name)
+    return found

@@ -129,6 +129,7 @@ def test_offline_nothing_asks_the_network(repo: GitRepo, tmp_path: Path) -> None
 def test_the_age_of_recordings(tmp_path: Path) -> None:
     made = datetime(2026, 11, 21, tzinfo=UTC).timestamp()
     assert recordings_check(tmp_path, made).summary == "none yet"
+    (tmp_path / "mz.yaml").write_text("recordings: recordings/library\n")
     place = tmp_path / "recordings/library/demo"
     place.mkdir(parents=True)
     (place / "cassette.yaml").write_bytes((CASSETTE / "cassette.yaml").read_bytes())

@@ -24,8 +24,8 @@ from tests.cli.drive import on_terminal, run
 from tests.cli.story import Story
 from tests.support.tree import ROOT
 
-PIPELINES = [ROOT / "engine/mz_engine/pipelines/monozukuri.yaml", ROOT / "tests/cases/pipelines/trial.yaml"]
-PAYLOADS = sorted((ROOT / "tests/cases/events").glob("*.json"))
+PIPELINES = [ROOT / "engine/mz_engine/pipelines/monozukuri.yaml", ROOT / "pipelines/trial.yaml"]
+PAYLOADS = sorted((ROOT / "qa/mz_qa/fixtures/events").glob("*.json"))
 
 
 @pytest.mark.parametrize("word", ["MZ2005", "mz2005", "2005", "error[MZ2005]", "[mz2005]"])

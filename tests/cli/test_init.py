@@ -227,3 +227,21 @@ def test_leaving_at_a_question_writes_nothing(repository: Path) -> None:
     shown = on_terminal(repository, "init", env={"CI": ""}, answers="\x04")
     assert shown.rstrip().endswith("stopped")
     assert sorted(path.name for path in repository.iterdir()) == [".git", "package.json"]
+
+
+def test_a_workflow_is_written_once(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = run(capsys, "init", "--ci", "--dry-run")
+    assert "would make .github/workflows/mz.yml: replays all recordings" in shown.out
+    assert not (repository / ".github").exists()
+    assert "mz.yml" not in run(capsys, "init", "--dry-run").out
+    made = run(capsys, "init", "--ci", "--yes")
+    assert "made .github/workflows/mz.yml" in made.out
+    assert "hint: nothing is recorded that CI could replay" in made.err
+    path = repository / ".github/workflows/mz.yml"
+    assert yaml.safe_load(path.read_text())[True]["push"]["branches"] == ["trunk"]
+    path.write_text("mine")
+    again = json.loads(run(capsys, "init", "--ci", "--json").out)
+    assert again["files"][-1] == {
+        "path": ".github/workflows/mz.yml", "does": "keep", "about": "it is there already", "content": None,
+    }  # fmt: skip
+    assert path.read_text() == "mine"

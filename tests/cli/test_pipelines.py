@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from tests.cli.drive import on_terminal, run
 from tests.support.tree import ROOT
 
-TRIAL = (ROOT / "tests" / "cases" / "pipelines" / "trial.yaml").read_text("utf-8")
+TRIAL = (ROOT / "pipelines" / "trial.yaml").read_text("utf-8")
 BROKEN = """\
 pipeline: broken
 version: 1

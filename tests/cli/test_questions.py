@@ -29,7 +29,7 @@ from mz_projections.state import Opening, Waiting
 from mz_qa.simulation.driver import drive
 
 from tests.support import trial
-from tests.support.asking import ASKING
+from tests.support.asking import ASKING, Asking
 
 SENT_BACK = "it is sent back once more, with your note"
 COMES: dict[str, tuple[type[Event], ...]] = {
@@ -48,9 +48,8 @@ COMES: dict[str, tuple[type[Event], ...]] = {
 """What is said, and the events that must come next."""
 
 
-def following(name: str, verdict: Verdict) -> tuple[str, list[type[Event]]]:
+def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]:
     """What is said of the answer, and what comes after it."""
-    asking = ASKING[name]
     world, stream = asking.world(), feature_stream(trial.RUN, FeatureId(asking.feature))
     state = fold(world.store.read(stream))
     assert isinstance(state, Waiting)
@@ -65,8 +64,13 @@ def following(name: str, verdict: Verdict) -> tuple[str, list[type[Event]]]:
 @pytest.mark.parametrize("verdict", Verdict)
 @pytest.mark.parametrize("name", ASKING)
 def test_an_answer_does_what_is_said_of_it(name: str, verdict: Verdict) -> None:
-    said, came = following(name, verdict)
+    said, came = following(ASKING[name], verdict)
     assert tuple(came[: len(COMES[said])]) == COMES[said], f"{name}, {verdict.value}: {said}"
+
+
+def test_what_is_rejected_goes_where_the_pipeline_says() -> None:
+    said, came = following(Asking(pins=trial.pins(), feature="a"), Verdict.REJECT)
+    assert (said, came[:2]) == ("it goes back to build, with your note", [Blocked, RolledBack])
 
 
 def test_a_note_reaches_the_agent() -> None:

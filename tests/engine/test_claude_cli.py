@@ -12,7 +12,7 @@ from mz_engine.agents.claude_code import invocation
 from mz_engine.agents.registry import built_in
 from mz_engine.ports import CallResult, CallSpec
 
-from tests.support.claude_cases import CASES, drive
+from tests.support.claude_cases import CASES, EXPECTED, STORED, drive
 from tests.support.claude_cli import environment, plain_spawn, spec
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
 
@@ -27,14 +27,14 @@ JUNE_2026_US = 1_780_300_800_000_000
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_to_end(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
+    case, expected = CASES[name], EXPECTED[name]
     result, endpoint = drive(case, tmp_path)
     seen = ADAPTER.parse_output(result)
     assert endpoint.complaints == []
     problem = (
         (seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds) if seen.problem else ("", None, None)
     )
-    assert (seen.terminal, *problem) == (case.terminal, case.code, case.kind, case.retry_after)
+    assert (seen.terminal, *problem) == (expected.terminal, expected.code, expected.kind, expected.wait)
 
 
 def test_it_works_in_its_directory_and_counts_exactly(tmp_path: Path) -> None:
@@ -109,5 +109,5 @@ def _run(tmp_path: Path, outside: dict[str, str], call: CallSpec) -> CallResult:
 def test_the_stored_streams_are_of_the_installed_version(tmp_path: Path) -> None:
     """Else `python -m tests.support.claude_cases` writes them anew."""
     installed_version = ADAPTER.check_auth(environment(tmp_path, "http://127.0.0.1:1")).version
-    stored = Path(__file__).parents[1] / "cases" / "claude" / "works.exit0.jsonl"
+    stored = STORED / "works.exit0.jsonl"
     assert json.loads(stored.read_bytes().splitlines()[0])["claude_code_version"] == installed_version

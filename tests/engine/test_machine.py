@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-from mz_engine.adapters.machine import secret_values, warm_up
+from mz_engine.adapters.known_secrets import known_secrets, secret_values
+from mz_engine.adapters.machine import warm_up
+
+from tests.support.gitrepo import GitRepo
 
 RACE = """
 import threading
@@ -48,3 +52,41 @@ def test_secrets_are_known_by_the_names_of_their_variables() -> None:
         }
     )
     assert sorted(found) == ["ANTHROPIC_API_KEY", "DB_PASSWORD", "DEPLOY_TOKEN"]
+
+
+def test_a_password_in_the_url_of_any_variable_is_a_secret() -> None:
+    found = secret_values(
+        {
+            "DATABASE_URL": "postgres://shop:a%2Fb-long-password@db.example/shop",
+            "CACHE_URL": "redis://localhost:6379/0",
+            "DEV_URL": "postgres://postgres:postgres@localhost/dev",
+            "PIP_INDEX_URL": "https://0123456789abcdef0123@pypi.example/simple",
+        }
+    )
+    assert found == {"DATABASE_URL": "a/b-long-password", "PIP_INDEX_URL": "0123456789abcdef0123"}
+
+
+def test_secrets_that_lie_in_a_repository_without_being_in_git(tmp_path: Path) -> None:
+    repository = GitRepo(tmp_path)
+    repository.commit({".env.example": "API_KEY=put-your-own-key-here\n"})
+    dotenv = "# login\nexport API_KEY='0123456789abc'\nDEV_KEY=short\nDB=pg://u:secret-of-the-db@h/x # local\n"
+    repository.write({".env": dotenv, ".env.local": 'OTHER_TOKEN="abcdefghijklm"\n'})
+    repository.git("remote", "add", "origin", "https://bot:secret-of-the-bot@git.example/x.git")
+    repository.git("config", "http.https://git.example/.extraheader", "AUTHORIZATION: basic c2VjcmV0LW9mLWNp")
+    assert (
+        known_secrets(tmp_path, os.environ | {"CI_TOKEN": "of the environment"}).items()
+        >= {
+            "API_KEY": "0123456789abc",
+            "DB": "secret-of-the-db",
+            "OTHER_TOKEN": "abcdefghijklm",
+            "GIT_LOGIN_1": "secret-of-the-bot",
+            "GIT_LOGIN_2": "c2VjcmV0LW9mLWNp",
+            "CI_TOKEN": "of the environment",
+        }.items()
+    )
+    assert "put-your-own-key-here" not in known_secrets(tmp_path, {}).values()
+    assert "DEV_KEY" not in known_secrets(tmp_path, {})
+
+
+def test_where_there_is_no_repository_the_environment_is_all(tmp_path: Path) -> None:
+    assert known_secrets(tmp_path, {"PATH": os.environ["PATH"], "A_TOKEN": "x"}) == {"A_TOKEN": "x"}

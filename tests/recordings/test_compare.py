@@ -8,16 +8,19 @@ import msgspec
 from mz_engine.config import Config
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Pipeline
-from mz_events.catalog.call import AgentRequested, CallHeld, CallRef
-from mz_events.catalog.feature import FeatureHeld, HumanAnswered, PhaseCompleted, PhaseStarted
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentRequested, CallHeld, CallRef, Offence, ReplyRead, Usage
+from mz_events.catalog.check import ArtifactParsed, Change, ChangesChecked, GateChecked
+from mz_events.catalog.feature import Ask, FeatureHeld, HumanAnswered, HumanRequested, PhaseCompleted, PhaseStarted
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.codec import log_digest
-from mz_events.names import Commit, Digest, FeatureId
+from mz_events.names import Commit, Digest, FeatureId, Path
 from mz_recordings.cassette import Accepted, Cassette, Identity, Item
 from mz_recordings.compare import Happened, expires, judge, nearest
 from mz_recordings.findings import Finding, Noted, Played
 from mz_recordings.grouping import group
 from mz_recordings.library import digest
+from mz_recordings.parting import partings
 from mz_recordings.renew import accept
 from mz_recordings.story import as_asked, divergence, story, write
 
@@ -88,6 +91,36 @@ def test_a_prompt_that_changed_is_no_other_story() -> None:
     one, two = write(story([STARTED, asked("x"), DONE])), write(story([STARTED, asked("yy"), DONE]))
     assert divergence(one, two) is not None
     assert divergence(as_asked(one, two), two) is None
+
+
+def test_the_first_event_that_differs_names_the_class() -> None:
+    def classes(old: list[Event], new: list[Event]) -> list[str]:
+        return [parting.kind for parting in partings(write(old), write(new))]
+
+    def checked(passed: bool, cause: str = "") -> GateChecked:
+        return GateChecked(phase="prd", unit="", gate="test", passed=passed, cause=cause)
+
+    def read(**more: object) -> ReplyRead:
+        fields = {"parser": "a/1", "terminal": "success", "session": None, "text": NOTHING, **more}
+        return ReplyRead(ref=asked("x").ref, **fields)  # type: ignore[arg-type]
+
+    parsed = ArtifactParsed(artifact="prd", phase="prd", unit="", path=None, digest=NOTHING)
+    changed = ChangesChecked(ref=asked("x").ref, tree=Commit(TREE))
+    waits = HumanRequested(phase="prd", unit="", ask=Ask.APPROVAL)
+    usage = (Usage(model="m", input=1, output=1),)
+    replace = msgspec.structs.replace
+    assert classes([STARTED, DONE], [STARTED, DONE]) == []
+    assert classes([DONE], [PhaseCompleted(phase="spec")]) == ["EVENT"]
+    assert classes([checked(True)], [checked(False)]) == ["POLICY"]
+    assert classes([checked(True), DONE], [DONE]) == ["POLICY"]
+    assert classes([DONE], [waits]) == ["POLICY"]
+    assert classes([changed], [replace(changed, offences=(Offence(kind="denied", path="x"),))]) == ["POLICY"]
+    assert classes([changed], [replace(changed, changes=(Change(path=Path("x"), kind="added"),))]) == ["EFFECT"]
+    assert classes([parsed], [replace(parsed, fields={"severity": "LOW"})]) == ["ARTIFACT"]
+    assert classes([read()], [read(terminal="error")]) == ["WIRE"]
+    assert classes([read(), DONE], [read(usage=usage), DONE]) == ["COST"]
+    assert classes([read(), checked(True)], [read(usage=usage), checked(False)]) == ["COST", "POLICY"]
+    assert classes([read()], [read(parser="a/2")]) == [], "another parser that reads the same"
 
 
 # findings -------------------------------------------------------------------------------------------------------------
@@ -161,7 +194,23 @@ def test_renewing_keeps_the_answer_and_nothing_else() -> None:
     assert made.contents["prd.prompt.md"] == b"in <_HOME>\n"
     assert made.contents["prd.stream-json"] == one.taken[0].contents["prd.stream-json"]
     assert made.recording.accepted == Accepted(what=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
-    assert said == ("renewed what 1 calls are asked; their answers were kept: f/prd",)
+    assert said == ("renewed what went in, and kept the answers: f/prd",)
     assert renewed.manifest.stories == {"f": digest(write([STARTED]))}
     assert accept(one, told, ("EVENT",), "why not", "2026-06-02T00:00:00Z")[1] == ("renewed the story of f",)
     assert accept(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())
+
+
+def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
+    reads = [
+        ReplyRead(ref=asked("x").ref, parser="a/1", terminal="success", session=None, text=NOTHING, bad_lines=bad)
+        for bad in (0, 1)
+    ]
+    one = tape()._replace(stories={"f": write([reads[0]])})
+    told = happened(stories={"f": write([reads[1]])})
+    assert accept(one, told, ("EVENT", "POLICY"), "r", "2026-06-02T00:00:00Z") == (one, ())
+    renewed, said = accept(one, told, ("WIRE",), "r", "2026-06-02T00:00:00Z")
+    assert (renewed.stories, said) == ({"f": write([reads[1]])}, ("renewed the story of f",))
+    (found,) = judge(one, told, TODAY)
+    assert (found.kind, found.call, found.mend) == (
+        "WIRE", "prd", "mz replay {cassette} --accept WIRE --reason TEXT",
+    )  # fmt: skip

@@ -29,7 +29,7 @@ from mz_recordings.sample import TEMPLATE, make_sample
 from mz_recordings.sources import sources_of
 from mz_recordings.standin import DRIFT, install
 
-from tests.support.rerecord import BUNDLED, record_demo
+from tests.support.rerecord import BUNDLED, SCENES, record_scene
 from tests.support.tapes import git
 
 FEATURES = {"month-filter", "month-compare", "group-thousands"}
@@ -182,7 +182,7 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
 @pytest.mark.timeout(900)
 def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
     """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made."""
-    again = {one.recording.identity: one for one in record_demo(tmp_path).taken}
+    again = {one.recording.identity: one for one in record_scene(SCENES[BUNDLED.name], tmp_path).taken}
     assert again.keys() == {one.recording.identity for one in cassette.taken}
     for one in cassette.taken:
         other = again[one.recording.identity]

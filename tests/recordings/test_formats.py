@@ -10,8 +10,9 @@ import yaml
 from mz_recordings.library import CassetteUnusable, NewerFormat, cassettes, load, load_manifest, renew, save
 
 from tests.support.tapes import cassette, recording
+from tests.support.tree import ROOT
 
-OLD = Path(__file__).parents[1] / "cases" / "recordings" / "format-1" / "small"
+OLD = ROOT / "qa/mz_qa/fixtures/recordings/format-1/small"
 TREE = "1" * 40
 
 

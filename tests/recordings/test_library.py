@@ -33,7 +33,7 @@ def test_saving_again_replaces_all_but_never_silently(tmp_path: Path) -> None:
     with pytest.raises(CassetteExists, match="is a cassette already"):
         save(cassette(), tmp_path / "small")
     save(cassette(), tmp_path / "small", replace=True)
-    assert [path.name for path in (tmp_path / "small").iterdir()] == ["cassette.yaml"]
+    assert [path.name for path in sorted((tmp_path / "small").iterdir())] == ["SHA256SUMS", "cassette.yaml"]
 
 
 def test_something_else_is_never_replaced(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_nobody_waits_for_a_timer(copy: Copy) -> None:
     rewrite(copy, patient)
     begun = time.monotonic()
     (found,) = copy.settle().findings
-    assert (found.kind, found.feature) == ("EVENT", "beta")
+    assert (found.kind, found.feature, found.call) == ("WIRE", "beta", "write")
     assert time.monotonic() - begun < 120
 
 
@@ -162,7 +162,7 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
 
     renewed = copy.settle(accept=["PROMPT"], reason="shorter words")
     assert (renewed.findings, renewed.predates) == ((), 5)
-    assert renewed.renewed[0].startswith("renewed what 5 calls are asked; their answers were kept: alpha/write")
+    assert renewed.renewed[0].startswith("renewed what went in, and kept the answers: alpha/write")
     renewals = [taken.recording.accepted for taken in copy.cassette().taken if taken.recording.accepted is not None]
     assert len(renewals) == 5
     accepted = renewals[0]
@@ -189,14 +189,15 @@ def test_a_stricter_rule_asks_for_a_call_that_was_not_recorded(copy: Copy) -> No
     assert missing[0].detail == ("  nearest: alpha/sign (attempt 1)",)
 
 
-def test_another_story_with_the_same_calls_is_an_event_drift(copy: Copy) -> None:
+def test_the_same_calls_and_another_verdict_are_a_drift_of_policy(copy: Copy) -> None:
     copy.edit("pipelines/notes.yaml", "cause: text", "cause: words")
     played = copy.settle()
-    assert kinds(played) == ["EVENT", "EVENT"]
+    assert kinds(played) == ["POLICY", "POLICY"]
     assert played.findings[0].detail == (
         "  gate.checked", '-   cause: "text"', '+   cause: "words"'
     )  # fmt: skip
-    assert copy.settle(accept=["EVENT"], reason="a better word").findings == ()
+    assert kinds(copy.settle(accept=["EVENT"], reason="of another class")) == ["POLICY", "POLICY"]
+    assert copy.settle(accept=["POLICY"], reason="a better word").findings == ()
 
 
 def test_a_repository_that_is_another_one_is_an_effect(copy: Copy) -> None:

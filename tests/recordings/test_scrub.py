@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mz_recordings.scrub import ALL_NAMES, Places, expand, scrub, slug
+from mz_recordings.scrub import ALL_NAMES, Places, expand, quoted, scrub, slug
 
 HERE = Places(
     worktree="/home/ann/shop/.mz/worktrees/r1/cart",
@@ -43,6 +43,10 @@ THERE = Places(
         ("/home/ann/.claude/projects/-home-ann-shop/x", "<HOME>/.claude/projects/<REPOSITORY_SLUG>/x"),
         ("/tmp/claude-0/-home-ann-other/x", "/tmp/claude-0/<HOME_SLUG>-other/x"),
         ("find . -home-ann", "find . -home-ann"),
+        ("?at=%2Fhome%2Fann%2Fshop%2Fa.py", "?at=<REPOSITORY_URL>%2Fa.py"),
+        ("at%3D%2Fhome%2Fann%26", "at%3D<HOME_URL>%26"),
+        ("%2Fmnt%2Fhome%2Fann", "%2Fmnt%2Fhome%2F<USER>"),
+        ("a%2Fhome%2Fanna", "a%2Fhome%2Fanna"),
         ("/Users/ann/Library", "/Users/<USER>/Library"),
         ("ann said annals", "ann said annals"),
         ("session 11111111-2222-4333-8444-555555555555.", "session <SESSION>."),
@@ -53,6 +57,13 @@ def test_what_is_replaced(text: str, expected: str) -> None:
     found = scrub(text.encode(), [HERE]).decode()
     assert found == expected
     assert expand(found.encode(), HERE).decode() == text.replace("\\/home\\/ann", "/home/ann")
+
+
+def test_urls_in_small_letters_and_with_blanks() -> None:
+    there = Places(repository="/srv/x y", home="/home/ann", user="ann")
+    found = scrub(b"q=%2fhome%2fann%2fz file:///srv/x%20y/a ?r=%2Fsrv%2Fx%20y", [there])
+    assert found == b"q=<HOME_URL>%2fz file://<REPOSITORY>/a ?r=<REPOSITORY_URL>"
+    assert expand(found, there) == b"q=%2Fhome%2Fann%2fz file:///srv/x y/a ?r=%2Fsrv%2Fx%20y"
 
 
 def test_a_home_that_is_short_is_replaced_at_boundaries_only() -> None:
@@ -88,6 +99,7 @@ PIECES = st.sampled_from(
     [
         *(path for path in HERE if path),
         *(slug(path) for path in HERE[:3]),
+        *(quoted(path) for path in HERE[:3]),
         *(f"<{name}>" for name in ALL_NAMES),
         *("/", "\\", '"', "\n", ".", "-", "_", "<", ">", "é", "ann", "/home", "x"),
     ]

@@ -17,10 +17,10 @@ from mz_cli.render.console import note
 from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
 
-NAMES = ("overhead", "store", "startup")
+NAMES = ("overhead", "store", "startup", "transport", "library", HISTORY := "history")
 ALL = "all"
 NOTHING = "Nothing was measured."
-QUICK_FEATURES, QUICK_EVENTS = 1, 5_000
+QUICK_FEATURES, QUICK_EVENTS, QUICK_RECORDINGS = 1, 5_000, 12
 
 
 @command(
@@ -51,14 +51,18 @@ def bench(name: str, out: Path | None, place: Path | None, quick: bool, profile:
     """Measure what mz costs by itself, against references of the same run.
 
     NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `store` (appending, reading,
-    rebuilding), `startup` (the cheapest commands), or `all`. No agent is called and nothing is sent anywhere. A goal
-    that is missed is said, and does not change the exit code.
+    rebuilding), `startup` (the cheapest commands), `transport` (a recorded call through the whole pipeline), `library`
+    (500 recordings, two at a time), `history` (a past run through today's code, against Temporal's replayer), or
+    `all`. No agent is called and nothing is sent anywhere. A goal that is missed is said, and does not change the exit
+    code.
     """
     if profile and (name != "overhead" or out):
         raise click.UsageError("--profile goes with `overhead`, and without --out")
     if out is not None:
         write(out, ())
     mz = program()
+    if name in (HISTORY, ALL):
+        check_reference()
     with tempfile.TemporaryDirectory(prefix="mz-bench-", dir=place) as scratch:
         here = Path(scratch).resolve()
         if profile:
@@ -92,10 +96,31 @@ def measure_startup(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     return startup(place, mz, events=QUICK_EVENTS if quick else EVENTS, rounds=1 if quick else ROUNDS)
 
 
+def measure_transport(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.replays import FEATURES, ROUNDS, transport
+
+    return transport(place, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
+
+
+def measure_library(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.replays import RECORDINGS, library
+
+    return library(place, mz, recordings=QUICK_RECORDINGS if quick else RECORDINGS)
+
+
+def measure_history(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.historic import FEATURES, ROUNDS, history
+
+    return history(place, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
+
+
 MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
     "overhead": measure_overhead,
     "store": measure_store,
     "startup": measure_startup,
+    "transport": measure_transport,
+    "library": measure_library,
+    "history": measure_history,
 }
 
 
@@ -105,6 +130,16 @@ def program() -> Path:
         if place.name == "mz" and place.is_file():
             return place
     raise MzError("MZ1004", "there is no `mz` beside this Python", hint="install mz-engine, then use its own `mz`")
+
+
+def check_reference() -> None:
+    """Before anything is measured. Raises MzError (MZ1004)."""
+    from mz_qa.bench.historic import ReferenceMissing, temporal
+
+    try:
+        temporal()
+    except ReferenceMissing as error:
+        raise MzError("MZ1004", str(error), hint="pip install 'mz-engine[bench]'") from error
 
 
 def write(out: Path, figures: tuple[Figure, ...]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 from mz_engine.adapters.git_repository import branch_commit
-from mz_engine.adapters.machine import secret_values
+from mz_engine.adapters.known_secrets import secret_values
 from mz_engine.backlog.file import read_backlog
 from mz_engine.configfile import Loaded, load_config
 from mz_engine.configform import FILE_NAME

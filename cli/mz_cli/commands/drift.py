@@ -86,6 +86,8 @@ def drift(
     check_reports(reports, as_json)
     home = find_home(Path.cwd())
     pair = len(paths) == 2 and all(is_cassette(path) for path in paths) and not update_wire
+    if pair and (static or workers):
+        raise click.UsageError("--static and -n are for cassettes against today; two are only read", context)
     known = known_of(home, wire)
     if update_wire:
         folder = wire or known.library / FOLDER

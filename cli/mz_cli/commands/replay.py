@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit, worst
 from mz_recordings.findings import ACCEPTABLE, KINDS, Played
@@ -16,12 +16,18 @@ from mz_recordings.fleet import environment_of, find, play_all, shuffled
 from mz_recordings.replay import Job
 
 from mz_cli.context import find_home
+from mz_cli.findingshape import finding_shape
 from mz_cli.help import command
+from mz_cli.past import past_options
 from mz_cli.recording import library_of, shown
 from mz_cli.render.console import note, put_lines
 from mz_cli.render.document import show_document
-from mz_cli.replaypage import mending, page
-from mz_cli.shapes.replay import ReplayedCassette, ReplayFinding, ReplayResult
+from mz_cli.replaypage import page
+from mz_cli.reports.facts import ReportOptions
+from mz_cli.reports.options import answering, check_reports, relative_to, report_options, write_reports
+from mz_cli.reports.replayed import suites_of
+from mz_cli.shapes.replay import ReplayedCassette, ReplayResult
+from mz_cli.whatif import bundled_cassettes, project_of, what_if_options
 
 OPEN = (
     "warning: network-not-denied: there is no network namespace here, so agents and commands are only told of a proxy "
@@ -34,7 +40,12 @@ OPEN = (
     examples=(
         ("mz replay", "every cassette of the library, through today's pipeline"),
         ("mz replay recordings/rollback -n 4", "one cassette, four features at a time"),
+        ("mz replay -n 2 --junit junit.xml --html replay.html", "in CI: files for tools, and a page for people"),
         ('mz replay --accept PROMPT --reason "clearer wording"', "keep the answers of prompts that you changed"),
+        ("mz replay recordings/whole --variants", "would anything pass that is no success?"),
+        ("mz replay recordings/whole --inject alpha/code=rate-limit", "what would the pipeline do?"),
+        ("mz replay --run r4f1", "a past run through today's code"),
+        ("git bisect run mz replay --bisect", "which commit changed a prompt?"),
     ),
     following="`mz record` records a run anew where the old answers are of no use any more.",
 )
@@ -48,11 +59,14 @@ OPEN = (
     metavar="CLASS",
     type=click.Choice(ACCEPTABLE),
     multiple=True,
-    help="Renew what went in and keep the answers: PROMPT, CONFIG or EVENT; repeatable.",
+    help="Renew what went in (PROMPT, CONFIG) or what happened, and keep the answers; repeatable.",
 )
 @click.option("--reason", metavar="TEXT", help="Why the old answers still hold; kept with them.")
 @click.option("--update-unused", is_flag=True, help="Remove recordings that nothing asks for.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.replay/1.")
+@report_options
+@past_options
+@what_if_options
 @click.pass_context
 def replay(
     context: click.Context,
@@ -63,6 +77,9 @@ def replay(
     reason: str | None,
     update_unused: bool,
     as_json: bool,
+    reports: ReportOptions,
+    bisect: bool,
+    bundled: bool,
 ) -> int:
     """Play recordings through today's pipeline, for nothing.
 
@@ -73,20 +90,26 @@ def replay(
     """
     if bool(accept) != bool(reason and reason.strip()):
         raise click.UsageError("--accept and --reason go together: why do the old answers still hold?", context)
-    home = find_home(Path.cwd())
-    found = cassettes_at(home, paths)
+    check_reports(reports, as_json)
+    home = Path.cwd() if bundled else find_home(Path.cwd())
+    found = bundled_cassettes() if bundled else cassettes_at(home, paths)
     jobs = jobs_of(
         home, shuffled(found, shuffle), workers or os.cpu_count() or 1, shuffle, accept, reason or "", update_unused
     )
+    if bundled:
+        jobs = tuple(replace(job, project=str(project_of(Path(os.path.realpath(job.path))))) for job in jobs)
     results = play_all(jobs, workers or os.cpu_count() or 1, lambda played: tell(played, len(jobs)))
-    results = tuple(sorted(results, key=lambda one: [shown(path) for path in found].index(one.path)))
+    place = {shown(path): at for at, path in enumerate(found)}
+    results = tuple(sorted(results, key=lambda one: place[one.path]))
     if not all(one.offline for one in results):
         note(OPEN)
     if as_json:
         show_document("replay", document(results))
     else:
-        put_lines(sys.stdout, page(results))
-    return int(exit_of(results))
+        with answering(reports) as stream:
+            put_lines(stream, page(results))
+    write_reports(reports, "mz replay", suites_of(results, relative_to(home)), exit_of(results, bisect), as_json)
+    return int(exit_of(results, bisect))
 
 
 def cassettes_at(home: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -127,8 +150,8 @@ def tell(played: Played, number: int) -> None:
         note(f"{played.path}: {verdict} ({played.duration_ms / 1000:.1f} s)")
 
 
-def exit_of(results: Sequence[Played]) -> Exit:
-    return worst(KINDS[finding.kind].exit for one in results for finding in one.findings)
+def exit_of(results: Sequence[Played], bisect: bool = False) -> Exit:
+    return worst((KINDS[finding.kind].exit for one in results for finding in one.findings), bisect)
 
 
 def document(results: Sequence[Played]) -> ReplayResult:
@@ -147,19 +170,6 @@ def _cassette(played: Played) -> ReplayedCassette:
         stories=played.stories,
         compared=played.compared,
         duration_ms=played.duration_ms,
-        findings=tuple(
-            ReplayFinding(
-                kind=one.kind,
-                risk=KINDS[one.kind].risk,
-                exit=int(KINDS[one.kind].exit),
-                what=one.what,
-                feature=one.feature or None,
-                call=one.call or None,
-                cause=one.cause or None,
-                detail=one.detail,
-                mend=mending(one.mend, (played.path,)),
-            )
-            for one in played.findings
-        ),
+        findings=tuple(finding_shape(one, played.path) for one in played.findings),
         renewed=played.renewed,
     )

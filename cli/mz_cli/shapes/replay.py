@@ -44,6 +44,10 @@ class ReplayFinding(Shape, frozen=True, kw_only=True):
     """Lines: `-` recorded, `+` today."""
     mend: str
     """The command that mends it."""
+    file: str | None
+    """What it is about, relative to the repository: a template, a rule set, mz.yaml, a file of the cassette."""
+    line: int | None
+    """Of that file, from 1, where it is known."""
 
 
 class ReplayedCassette(Shape, frozen=True, kw_only=True):

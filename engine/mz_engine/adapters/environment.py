@@ -46,12 +46,14 @@ def fenced(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
     return (root, *(path for path in (directory / "config", directory / "hooks") if path.exists()))
 
 
-def opened(root: pathlib.Path, place: Place, environment: Mapping[str, str]) -> tuple[pathlib.Path, ...]:
-    """What a command may write to although it lies in the user's checkout: its worktree, git's own directory, and a
-    home or temporary directory that happens to be in there."""
+def opened(
+    root: pathlib.Path, place: Place, environment: Mapping[str, str], around: pathlib.Path | None = None
+) -> tuple[pathlib.Path, ...]:
+    """What a command may write to although it lies in the user's checkout (`around`, where that is not `root`): its
+    worktree, git's own directory, and a home or temporary directory that happens to be in there."""
     wanted = [worktree(root, place), git_directory(root)]
     wanted += [pathlib.Path(environment[name]) for name in WRITABLE if environment.get(name)]
-    return tuple(path for path in wanted if path is not None and path.is_relative_to(root) and path.exists())
+    return tuple(path for path in wanted if path is not None and path.is_relative_to(around or root) and path.exists())
 
 
 def git_directory(root: pathlib.Path) -> pathlib.Path | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -15,23 +14,12 @@ from mz_projections.memory import hint_of, learn
 from mz_engine.adapters.executor import ProcessExecutor
 from mz_engine.adapters.forge import GhForge
 from mz_engine.adapters.git import GitWorkspace
+from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentDoor
 from mz_engine.artifacts.load import count_patterns, output_patterns
 from mz_engine.config import Config
-
-SECRET_NAMES = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
-"""Variables whose values are secrets; their names say so."""
-NOT_SECRET = re.compile(r"(?i)(_sock|_file|_path|_dir|_url|_method|_type|_id)$|^MZ_KEY$")
-"""Names that speak of a secret, and values that only say where it is."""
-
-
-def secret_values(environment: Mapping[str, str]) -> dict[str, str]:
-    """What must never be written down, by variable."""
-    return {
-        name: value for name, value in environment.items() if SECRET_NAMES.search(name) and not NOT_SECRET.search(name)
-    }
 
 
 class SystemClock:
@@ -65,7 +53,7 @@ class Machine:
         warm_up()
         self.kill = threading.Event()
         self.clock, self.prices, self.blobs = SystemClock(), GenaiPrices(), blobs
-        self.secrets = Secrets(secret_values(environment))
+        self.secrets = Secrets(known_secrets(root, environment))
         self.learnings = LogLearnings(store)
         self.workspace = GitWorkspace(root, config.workspace, environment)
         self.forge = GhForge(root, config.pull_requests.remote, environment)

@@ -11,7 +11,7 @@ from pathlib import Path
 from mz_engine.adapters.environment import variables
 from mz_engine.agents.classify import Patterns
 from mz_engine.agents.claude_stream import read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Watch
 from mz_engine.agents.supervise import Bounds, Launch, supervise
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec, Reading
@@ -125,8 +125,8 @@ class ClaudeCode:
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, invocation(spec, environment))
 
-    def parse_output(self, result: CallResult) -> Reading:
-        return read_stream(result, self.parser, self._patterns)
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        return read_stream(result, self.parser, self._patterns, watch)
 
 
 def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:

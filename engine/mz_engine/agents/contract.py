@@ -47,6 +47,9 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """The adapter's own variables and the names that pass through; nothing else is inherited."""
 
 
+Watch = Callable[[dict[str, object]], dict[str, object]]
+"""Gets each decoded object of a stream before the parser does, and returns one of the same content that may note what
+is read of it."""
 Spawn = Callable[[CallSpec, Invocation], CallResult]
 """Runs an invocation in the call's worktree: streams into the spool, times out, kills the whole tree."""
 
@@ -69,5 +72,6 @@ class Adapter(Protocol):
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult: ...
 
-    def parse_output(self, result: CallResult) -> Reading:
-        """Pure and total: any bytes give a reading or a classified problem, never an exception."""
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        """Pure and total: any bytes give a reading or a classified problem, never an exception. `watch` sees what the
+        parser reads, and changes nothing."""

@@ -42,7 +42,8 @@ class AgentProcesses:
 
     `environment` is what variables are taken from, `passed` names further ones, `secrets` are taken out of
     all output, and setting `stop` ends every call that is under way (their problem is then `stopped`). With `denied`,
-    calls are cut off from the network where that can be, and it hears of those that tried.
+    calls are cut off from the network where that can be, and it hears of those that tried. `around` is a repository
+    that the root lies in and that no call may write to.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class AgentProcesses:
         stop: threading.Event | None = None,
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         denied: Denied | None = None,
+        around: pathlib.Path | None = None,
     ) -> None:
+        self._around = around
         self._root, self._environment, self._secrets = root, environment, secrets
         self._passed, self._stop = passed, stop
         self._output_bytes_max, self._denied = output_bytes_max, denied
@@ -102,8 +105,8 @@ class AgentProcesses:
             env=variables(self._environment, spec.key, passed=self._passed, own=invocation.env),
             cwd=worktree(self._root, spec.place),
             stdin=invocation.stdin,
-            fenced=fenced(self._root),
-            opened=opened(self._root, spec.place, self._environment),
+            fenced=(*(fenced(self._around) if self._around else ()), *fenced(self._root)),
+            opened=opened(self._root, spec.place, self._environment, self._around),
             offline=self._denied is not None and offline_works(),
         )
 

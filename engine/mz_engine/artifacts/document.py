@@ -67,7 +67,12 @@ def normalise_newlines(text: str) -> str:
 
 def read_markdown(text: str) -> Document:
     """The structure of any text."""
-    text = normalise_newlines(text)
+    return _structure(normalise_newlines(text))
+
+
+@lru_cache(maxsize=16)
+def _structure(text: str) -> Document:
+    """Kept, since an artifact is parsed, judged by its rules and shown to later phases, all within moments."""
     text = FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
     tokens = markdown().parse(text)
     lines = text.split("\n")

@@ -17,6 +17,7 @@ from mz_engine.artifacts.rule import Acyclic, Bytes, Covers, Field, Json, Placeh
 from mz_engine.artifacts.sections import legal
 from mz_engine.artifacts.subject import Breach, Subject
 
+NUMBER_SHOWN_MAX = 10**15
 MINUTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:m|min|mins|minutes?)?\s*\Z", re.IGNORECASE)
 
 
@@ -101,10 +102,13 @@ def text_problem(value: Any, least: int, most: int | None) -> str:
 def number_problem(value: Any, least: int, most: int | None) -> str:
     if isinstance(value, str) and (match := MINUTES.match(value)):
         value = float(match[1])
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    endless = isinstance(value, float) and not math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or endless:
         return f"must be a number, not {shown(value)}"
     fits = value >= least and (most is None or value <= most)
-    return "" if fits else f"is {value:g}; it must be from {least} to {most}"
+    # An integer of hundreds of digits is none that could be written as a float.
+    said = f"is {value:g}" if abs(value) < NUMBER_SHOWN_MAX else "is a number of no sense"
+    return "" if fits else f"{said}; it must be from {least} to {most}"
 
 
 def list_problem(rule: Field, value: Any, least: int, most: int | None) -> str:

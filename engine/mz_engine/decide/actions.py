@@ -13,7 +13,7 @@ from mz_projections.feature import Outcome
 Intent = AgentRequested | CommitRequested | PushRequested | PullRequestRequested
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of the actions."""
 
 

@@ -54,6 +54,9 @@ NO_CAUSE = "none"
 def decide(state: State, pins: Pins) -> Action | None:
     """The next thing to do, or None when the feature rests: unborn, held, waiting for a person, or ended."""
     match state:
+        case Working(cell=cell):
+            phase = pins.pipeline.find(state.phase)
+            return _between_units(state, phase) if cell is None else in_cell(state, cell, phase, pins)
         case Unborn() | Held() | Waiting() | Ended():
             return None
         case Opening():
@@ -66,9 +69,6 @@ def decide(state: State, pins: Pins) -> Action | None:
             return act.Settle(intent=intent)
         case Restoring(last=last):
             return act.Restore(committed=isinstance(last, Committed))
-        case Working(cell=cell):
-            phase = pins.pipeline.find(state.phase)
-            return _between_units(state, phase) if cell is None else in_cell(state, cell, phase, pins)
         case _:
             assert_never(state)
 

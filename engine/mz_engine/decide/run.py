@@ -87,7 +87,7 @@ def decide_run(state: RunState, pins: Pins) -> RunAction:
 
 def _compare(state: RunState) -> RunAction | None:
     for feature, track in state.tracks.items():
-        if track.delivered and track.claim is not None and not track.compared and track.rested is not None:
+        if track.claim is not None and not track.compared and track.rested is not None and track.delivered:
             claimed, touched = set(track.claim), set(track.rested.touched)
             return CompareClaim(
                 feature=FeatureId(feature),
@@ -99,18 +99,20 @@ def _compare(state: RunState) -> RunAction | None:
 
 
 def _halt(state: RunState) -> RunAction | None:
+    if state.halted is not None:
+        return None
     for feature, track in state.tracks.items():
-        if held_for(track, Hold.FATAL) and not track.pardoned and state.halted is None and track.rested:
+        if track.rested is not None and held_for(track, Hold.FATAL) and not track.pardoned:
             return Halt(feature=FeatureId(feature), code=track.rested.code or "unknown")
     return None
 
 
 def _start(state: RunState, pins: Pins) -> RunAction | None:
     for feature, track in state.tracks.items():
-        lost = _lost_dependency(state, track)
-        if lost is not None and track.held_by != lost and not track.admitted and not track.ended:
+        lost = _lost_dependency(state, track) if track.item.depends_on and not track.admitted else None
+        if lost is not None and track.held_by != lost and not track.ended:
             return HoldItem(feature=FeatureId(feature), because=lost)
-    if sum(track.active for track in state.tracks.values()) >= pins.config.parallel_max:
+    if sum([track.active for track in state.tracks.values()]) >= pins.config.parallel_max:
         return None
     for feature, track in sorted(state.tracks.items(), key=_precedence):
         if _releasable(state, track, pins):
@@ -176,7 +178,7 @@ def _wait(state: RunState) -> RunAction | None:
     timers = [
         track.rested.until_us
         for track in state.tracks.values()
-        if timed(track) and track.rested is not None and track.rested.until_us is not None
+        if track.rested is not None and track.rested.until_us is not None and timed(track)
     ]
     over = state.halted is not None or state.stopped
     if state.paused and not over and not state.all_ended:

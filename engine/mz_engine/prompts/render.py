@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from mz_engine.prompts.data import PromptData
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
 
 
 def fields(data: PromptData) -> dict[str, Any]:
-    return {field.name: getattr(data, field.name) for field in msgspec.structs.fields(data)}
+    return {name: getattr(data, name) for name in data.__struct_fields__}
 
 
 def broken(name: str, error: Exception) -> TemplateBroken:

@@ -1,0 +1,25 @@
+"""Pure: a finding as `--json` has it."""
+
+from __future__ import annotations
+
+from mz_recordings.findings import KINDS, Finding, risk_of
+
+from mz_cli.replaypage import mending
+from mz_cli.shapes.replay import ReplayFinding
+
+
+def finding_shape(finding: Finding, path: str) -> ReplayFinding:
+    """`path`: of the cassette in which it was found."""
+    return ReplayFinding(
+        kind=finding.kind,
+        risk=risk_of(finding),
+        exit=int(KINDS[finding.kind].exit),
+        what=finding.what,
+        feature=finding.feature or None,
+        call=finding.call or None,
+        cause=finding.cause or None,
+        detail=finding.detail,
+        mend=mending(finding.mend, (path,)),
+        file=finding.file or None,
+        line=finding.line,
+    )

@@ -1,0 +1,122 @@
+"""`mz gate`: what it prints, its JSON, its reports and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from mz_cli.commands.gate import document, suites_of
+from mz_cli.gatepage import layer_line, rest_of_page, summary
+from mz_cli.render.styled import plain
+from mz_qa.layers.facts import GateResult, LayerResult
+from mz_qa.layers.table import LAYERS
+from mz_recordings.findings import Finding
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import run
+from tests.support.gitrepo import GitRepo
+
+AT = datetime(2026, 11, 21, 10, 28, tzinfo=UTC)
+RULE = Finding(
+    kind="RULE", what="the rule set own: an artifact with 'TODO' in it is not refused by own.words", cause="own.words",
+    file="pipelines/rules/own.yaml", line=12, detail=("  it is accepted",),
+)  # fmt: skip
+PROMPTS = tuple(
+    Finding(
+        kind="PROMPT", what="the prompt is another one", feature="alpha", call=call, cause="write.md.j2",
+        detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), file="pipelines/templates/write.md.j2", line=2,
+        mend="mz replay recordings/notes --accept PROMPT --reason TEXT",
+    )
+    for call in ("write", "write.a2")
+)  # fmt: skip
+COUNTS = {"static": {"pipelines": 2, "prompts": 40}, "artifacts": {"artifacts": 2744}, "replays": {"cassettes": 3}}
+FOUND = {"artifacts": (RULE,), "replays": PROMPTS}
+RESULT = GateResult(
+    started=AT, finished=AT, duration_ms=12_340,
+    layers=tuple(
+        LayerResult(
+            number=layer.number, name=layer.name, about=layer.about, duration_ms=layer.number * 1000,
+            status="skipped" if layer.name == "adapters" else "empty" if layer.name == "formats" else
+            "failed" if layer.name in FOUND else "passed",
+            reason={"adapters": "not asked for", "formats": "there was nothing to check"}.get(layer.name, ""),
+            checked=COUNTS.get(layer.name, {}), findings=FOUND.get(layer.name, ()),
+            remarks=("there is no features.md",) if layer.name == "static" else (),
+        )
+        for layer in LAYERS
+    ),
+)  # fmt: skip
+
+
+# pages ----------------------------------------------------------------------------------------------------------------
+def test_the_page(snapshot: SnapshotAssertion) -> None:
+    lines = [*map(layer_line, RESULT.layers), *rest_of_page(RESULT)]
+    assert "\n".join(plain(line) for line in lines) == snapshot
+
+
+def test_the_document(snapshot: SnapshotAssertion) -> None:
+    from mz_cli.render.document import document as written
+
+    assert written("gate", document(RESULT)).replace('"version": "0.1.0"', '"version": "0"') == snapshot
+
+
+def test_the_sum_of_a_gate_that_passes() -> None:
+    passed = GateResult(started=AT, finished=AT, duration_ms=900, layers=RESULT.layers[:2])
+    assert summary(passed) == "gate passed: 1 layer, 42 checks, 0.9 s, $0"
+
+
+def test_a_suite_for_each_layer_that_ran() -> None:
+    suites = suites_of(RESULT)
+    assert [suite.name for suite in suites] == ["1 static", "3 artifacts", "4 formats", "7 replays"]
+    assert suites[3].findings == PROMPTS
+
+
+# the command ----------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    GitRepo(tmp_path).commit({"README.md": "x"})
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "init").exit == 0
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "gate", "--allow-empty", "7", "--junit", "gate.xml", "--html", "gate.html")
+    assert found.exit == 0, found.out
+    lines = found.out.splitlines()
+    assert [line.split()[2] for line in lines[:5]] == ["passed", "passed", "passed", "passed", "empty"]
+    assert lines[-1].startswith("gate passed: 5 layers, ")
+    assert 'name="3 artifacts"' in (project / "gate.xml").read_text()
+    assert "artifacts" in (project / "gate.html").read_text()
+
+
+def test_nothing_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "gate", "--layer", "7")
+    assert found.exit == 4
+    assert "EMPTY  there was nothing to check, which proves nothing\n" in found.out
+    assert run(capsys, "gate", "--layer", "7", "--allow-empty", "7").exit == 0
+
+
+def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "mz.yaml").write_text("budgte: 1\n")
+    found = run(capsys, "gate", "--layer", "1", "--layer", "7", "--json")
+    told = json.loads(found.out)
+    assert found.exit == told["exit"] == 10
+    assert (told["schema"], told["verdict"], told["cost_usd"]) == ("mz.gate/1", "failed", "0.00")
+    assert told["first_failure"]["layer"] == 1
+    assert [layer["status"] for layer in told["layers"]] == ["failed", "skipped", "skipped", "skipped", "failed"]
+    assert told["layers"][0]["findings"][0]["file"] == "mz.yaml"
+    assert "1  static     FAILED" in found.err
+
+
+@pytest.mark.parametrize("words", [("--layer", "5"), ("--layer", "static"), ("--allow-empty", "6"), ("-n", "0")])
+def test_wrong_use(project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert run(capsys, "gate", *words).exit == 2
+
+
+def test_a_place_without_cassettes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "gate", "nowhere")
+    assert (found.exit, found.out) == (4, "")
+    assert "MZ6001" in found.err

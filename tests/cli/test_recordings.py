@@ -1,0 +1,136 @@
+"""`mz recordings list` and `mz recordings lint`: what they print, for people and for programs, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_cli.recordingspage import age, page, size, summary
+from mz_cli.render.styled import plain
+from mz_cli.shapes.recordings import CassetteLine
+from mz_recordings.cassette import Taken
+from mz_recordings.findings import Finding
+from mz_recordings.library import digest, save
+from mz_recordings.lint import Linted, Notice
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import MZ, run
+from tests.support.big_library import big_library
+from tests.support.gitrepo import GitRepo
+from tests.support.tapes import cassette, recording
+
+SECRET = Finding(
+    kind="SECRET", what="the value of SHOP_TOKEN stands in it", detail=("  column 3",), file="lib/a b/f/prd.patch",
+    line=7, mend="mz rerecord {cassette} --all",
+)  # fmt: skip
+STRAY = Finding(kind="UNUSED", what="x is no part of the cassette", file="lib/a b/x", mend="rm 'lib/a b/x'")
+RESULTS = (
+    Linted(
+        path="lib/a b", format=2, recordings=3, files=9, bytes=12_345, findings=(SECRET, STRAY),
+        notices=(Notice(what="an e-mail address", file="f/prd.stderr", line=1, column=9),),
+    ),
+    Linted(path="lib/c", format=2, recordings=1, files=4, bytes=2_000_000),
+)  # fmt: skip
+WORD = "a-word-that-nobody-knows"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one cassette in the library that its settings name."""
+    GitRepo(tmp_path).commit({"mz.yaml": "recordings: tapes\n"})
+    (tmp_path / "tapes").mkdir()
+    save(cassette(recording("1" * 40)), tmp_path / "tapes" / "small")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_page(snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(plain(line) for line in page(RESULTS)) == snapshot
+
+
+def test_numbers() -> None:
+    assert summary(RESULTS[1:]) == "1 cassette, 1 recording, 4 files, 2.0 MB: nothing found"
+    assert (size(999), size(1_500), size(3_200_000_000)) == ("999 B", "1.5 kB", "3.2 GB")
+
+
+@pytest.mark.parametrize(("days", "limit", "words"), [(None, None, "-"), (3, None, "3 d"), (3, 90, "3 of 90 d")])
+def test_ages(days: int | None, limit: int | None, words: str) -> None:
+    line = CassetteLine(
+        path="a", name=None, pipeline=None, agent=None, provenance=None, recordings=0, features=(), recorded=None,
+        age_days=days, max_age_days=limit, format=None, bytes=0, problem=None,
+    )  # fmt: skip
+    assert age(line) == words
+
+
+@pytest.mark.usefixtures("project")
+def test_a_library_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "recordings", "list")
+    heads, row = (line.split("\t") for line in found.out.splitlines())
+    assert heads[:5] == ["cassette", "pipeline", "agent", "provenance", "recordings"]
+    assert row[:5] == ["tapes/small", "monozukuri", "claude-code", "scripted-model", "1"]
+    document = json.loads(run(capsys, "recordings", "list", "tapes/small", "--json").out)
+    assert (document["schema"], document["exit"], document["library"]) == ("mz.recordings-list/1", 0, ["tapes/small"])
+    (one,) = document["cassettes"]
+    assert (one["name"], one["recorded"], one["format"], one["problem"]) == ("small", "2026-06-01T10:00:00Z", 2, None)
+
+
+def test_a_damaged_one_is_listed_too(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "tapes" / "small" / "f" / "prd.patch").unlink()
+    found = run(capsys, "recordings", "list")
+    assert found.exit == 125
+    assert found.out.splitlines()[1].endswith("f/prd.patch is gone")
+
+
+def test_nothing_to_list_is_no_error_and_nothing_to_look_through_is_one(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "mz.yaml").write_text("recordings: elsewhere\n")
+    assert run(capsys, "recordings", "list").exit == 0
+    refused = run(capsys, "recordings", "lint")
+    assert (refused.exit, "MZ6001" in refused.err) == (4, True)
+
+
+def test_a_secret_is_found_and_not_shown(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(capsys, "recordings", "lint").exit == 0
+    (project / "tapes" / "small" / "notes.txt").write_text(f"\n{WORD}\n")
+    stray = run(capsys, "recordings", "lint")
+    assert (stray.exit, "UNUSED notes.txt is no part of the cassette" in stray.out) == (4, True)
+    monkeypatch.setenv("SHOP_TOKEN", WORD)
+    found = run(capsys, "recordings", "lint")
+    assert found.exit == 5
+    assert "tapes/small/notes.txt:2:1: SECRET the value of SHOP_TOKEN stands in it\n" in found.out
+    document = json.loads(run(capsys, "recordings", "lint", "--json").out)
+    assert (document["schema"], document["exit"]) == ("mz.recordings-lint/1", 5)
+    secret = document["cassettes"][0]["findings"][0]
+    assert (secret["kind"], secret["file"], secret["line"]) == ("SECRET", "tapes/small/notes.txt", 2)
+    assert WORD not in found.out + json.dumps(document)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["list", "lint"])
+def test_a_large_library_is_never_in_memory_as_a_whole(project: Path, words: str) -> None:
+    """60 cassettes of 2 MB each."""
+    made = large(recording("1" * 40))
+    save(cassette(made), project / "one")
+    big_library(project / "tapes", project / "one", 60)
+    with subprocess.Popen([*MZ, "recordings", words], cwd=project, stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert used.ru_maxrss < 100_000, "kilobytes"
+
+
+def large(made: Taken) -> Taken:
+    """The same with an answer of 2 MB."""
+    file = made.recording.find("stdout")
+    assert file is not None
+    data = made.contents[file.name] * 4000
+    new = msgspec.structs.replace(file, sha256=digest(data))
+    files = tuple(new if each is file else each for each in made.recording.files)
+    return Taken(msgspec.structs.replace(made.recording, files=files), {**made.contents, file.name: data})

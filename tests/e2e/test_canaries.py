@@ -1,0 +1,132 @@
+"""Canaries in every input of a real run are nowhere in what it leaves: log, blobs, spools, git's objects, recordings,
+reports, temporary files, or what `mz` prints. A secret in a file that an agent hands over stops the run instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mz_recordings.library import load
+
+from tests.cli.drive import MZ, Result
+from tests.support.canaries import ENVIRONMENT, SECRETS, USER, files, leaking, needles, objects, planted, survivors
+from tests.support.workshop import BACKLOG, SETTINGS, Workshop
+
+pytestmark = pytest.mark.slow
+
+GATE = "leak --secrets; ! grep -rh broken notes"
+STORY: dict[str, object] = {
+    "alpha.write.1.1": {"write": {"notes/alpha.md": "short"}, "run": "leak"},
+    "alpha.write.1.2": {"write": {"notes/alpha.md": "# Alpha\nThis is broken, and long enough.\n"}, "run": "leak"},
+    "alpha.write.1.3": {"write": {"notes/alpha.md": "# Alpha\nThis is long enough.\n"}, "run": "leak"},
+    "alpha.sign.1.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha\n"}},
+}
+BODY = "Please. Mind {GITHUB_TOKEN}, {ACME_LICENSE_KEY} and\n{SIGNING_KEY}\n{STRIPE_API_KEY} of {origin}."
+
+
+class Scene:
+    """A project with canaries in all that a run takes in, and everything that `mz` printed."""
+
+    def __init__(self, place: Path, story: dict[str, object]) -> None:
+        self.workshop = Workshop(place, story)
+        self.root, self.temporary = self.workshop.root, place / "tmp"
+        self.temporary.mkdir()
+        (place / "home").rmdir()
+        (place / "people" / "home" / USER).mkdir(parents=True)
+        (place / "home").symlink_to(place / "people" / "home" / USER)
+        leaking(place / "bin")
+        settings = SETTINGS.replace('"! grep -rh broken notes"', json.dumps(GATE))
+        settings += (
+            "pass_environment: [ACME_LICENSE_KEY]\nworkspace: {setup: [leak], copy: [.env]}\nautonomy: supervised\n"
+        )
+        first, _, _ = BACKLOG.replace("Please.", BODY.format(**SECRETS), 1).partition("## [FEAT] beta")
+        self.workshop.repository.commit({"mz.yaml": settings, ".gitignore": ".env\n.mz/\n"})
+        (self.root / "features.md").write_text(first)  # Not committed: what is in git is the user's, and stays.
+        planted(self.workshop.repository)
+        outside = {name: os.environ[name] for name in ("LANG", "VIRTUAL_ENV") if name in os.environ}
+        self.environment = {
+            **outside, **self.workshop.environment, **ENVIRONMENT, "USER": USER, "TMPDIR": str(self.temporary),
+        }  # fmt: skip
+        self.printed: list[tuple[str, bytes]] = []
+
+    def mz(self, *words: str) -> Result:
+        done = subprocess.run([*MZ, *words], cwd=self.root, env=self.environment, capture_output=True, check=False)
+        self.printed += [(f"mz {' '.join(words)}: {name}", data) for name, data in
+                         (("stdout", done.stdout), ("stderr", done.stderr))]  # fmt: skip
+        return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def left(self) -> Iterator[tuple[str, bytes]]:
+        """All but the inputs themselves."""
+        inputs = {self.root / name for name in (".env", "features.md", ".git/config")}
+        yield from ((name, data) for name, data in files(self.root) if Path(name) not in inputs)
+        yield from files(self.temporary)
+        yield from files(self.workshop.place / "people")
+        yield from ((name, data) for name, data in objects(self.root))
+        yield from self.printed
+
+
+def test_no_canary_survives_a_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, STORY)
+    ran = scene.mz("run")
+    assert ran.exit == 21, ran.err
+    worktree = next((scene.root / ".mz" / "worktrees").glob("*/alpha/.env"))
+    worktree.unlink()  # A copy that the settings asked for, of a file that is the user's.
+    note = "now with {GITHUB_TOKEN} and {STRIPE_API_KEY}, {origin}".format(**SECRETS)
+    assert scene.mz("review", "approve", "alpha", "--note", note).exit == 0
+    assert scene.mz("resume").exit == 0
+    for words in ("audit", "log", "status", "cost", "runs", "show alpha", "verify", "review list", "doctor"):
+        assert scene.mz(*words.split(), "--json").exit == 0, words
+    assert scene.mz("log").exit == 0
+    made = scene.mz("record", "--to", "recordings/leaky")
+    assert made.exit == 0, made.err
+    reports = ("--junit", "junit.xml", "--sarif", "drift.sarif", "--html", "replay.html")
+    played = scene.mz("replay", "--json", *reports)
+    assert played.exit == 0, played.out + played.err
+    assert scene.mz("recordings", "lint").exit == 0
+    assert scene.mz("recordings", "list", "--json").exit == 0
+
+    wanted = needles()
+    found = {name: hits for name, data in scene.left() if (hits := survivors(data, wanted))}
+    assert found == {}
+    told = b"".join(data for name, data in scene.left() if "unpacked" in name)
+    assert told.count(b"says: <redacted>") > 50, "the canaries were there, and were taken out"
+
+    assert places_in(scene) == {}
+    for taken in load(scene.root / "recordings" / "leaky").taken:
+        stdout = taken.recording.find("stdout")
+        assert stdout is not None
+        lines = taken.contents[stdout.name].splitlines()
+        assert sum(line.startswith(b"{") and bool(json.loads(line)) for line in lines) >= 2
+
+
+def places_in(scene: Scene) -> dict[str, list[str]]:
+    """What of this machine stands in the recording."""
+    home = scene.workshop.place
+    wanted = {
+        "user": (USER.encode(),),
+        "home": (str(home / "home").encode(), str(home / "people").encode()),
+        "repository": (str(scene.root).encode(), str(scene.root).replace("/", "%2F").encode()),
+        "slug": (str(home / "home").replace("/", "-").encode(),),
+    }
+    kept = [(name, data) for name, data in files(scene.root / "recordings") if not name.endswith("world.bundle")]
+    return {name: hits for name, data in kept if (hits := survivors(data, wanted))}
+
+
+def test_a_secret_that_is_handed_over_stops_the_run_and_is_not_recorded(tmp_path: Path) -> None:
+    """What an agent leaves in the tree is never rewritten: a person is asked, and no recording is made of it."""
+    told = f"# Alpha\nThis is long enough: {SECRETS['STRIPE_API_KEY']}\n"
+    scene = Scene(tmp_path, {**STORY, "alpha.write.1.1": {"write": {"notes/alpha.md": told}}})
+    assert scene.mz("run").exit == 21
+    (asked,) = json.loads(scene.mz("review", "list", "--json").out)["questions"]
+    assert (asked["ask"], asked["code"]) == ("secret", "notes/alpha.md")
+    made = scene.mz("record")
+    assert (made.exit, "MZ6004" in made.err) == (5, True)
+    assert "STRIPE_API_KEY" in made.err
+    assert not (scene.root / "recordings").exists()
+    wanted = needles()
+    kept = {name for name, data in scene.left() if survivors(data, wanted)}
+    assert all(name.startswith("blob ") or "worktrees" in name or "/.git/" in name for name in kept), kept

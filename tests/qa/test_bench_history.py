@@ -1,0 +1,83 @@
+"""`mz bench history`: both sides replay as many steps, and what parts from the record is no measurement. Nothing is
+timed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.call import AgentRequested
+from mz_qa.bench import activities, historic
+from mz_qa.bench.answers import PHASES
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import History
+from temporalio.workflow import NondeterminismError
+
+MZ = Path(sys.executable).with_name("mz")
+WITHOUT = """
+import sys
+sys.modules["temporalio"] = None
+from mz_cli.main import main
+sys.argv = ["mz", "bench", "history", "--quick"]
+main()
+"""
+
+
+def test_the_reference_replays_a_history_of_so_many_activities() -> None:
+    history = activities.recorded(7)
+    kinds = [event.event_type for event in History.FromString(history).events]
+    assert kinds.count(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED) == 7
+    assert len(kinds) == 1 + 3 + 7 * 6 + 1
+    activities.replay(history)
+    activities.replay(history, sandboxed=False)
+
+
+@pytest.mark.parametrize("sandboxed", [True, False])
+def test_the_reference_refuses_a_history_that_another_workflow_made(sandboxed: bool) -> None:
+    history = History.FromString(activities.recorded(3))
+    scheduled = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    first = next(event for event in history.events if event.event_type == scheduled)
+    first.activity_task_scheduled_event_attributes.activity_id = "other"
+    with pytest.raises(NondeterminismError):
+        activities.replay(history.SerializeToString(), sandboxed=sandboxed)
+
+
+def test_rates_are_held_against_the_reference_with_its_sandbox() -> None:
+    rates = {"answered": 4000.0, "recomputed": 200.0, "sandboxed": 40.0, "unsandboxed": 80.0}
+    answered, recomputed = historic.figures(rates, "temporalio")
+    assert (answered.ratio, answered.goal, answered.better, answered.met) == (100.0, 100.0, "higher", True)
+    assert (recomputed.ratio, recomputed.goal, recomputed.met) == (5.0, 10.0, False)
+    assert answered.reference == recomputed.reference == "temporalio (without its sandbox: 80)"
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_work_that_is_done_several_times_counts_as_often(times: int) -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        done.append(sum(range(200_000)))
+
+    assert historic.cpu_rate(5, work, times) > 0
+    assert len(done) == times
+
+
+def test_without_the_reference_nothing_is_measured_and_the_missing_package_is_named() -> None:
+    ended = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 11, ended.stderr
+    assert "error[MZ1004]" in ended.stderr
+    assert "pip install 'mz-engine[bench]'" in ended.stderr
+    assert "measuring" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_real_run_is_replayed_as_recorded_in_both_modes(tmp_path: Path) -> None:
+    with historic.Replays(tmp_path, MZ, 1, None) as replays:
+        assert replays.calls == len(PHASES)
+        assert replays.past(answered=True) == replays.past(answered=False) > 10 * replays.calls
+        with SqliteStore(tmp_path / "project" / ".mz" / "mz.db", read_only=True) as store:
+            calls = [one for one in store.read_all() if isinstance(one.event, AgentRequested)]
+        assert len(calls) == replays.calls, "as many steps as the reference has"
+        replays.reference()

@@ -1,0 +1,311 @@
+"""Cassettes that somebody has changed by hand, damaged, or made to do harm: refused by name, never a traceback, never a
+pass, never a wait, and nothing is written outside of the scratch directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mz_recordings.cassette import Cassette, Taken
+from mz_recordings.library import CassetteChanged, CassetteUnusable, digest, load, renew, save, seal_of
+from mz_recordings.replay import perform
+from mz_recordings.sums import SUMS
+
+from tests.cli.drive import spawn
+from tests.support.gitrepo import GitRepo
+from tests.support.tapes import git
+from tests.support.workshop import Copy, clone
+
+GIGABYTE = 1 << 30
+
+
+# any byte -------------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def victim(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cassette; a test that changes it puts it back."""
+    return clone(recorded, tmp_path_factory.mktemp("victim") / "clone").place
+
+
+CHANGES: dict[str, Callable[[bytes, int, int], bytes]] = {
+    "flip": lambda data, at, bit: data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :],
+    "delete": lambda data, at, bit: data[:at] + data[at + 1 :],
+    "insert": lambda data, at, bit: data[:at] + bytes([bit + 0x20]) + data[at:],
+    "cut": lambda data, at, bit: data[:at],
+}
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_any_byte_of_any_file(victim: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(sorted(path for path in victim.rglob("*") if path.is_file())))
+    change = data.draw(st.sampled_from(sorted(CHANGES)))
+    whole = path.read_bytes()
+    at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
+    path.write_bytes(CHANGES[change](whole, at, bit))
+    try:
+        with pytest.raises(CassetteUnusable):
+            load(victim)
+    finally:
+        path.write_bytes(whole)
+
+
+def test_any_file_that_is_gone(victim: Path) -> None:
+    for path in [path for path in victim.rglob("*") if path.is_file()]:
+        whole = path.read_bytes()
+        path.unlink()
+        with pytest.raises(CassetteUnusable):
+            load(victim)
+        path.write_bytes(whole)
+    load(victim)
+
+
+# whole libraries ------------------------------------------------------------------------------------------------------
+def replaced(place: Path, name: str, old: str, new: str) -> None:
+    path = place / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def linked(path: Path, target: str) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    path.symlink_to(target)
+
+
+def foldered(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+BOMB = "a: &a [1]\n" + "".join(f"{key}: &{key} [{', '.join([f'*{before}'] * 9)}]\n" for before, key in zip(
+    "abcdefgh", "bcdefghi", strict=True))  # fmt: skip
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "newer": lambda place: replaced(place, "cassette.yaml", "format: 2", "format: 9"),
+    "newer-recording": lambda place: replaced(place, "alpha/sign.json", '"format": 2', '"format": 9'),
+    "no-manifest": lambda place: (place / "cassette.yaml").unlink(),
+    "no-sums": lambda place: (place / SUMS).unlink(),
+    "no-patch": lambda place: (place / "alpha/write.patch").unlink(),
+    "other-patch": lambda place: (place / "alpha/write.patch").write_text("other"),
+    "leads-out": lambda place: replaced(place, "alpha/write.json", '"write.patch"', '"../../../etc/passwd"'),
+    "absolute": lambda place: replaced(place, "alpha/write.json", '"write.patch"', '"/etc/passwd"'),
+    "nul": lambda place: replaced(place, "alpha/write.json", '"write.patch"', '"a\\u0000b"'),
+    "feature-leads-out": lambda place: replaced(place, "cassette.yaml", "feature: alpha", "feature: ../alpha"),
+    "link": lambda place: linked(place / "alpha/write.patch", "/etc/passwd"),
+    "device": lambda place: linked(place / "alpha/write.patch", "/dev/zero"),
+    "linked-folder": lambda place: linked(place / "beta", "../notes/beta"),
+    "linked-manifest": lambda place: linked(place / "cassette.yaml", "/dev/zero"),
+    "pipe": lambda place: piped(place / "alpha/write.patch"),
+    "pipe-manifest": lambda place: piped(place / "cassette.yaml"),
+    "pipe-sums": lambda place: piped(place / SUMS),
+    "gigabyte": lambda place: os.truncate(place / "alpha/write.stream-json", GIGABYTE),
+    "gigabyte-manifest": lambda place: os.truncate(place / "cassette.yaml", GIGABYTE),
+    "gigabyte-recording": lambda place: os.truncate(place / "alpha/write.json", GIGABYTE),
+    "gigabyte-sums": lambda place: os.truncate(place / SUMS, GIGABYTE),
+    "bomb": lambda place: (place / "cassette.yaml").write_text(f"format: 2\n{BOMB}"),
+    "deep": lambda place: (place / "cassette.yaml").write_text("format: 2\nx: " + "[" * 100_000),
+    "deep-json": lambda place: (place / "alpha/write.json").write_text('{"format": ' + "[" * 100_000),
+    "huge": lambda place: (place / "cassette.yaml").write_text("format: 2\nevidence:\n" + "- x\n" * 5_000_000),
+    "case": lambda place: shutil.copytree(place / "alpha", place / "Alpha"),
+    "binary": lambda place: (place / "cassette.yaml").write_bytes(b"\xff\xfe\x00format: 2"),
+    "never": lambda place: replaced(place, "cassette.yaml", "clock_start: '20", "clock_start: '00"),
+    "folder": lambda place: foldered(place / "alpha/write.patch"),
+    "loop": lambda place: linked(place, place.name),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def zoo(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose library holds one sound cassette, and everything that is wrong in a cassette of its own."""
+    made = clone(recorded, tmp_path_factory.mktemp("zoo") / "clone")
+    GitRepo(made.root).commit()
+    for name, harm in HOSTILE.items():
+        shutil.copytree(made.place, made.place.parent / name)
+        harm(made.place.parent / name)
+    (made.place.parent / "file").write_text("no cassette")
+    return made.root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["replay", "recordings lint"])
+def test_each_is_refused_and_the_sound_one_is_not(zoo: Path, command: str) -> None:
+    before = sorted(str(path) for path in zoo.rglob("*"))
+    found = spawn(zoo, *command.split(), "--json")
+    assert found.exit == 125, found.err
+    assert "Traceback" not in found.out + found.err
+    kinds = {
+        Path(one["path"]).name: {each["kind"] for each in one["findings"]} for one in json.loads(found.out)["cassettes"]
+    }
+    assert kinds.pop("notes") == set()
+    assert {name for name, found in kinds.items() if "UNUSABLE" not in found} == set()
+    assert set(kinds) == set(HOSTILE)
+    assert sorted(str(path) for path in zoo.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_what_can_be_told_of_them(zoo: Path) -> None:
+    listed = spawn(zoo, "recordings", "list", "--json")
+    assert (listed.exit, "Traceback" in listed.err) == (125, False)
+    problems = {Path(one["path"]).name: one["problem"] for one in json.loads(listed.out)["cassettes"]}
+    assert problems.pop("notes") is None
+    assert set(problems) == set(HOSTILE)
+    told = ("newer", "no-manifest", "no-sums", "no-patch", "pipe-manifest", "gigabyte-manifest", "bomb", "deep", "loop")
+    assert all(problems[name] for name in told)
+    doctor = json.loads(spawn(zoo, "doctor", "--json").out)["checks"]
+    (check,) = [each for each in doctor if each["name"] == "recordings"]
+    assert (check["status"], "cannot be used" in check["summary"]) == ("warn", True)
+    single = spawn(zoo, "replay", "recordings/file")
+    assert (single.exit, "MZ6001" in single.err) == (4, True)
+    drift = spawn(zoo, "drift", "recordings/notes", "recordings/bomb")
+    assert (drift.exit, "Traceback" in drift.out + drift.err) == (125, False)
+
+
+# what a sealed cassette may still try ---------------------------------------------------------------------------------
+def with_patch(cassette: Cassette, path: str, patch: str) -> Cassette:
+    """The call leaves this patch."""
+
+    def changed(one: Taken) -> Taken:
+        file = one.recording.find("patch")
+        if one.recording.identity.path != path or file is None:
+            return one
+        data = patch.encode()
+        files = tuple(
+            msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
+        )
+        return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+
+    return cassette._replace(taken=tuple(changed(one) for one in cassette.taken))
+
+
+def creating(path: str, mode: str = "100755", text: str = "touch /tmp/harm") -> str:
+    return f"diff --git a/{path} b/{path}\nnew file mode {mode}\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [".git/hooks/post-checkout", "../../../../harm", "through/harm"])
+def test_a_patch_that_leaves_the_tree(copy: Copy, tmp_path: Path, path: str) -> None:
+    link = creating("through", "120000", f"{tmp_path}\n\\ No newline at end of file")
+    patch = (link if path.startswith("through") else "") + creating(path)
+    save(with_patch(copy.cassette(), "alpha/write", patch), copy.place, replace=True)
+    before = sorted(tmp_path.iterdir())
+    (found,) = copy.settle().findings
+    assert (found.kind, found.feature, found.call) == ("EFFECT", "alpha", "write")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def with_world(cassette: Cassette, **more: object) -> Cassette:
+    world = msgspec.structs.replace(cassette.manifest.world, **more)
+    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, world=world))
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        {"config": {"workspace": {"copy": ["../../../../etc/passwd"]}}},
+        {"config": {"workspace": {"keep": ["/etc"]}}},
+        {"config": {"autonomy": "none at all"}},
+        {"base": "-x"},
+        {"base": "../../x"},
+        {"template": "../../etc"},
+        {"base_tree": "1" * 40},
+        {"bundle_sha256": digest(b"no bundle")},
+    ],
+)
+def test_a_world_that_cannot_be(copy: Copy, world: dict[str, object]) -> None:
+    made = with_world(copy.cassette(), **world)
+    if "bundle_sha256" in world:
+        made = made._replace(bundle=b"no bundle")
+    save(made, copy.place, replace=True)
+    (found,) = copy.settle().findings
+    assert found.kind == "UNUSABLE"
+
+
+@pytest.mark.parametrize("name", ["..", ".git", ".GIT"])
+def test_a_repository_with_names_that_lead_out(copy: Copy, tmp_path: Path, name: str) -> None:
+    """git refuses them as it unpacks the bundle, before anything is a file."""
+    forge = tmp_path / "forge"
+    forge.mkdir()
+    git(forge, "init", "-q")
+    (forge / "x").write_text("harm")
+    blob = git(forge, "hash-object", "-w", "x")
+    inner = raw_tree(forge, b"100644 harm\0" + bytes.fromhex(blob))
+    outer = raw_tree(forge, f"40000 {name}\0".encode() + bytes.fromhex(inner))
+    git(forge, "update-ref", "refs/heads/base", git(forge, "commit-tree", outer, "-m", "x"))
+    git(forge, "bundle", "create", "-q", "b", "--branches")
+    data = (forge / "b").read_bytes()
+    made = with_world(copy.cassette(), base_tree=outer, bundle_sha256=digest(data))
+    save(made._replace(bundle=data), copy.place, replace=True)
+    (found,) = copy.settle().findings
+    assert found.kind == "UNUSABLE"
+    assert "cannot be made" in found.what
+    linted = spawn(copy.root, "recordings", "lint", "recordings/notes")
+    assert not (tmp_path / "harm").exists()
+    assert linted.exit in (15, 125), linted.out + linted.err
+
+
+def raw_tree(place: Path, data: bytes) -> str:
+    done = subprocess.run(
+        ["git", "hash-object", "-t", "tree", "--literally", "-w", "--stdin"],
+        cwd=place, input=data, capture_output=True, check=True,
+    )  # fmt: skip
+    return done.stdout.decode().strip()
+
+
+# at the same time -----------------------------------------------------------------------------------------------------
+def test_what_is_renewed_meanwhile_is_read_whole(victim: Path, tmp_path: Path) -> None:
+    place = tmp_path / "busy"
+    shutil.copytree(victim, place)
+    one = load(place)
+    other = one._replace(manifest=msgspec.structs.replace(one.manifest, max_age_days=9))
+    done = threading.Event()
+
+    def write() -> None:
+        for each in [other, one] * 8:
+            renew(each, place)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = set()
+    while not done.is_set():
+        seen.add(load(place).manifest.max_age_days)
+    writer.join()
+    assert seen <= {None, 9}
+    assert [path.name for path in tmp_path.iterdir()] == ["busy"]
+
+
+def test_what_was_changed_meanwhile_is_not_replaced(victim: Path, tmp_path: Path) -> None:
+    place = tmp_path / "busy"
+    shutil.copytree(victim, place)
+    cassette, seal = load(place), seal_of(place)
+    other = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, max_age_days=9))
+    renew(other, place)
+    with pytest.raises(CassetteChanged, match="was changed by another process meanwhile"):
+        renew(cassette, place, seal)
+    assert load(place) == other
+    renew(cassette, place, seal_of(place))
+
+
+@pytest.mark.slow
+def test_a_cassette_that_vanishes_is_played_to_its_end(copy: Copy) -> None:
+    cassette = copy.cassette()
+    shutil.rmtree(copy.place)
+    assert len(perform(cassette, copy.job()).played) == 8
+    (found,) = copy.settle().findings
+    assert (found.kind, "cannot be read" in found.what) == ("UNUSABLE", True)

@@ -1,0 +1,198 @@
+"""What `mz recordings lint` finds in cassettes: secrets in any spelling and in every file, never shown; what is
+personal; what is damaged or foreign."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from mz_events.redact import Secrets
+from mz_recordings.cassette import Cassette, Taken
+from mz_recordings.leaks import Leak, leaks
+from mz_recordings.library import digest, load, save
+from mz_recordings.lint import Linted, Linter, lint_all
+from mz_recordings.scratch import bundle_of
+
+from tests.support.big_library import big_library
+from tests.support.gitrepo import GitRepo
+from tests.support.tapes import PROMPT, cassette, recording
+
+TREE = "1" * 40
+VALUE = "correct horse/battery?staple"
+SECRETS = {"SHOP_TOKEN": VALUE}
+KEY = "ghp_" + "aB3dE6gH9j" * 4
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    save(cassette(recording(TREE)), tmp_path / "small")
+    return tmp_path / "small"
+
+
+def linted(place: Path, environment: dict[str, str] | None = None) -> Linted:
+    return Linter(Secrets(SECRETS), environment or dict(os.environ)).lint(place, "lib/small")
+
+
+def holding(place: Path, kind: str, data: bytes) -> None:
+    """The file of that kind holds the data, and everything says so."""
+
+    def changed(one: Taken) -> Taken:
+        file = next(file for file in one.recording.files if file.kind == kind)
+        files = tuple(
+            msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
+        )
+        return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+
+    found = load(place)
+    save(found._replace(taken=tuple(changed(one) for one in found.taken)), place, replace=True)
+
+
+# in bytes -------------------------------------------------------------------------------------------------------------
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "json": lambda value: json.dumps({"a": json.dumps(value)}),
+    "url": lambda value: quote(value, safe=""),
+    "base64": lambda value: b64encode(b"x: " + value.encode() + b"...").decode(),
+    "base64, shifted": lambda value: b64encode(b"xy: " + value.encode() + b"...").decode(),
+    "escaped": lambda value: "".join(f"\\u{ord(letter):04x}" for letter in value),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize(("value", "named"), [(VALUE, "SHOP_TOKEN"), (KEY, "github-token")])
+def test_secrets_in_any_spelling(spelling: str, value: str, named: str) -> None:
+    data = f"first\nhere: {SPELLINGS[spelling](value)}\n".encode()
+    found = [leak for leak in leaks(data, Secrets(SECRETS)) if leak.certain]
+    assert found
+    assert {leak.line for leak in found} == {2}
+    assert all(named in leak.what and value not in leak.what for leak in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("cd /home/annegret/shop", "somebody's home directory"),
+        ("C:\\Users\\Annegret\\shop", "somebody's home directory"),
+        (r'{"cwd": "C:\\Users\\Annegret"}', "somebody's home directory"),
+        (r'{"cwd": "\/Users\/annegret"}', "somebody's home directory"),
+        ("?at=%2Fhome%2Fannegret%2Fx", "somebody's home directory"),
+        ("/root/.claude/projects/-home-annegret-shop", "somebody's home directory"),
+        ("write to annegret@shop.de now", "an e-mail address"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dBjftJeZ4CVPmB92K27u", "what looks like a secret (jwt)"),
+        ("aws = wJalrXUtnFEMI7K4MDENGbPxRfiCYzQ9pLmVtBs", "a word that may be a key (high entropy)"),
+    ],
+)
+def test_what_is_only_warned_of(text: str, what: str) -> None:
+    assert [(leak.certain, leak.what) for leak in leaks(text.encode(), Secrets({}))] == [(False, what)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/home/<USER>/x /Users/runner/work /home/user C:\\Users\\Public",
+        "git@github.com:a/b.git ann@example.com noreply@shop.de 12+ann@users.noreply.github.com https://x@y.de",
+        f"index {'ab12' * 10} sha256-{'0f' * 32} 11111111-2222-4333-8444-555555555555",
+        "toolu_01A09q90qw90lq917835lq9 src/some_module/another_one/test_of_that_module.py",
+        "the quick brown fox jumps over the lazy dog " * 20,
+        "AKIAIOSFODNN7EXAMPLE",
+    ],
+)
+def test_what_is_nothing(text: str) -> None:
+    assert leaks(text.encode(), Secrets({})) == ()
+
+
+def test_places_count_characters() -> None:
+    assert leaks(f"é\nüü {KEY}".encode(), Secrets({}))[0] == Leak(True, "what looks like a secret (github-token)", 2, 4)
+
+
+# in cassettes ---------------------------------------------------------------------------------------------------------
+def test_a_clean_one(place: Path) -> None:
+    found = linted(place)
+    assert (found.findings, found.format, found.recordings, found.files) == ((), 2, 1, 6)
+    assert [notice.what for notice in found.notices] == [
+        "f has recordings and no story: a replay has nothing to compare"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["prompt", "stdout", "patch"])
+def test_a_secret_in_any_file(place: Path, kind: str) -> None:
+    holding(place, kind, f"line\n  {VALUE}\n{KEY}\n".encode())
+    found = linted(place).findings
+    names = {"prompt": "prd.prompt.md", "stdout": "prd.stream-json", "patch": "prd.patch"}
+    assert [(one.kind, one.file, one.line) for one in found] == [
+        ("SECRET", f"lib/small/f/{names[kind]}", 2), ("SECRET", f"lib/small/f/{names[kind]}", 3)
+    ]  # fmt: skip
+    assert found[0].what == "the value of SHOP_TOKEN stands in it"
+    assert VALUE not in repr(linted(place))
+    assert KEY not in repr(linted(place))
+
+
+def test_a_secret_in_the_manifest_and_in_the_settings_of_a_call(place: Path) -> None:
+    made = load(place)
+    (one,) = made.taken
+    argv = (*one.recording.argv, f"--token={VALUE}")
+    manifest = msgspec.structs.replace(made.manifest, evidence={"config": {"key": VALUE}})
+    taken = (Taken(msgspec.structs.replace(one.recording, argv=argv), one.contents),)
+    save(Cassette(manifest, taken), place, replace=True)
+    assert [one.file for one in linted(place).findings] == ["lib/small/cassette.yaml", "lib/small/f/prd.json"]
+
+
+def test_a_secret_in_the_packed_repository(place: Path, tmp_path: Path) -> None:
+    repository = GitRepo(tmp_path / "shop")
+    repository.commit({"src/settings.py": f"A = 1\nTOKEN = {VALUE!r}\n", "authors": "ann@shop.de /home/annegret"})
+    head = repository.git("rev-parse", "HEAD")
+    bundle = bundle_of(repository.root, os.environ, head, {})  # type: ignore[arg-type]
+    made = load(place)
+    world = msgspec.structs.replace(made.manifest.world, bundle_sha256=digest(bundle))
+    manifest = msgspec.structs.replace(made.manifest, world=world)
+    save(made._replace(manifest=manifest, bundle=bundle), place, replace=True)
+    found = linted(place)
+    assert [(one.file, one.line) for one in found.findings] == [("lib/small/world.bundle:src/settings.py", 2)]
+    assert not [notice for notice in found.notices if "bundle" in notice.file], "names in one's own files are one's own"
+
+
+def test_the_same_thing_many_times_is_told_a_few_times(place: Path) -> None:
+    holding(place, "stdout", f"{VALUE}\n".encode() * 100)
+    found = linted(place).findings
+    assert [one.line for one in found] == [1, 2, 3, 4, 5]
+    assert found[-1].what.endswith("stands in it, and in 95 lines more")
+
+
+def test_what_is_damaged_is_looked_through_all_the_same(place: Path) -> None:
+    (place / "f" / "prd.patch").write_text(f"{VALUE}\n")
+    found = linted(place).findings
+    assert [(one.kind, one.file) for one in found] == [
+        ("UNUSABLE", "lib/small/f/prd.patch"), ("SECRET", "lib/small/f/prd.patch")
+    ]  # fmt: skip
+    assert found[0].what == "f/prd.patch was changed since it was recorded: prd.json has another digest"
+
+
+def test_files_that_are_no_part_of_it(place: Path) -> None:
+    (place / "notes.txt").write_text(VALUE)
+    (place / "f" / "old").mkdir()
+    (place / "f" / "old" / "x").write_text("")
+    found = linted(place).findings
+    assert [(one.kind, one.what) for one in found] == [
+        ("SECRET", "the value of SHOP_TOKEN stands in it"),
+        ("UNUSED", "f/old/x is no part of the cassette"),
+        ("UNUSED", "notes.txt is no part of the cassette"),
+    ]
+
+
+def test_several_workers_find_the_same_and_one_that_is_damaged_spoils_no_other(place: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    copies = big_library(many, place, 40)
+    shutil.rmtree(copies[7] / "f")
+    shown = {path: path.name for path in copies}
+    alone = list(lint_all(shown, SECRETS, os.environ, 1))
+    assert list(lint_all(shown, SECRETS, os.environ, 2)) == alone
+    assert [one.path for one in alone if one.findings] == ["c0007"]
+    assert len(alone) == 40
+    assert PROMPT.encode() in (copies[3] / "f" / "prd.prompt.md").read_bytes()

@@ -1,0 +1,99 @@
+"""Which file and line a finding is about."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from mz_recordings.findings import Finding, FindingKind
+from mz_recordings.locate import located
+from mz_recordings.today import texts_of
+
+CASSETTE = "recordings/notes"
+TEXTS = {
+    "mz.yaml": "pipeline: notes\ncommands:\n  check: {run: 'curl x'}\nagents:\n  model: opus-9  # dear\n",
+    "pipelines/notes.yaml": "pipeline: notes\nphases:\n- phase: write\n  tools: [shell]\n",
+    "pipelines/rules/note.yaml": 'name: note\nrules:\n- requirement: "At least {min} bytes of prose."\n',
+    "pipelines/templates/part.md.j2": "{# shared #}\nSign {{ name }}, in full.\n",
+    "pipelines/templates/write.md.j2": "Write on {{ title }}.\nThe end of {{ it }}\n{% if a %}Say why.{% endif %}\n",
+    f"{CASSETTE}/cassette.yaml": "format: 2\nprovenance: seeded\nmax_age_days: 90\n",
+}
+
+
+def place(kind: FindingKind, *detail: str, **more: object) -> tuple[str, int | None]:
+    fields = {"what": "x", "feature": "alpha", "call": "write.a2", "cause": "write.md.j2", **more}
+    (found,) = located([Finding(kind=kind, detail=detail, **fields)], TEXTS, CASSETTE)  # type: ignore[arg-type]
+    return found.file, found.line
+
+
+@pytest.mark.parametrize(
+    ("detail", "expected"),
+    [
+        (("-Write about alpha.", "+Write on alpha."), ("pipelines/templates/write.md.j2", 1)),
+        (("+Say why.",), ("pipelines/templates/write.md.j2", 3)),
+        (("+Sign it, in full.",), ("pipelines/templates/part.md.j2", 2)),
+        (("+At least 12 bytes of prose.",), ("pipelines/rules/note.yaml", 3)),
+        (("@@ -1,2 +1 @@", " Write on alpha.", "-gone"), ("pipelines/templates/write.md.j2", 1)),
+        (("+Write on alpha, and say why!",), ("pipelines/templates/write.md.j2", None)),
+        (("+So: Say why. In full.",), ("pipelines/templates/write.md.j2", 3)),
+        (("+The end of all, Say why.",), ("pipelines/templates/write.md.j2", 2)),
+        (("+nobody wrote this",), ("pipelines/templates/write.md.j2", None)),
+    ],
+)
+def test_a_prompt_is_about_the_line_that_its_words_come_from(
+    detail: tuple[str, ...], expected: tuple[str, int | None]
+) -> None:
+    assert place("PROMPT", *detail) == expected
+
+
+def test_a_prompt_of_a_template_that_comes_with_mz_is_about_the_recorded_prompt() -> None:
+    detail = ("@@ -12,3 +12,3 @@", " same", " same", "-old words", "+new words")
+    assert place("PROMPT", *detail, cause="prd.md.j2") == ("recordings/notes/alpha/write.a2.prompt.md", 14)
+    assert place("PROMPT", cause="prd.md.j2") == ("recordings/notes/alpha/write.a2.prompt.md", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        ("CONFIG", {"detail": ("---model", "-opus-8", "+opus-9")}, ("mz.yaml", 5)),
+        ("CONFIG", {"detail": ("+shell",)}, ("pipelines/notes.yaml", 4)),
+        ("CONFIG", {"detail": ("+--print",)}, ("recordings/notes/alpha/write.a2.json", None)),
+        ("CONFIG", {"detail": ("+dear",)}, ("recordings/notes/alpha/write.a2.json", None)),
+        ("NETWORK", {"cause": "gate.check"}, ("mz.yaml", 3)),
+        ("NETWORK", {"cause": "agent.writer"}, ("recordings/notes/cassette.yaml", None)),
+        ("EFFECT", {}, ("recordings/notes/alpha/write.a2.json", None)),
+        ("EVENT", {"call": "", "line": 7}, ("recordings/notes/alpha/events.jsonl", 7)),
+        ("MISSING", {}, ("recordings/notes/cassette.yaml", None)),
+        ("UNUSED", {"call": ""}, ("recordings/notes/cassette.yaml", None)),
+        ("STALE", {"call": "", "feature": ""}, ("recordings/notes/cassette.yaml", 3)),
+        ("SEEDED", {"call": "", "feature": ""}, ("recordings/notes/cassette.yaml", 2)),
+        ("PIPELINE", {"file": "pipelines/x.yaml", "line": 3}, ("pipelines/x.yaml", 3)),
+    ],
+)
+def test_other_findings(kind: FindingKind, fields: dict[str, object], expected: tuple[str, int | None]) -> None:
+    assert place(kind, *fields.pop("detail", ()), **fields) == expected  # type: ignore[misc]
+
+
+def test_files_of_a_cassette_elsewhere_are_not_named() -> None:
+    stale = Finding(kind="STALE", what="x")
+    event = Finding(kind="EVENT", what="x", feature="alpha", line=3)
+    assert [(one.file, one.line) for one in located([stale, event], TEXTS, "")] == [("", None), ("", None)]
+
+
+def test_a_template_full_of_holes_is_searched_in_no_time() -> None:
+    texts = {"pipelines/templates/write.md.j2": "{{ a }}abc" * 200}
+    begun = time.monotonic()
+    located([Finding(kind="PROMPT", what="x", cause="write.md.j2", detail=("+" + "ab" * 100_000,))], texts, "")
+    assert time.monotonic() - begun < 2
+
+
+def test_what_can_be_pointed_at_is_read(tmp_path: Path) -> None:
+    for name, text in TEXTS.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "pipelines" / "binary.yaml").write_bytes(b"\xff\0")
+    assert texts_of(tmp_path, tmp_path / CASSETTE) == TEXTS
+    elsewhere = texts_of(tmp_path, Path("/elsewhere"))
+    assert elsewhere == {name: text for name, text in TEXTS.items() if not name.startswith("recordings")}
