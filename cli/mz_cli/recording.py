@@ -66,6 +66,8 @@ def record(
     cassette = named(cassette, place.resolve().name)
     place.parent.mkdir(parents=True, exist_ok=True)
     save(cassette, place, replace)
+    if place.resolve().parent == library_of(log.home).resolve():
+        keep_bytes(place.parent)
     return RecordResult(
         run=run,
         cassette=shown(place),
@@ -76,6 +78,13 @@ def record(
         recordings=len(cassette.taken),
         left_out=tuple(LeftOutShape(feature=out.feature, why=out.why) for out in made.left_out),
     )
+
+
+def keep_bytes(library: Path) -> None:
+    """Has git leave every byte of a library as it is; what somebody wrote there stays."""
+    file = library / ".gitattributes"
+    if not file.exists():
+        file.write_text("# Every byte of a recording counts: no conversion of line ends.\n* -text\n")
 
 
 def made_of(log: Reading, run: str, provenance: Provenance, max_age_days: int | None) -> RecordedRun:

@@ -113,6 +113,8 @@ def test_a_run_is_recorded_and_played(tmp_path: Path) -> None:
     assert (result["recordings"], result["features"], result["provenance"]) == (8, ["alpha", "beta"], "live")
     assert load(workshop.root / result["cassette"]).manifest.max_age_days == 90
 
+    assert "* -text" in (workshop.root / "recordings" / ".gitattributes").read_text()
+
     again = spawn(workshop.root, "record", **workshop.environment)
     assert again.exit == 4
     assert "MZ6002" in again.err
