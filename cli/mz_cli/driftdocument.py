@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mz_recordings.driftrun import Drifted
+from mz_recordings.drift.noise import WHY, Noise
+from mz_recordings.drift.run import Drifted
 from mz_recordings.findings import Risk
-from mz_recordings.noise import WHY, Noise
 
 from mz_cli.driftpage import classes
 from mz_cli.findingshape import finding_shape

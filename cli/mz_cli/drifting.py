@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mz_engine.errors import MzError
-from mz_recordings.driftrun import Drifted, Known, check_today, refused_entries
-from mz_recordings.library import CassetteUnusable, load
-from mz_recordings.noisefile import NAME, NoiseUnusable, read_noise
-from mz_recordings.wire import counted
-from mz_recordings.wirecheck import TRUSTED, Baselines, grown, observed_in
-from mz_recordings.wirefiles import FOLDER, BaselineUnusable, built_in_place, load_baselines, write_baseline
+from mz_recordings.drift.noisefile import NAME, NoiseUnusable, read_noise
+from mz_recordings.drift.run import Drifted, Known, check_today, refused_entries
+from mz_recordings.files.library import CassetteUnusable, load
+from mz_recordings.wire.check import TRUSTED, Baselines, grown, observed_in
+from mz_recordings.wire.files import FOLDER, BaselineUnusable, built_in_place, load_baselines, write_baseline
+from mz_recordings.wire.wire import counted
 
 from mz_cli.commands.replay import cassettes_at, jobs_of, tell
 from mz_cli.recording import library_of, shown

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from mz_engine.exits import Exit, worst
-from mz_recordings.driftrun import Drifted
+from mz_recordings.drift.noise import Noise, Refusal
+from mz_recordings.drift.noisefile import NAME
+from mz_recordings.drift.run import Drifted
 from mz_recordings.findings import KINDS, RISKS, Finding, FindingKind, Risk, risk_of
 from mz_recordings.grouping import Group, group
-from mz_recordings.noise import Noise, Refusal
-from mz_recordings.noisefile import NAME
 
 from mz_cli.render.styled import Line, Span
 from mz_cli.render.table import Table, columns

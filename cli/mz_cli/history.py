@@ -17,10 +17,10 @@ from mz_engine.pipelines.own import sound_material
 from mz_engine.ports import RepositoryUnusable
 from mz_recordings.history.answers import Means, Trees
 from mz_recordings.history.divergence import History
+from mz_recordings.history.judge import Judged, Rules, judge_run
 from mz_recordings.history.past import PinsUnreadable, hints_of, pins_of, replay_run, started_of
 from mz_recordings.history.told import findings_of
 from mz_recordings.history.trees import GitTrees
-from mz_recordings.judge import Judged, Rules, judge_run
 
 from mz_cli.context import Reading, reading
 from mz_cli.historypage import document, exit_of, judge_document, judge_exit, judge_findings, judge_page, page

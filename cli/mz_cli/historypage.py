@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mz_engine.exits import Exit
-from mz_recordings.changes import CHANGES
 from mz_recordings.findings import KINDS, Finding
+from mz_recordings.history.changes import CHANGES
 from mz_recordings.history.divergence import (
     PARTINGS,
     Cause,
@@ -17,8 +17,8 @@ from mz_recordings.history.divergence import (
     field_name,
     grouped,
 )
+from mz_recordings.history.judge import Judged, Judgement
 from mz_recordings.history.told import MEND, lines_of
-from mz_recordings.judge import Judged, Judgement
 
 from mz_cli.render.styled import Line, Span
 from mz_cli.shapes.history import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from mz_engine.check import Check
 from mz_engine.errors import MzError
 from mz_recordings.cassette import parse_time
-from mz_recordings.library import CassetteUnusable, cassettes, peek
+from mz_recordings.files.library import CassetteUnusable, cassettes, peek
 
 from mz_cli.recording import library_of
 

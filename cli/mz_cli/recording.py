@@ -12,9 +12,9 @@ from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
 from mz_engine.pipelines.load import find_pipeline
 from mz_recordings.cassette import Cassette, Provenance
-from mz_recordings.library import CassetteExists, CassetteUnusable, check_vacant, save
-from mz_recordings.record import NothingToRecord, RecordedRun, SecretInRecording, record_run
-from mz_recordings.sources import sources_of
+from mz_recordings.files.library import CassetteExists, CassetteUnusable, check_vacant, save
+from mz_recordings.recording.record import NothingToRecord, RecordedRun, SecretInRecording, record_run
+from mz_recordings.recording.sources import sources_of
 
 from mz_cli.context import Reading, reading
 from mz_cli.render.console import note

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from mz_recordings.files.lint import Linted
 from mz_recordings.findings import KINDS
-from mz_recordings.lint import Linted
 
 from mz_cli.render.styled import Line, Span
 from mz_cli.render.table import Table, columns

@@ -21,17 +21,17 @@ from mz_engine.errors import MzError
 from mz_engine.exits import Exit, worst
 from mz_engine.session import UNWRITABLE
 from mz_recordings.cassette import Cassette, Provenance
-from mz_recordings.drift import compare_cassettes
+from mz_recordings.drift.drift import compare_cassettes
+from mz_recordings.files.library import CassetteUnusable, load, renew
 from mz_recordings.findings import Finding, FindingKind
-from mz_recordings.fleet import environment_of, find
-from mz_recordings.library import CassetteUnusable, load, renew
-from mz_recordings.record import SecretInRecording
-from mz_recordings.rerecord import Order, Outcome, Prepared, carry_out, check, prepare
-from mz_recordings.rerecorddrive import Ended, Reins
-from mz_recordings.rerecordkeep import classes
-from mz_recordings.rerecordplace import Workplace, drop_waiting, is_waiting, leave, waiting_for, workplace
-from mz_recordings.rerecordplan import Wish
-from mz_recordings.scratch import WorldMissing
+from mz_recordings.playing.fleet import environment_of, find
+from mz_recordings.recording.record import SecretInRecording
+from mz_recordings.recording.scratch import WorldMissing
+from mz_recordings.rerecord.drive import Ended, Reins
+from mz_recordings.rerecord.keep import classes
+from mz_recordings.rerecord.place import Workplace, drop_waiting, is_waiting, leave, waiting_for, workplace
+from mz_recordings.rerecord.plan import Wish
+from mz_recordings.rerecord.rerecord import Order, Outcome, Prepared, carry_out, check, prepare
 
 from mz_cli.asking import ask_line, may_ask
 from mz_cli.recording import library_of, shown

@@ -7,9 +7,9 @@ from shlex import quote
 
 from mz_engine.estimate import Estimate, together
 from mz_recordings.findings import KINDS, Finding, FindingKind, risk_of
-from mz_recordings.rerecord import Outcome, Prepared
-from mz_recordings.rerecorddrive import Told
-from mz_recordings.rerecordplan import CHANGED, Planned
+from mz_recordings.rerecord.drive import Told
+from mz_recordings.rerecord.plan import CHANGED, Planned
+from mz_recordings.rerecord.rerecord import Outcome, Prepared
 
 from mz_cli.render.styled import Line, Span
 from mz_cli.render.table import Table, columns

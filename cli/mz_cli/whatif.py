@@ -15,9 +15,9 @@ import click
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit
 from mz_recordings.cassette import Cassette
-from mz_recordings.fleet import bundled, environment_of, find
-from mz_recordings.library import CassetteUnusable, load
-from mz_recordings.scratch import WorldMissing
+from mz_recordings.files.library import CassetteUnusable, load
+from mz_recordings.playing.fleet import bundled, environment_of, find
+from mz_recordings.recording.scratch import WorldMissing
 
 from mz_cli.render.console import answer, note, put_lines
 from mz_cli.render.document import show_document
@@ -27,7 +27,7 @@ from mz_cli.render.table import Table, columns
 from mz_cli.shapes.whatif import BrokenVariant, InjectResult, VariantsResult, VariedCassette
 
 if TYPE_CHECKING:
-    from mz_qa.metamorphic_properties import Outcome
+    from mz_qa.metamorphic.properties import Outcome
 
 FOLDER = "faults"
 PROJECT = "project"
@@ -136,8 +136,8 @@ def _most(entry: tuple[tuple[str, str], int]) -> tuple[str, int, str]:
 
 
 def _outcomes(cassette: Cassette, project: Path) -> tuple[Outcome, ...]:
-    from mz_qa.metamorphic import play_variants
-    from mz_qa.metamorphic_processes import play_sample
+    from mz_qa.metamorphic.play import play_variants
+    from mz_qa.metamorphic.processes import play_sample
 
     environment = environment_of(os.environ)
     try:
@@ -185,10 +185,10 @@ def _verdict(outcomes: Sequence[Outcome]) -> Iterator[Line]:
 # faults ---------------------------------------------------------------------------------------------------------------
 def play_fault(found: Sequence[tuple[Path, Path]], wanted: str, as_json: bool) -> int:
     """Plays a cassette with one call gone wrong, and says what the pipeline did about it."""
-    from mz_qa.metamorphic_properties import end_of, parse_story
-    from mz_recordings.faults import FAULTS
-    from mz_recordings.injection import FaultMisplaced, aftermath, inject
-    from mz_recordings.replay import Job, perform
+    from mz_qa.metamorphic.properties import end_of, parse_story
+    from mz_recordings.playing.replay import Job, perform
+    from mz_recordings.whatif.faults import FAULTS
+    from mz_recordings.whatif.injection import FaultMisplaced, aftermath, inject
 
     from mz_cli.recording import shown
 

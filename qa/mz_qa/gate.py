@@ -15,7 +15,7 @@ from mz_engine.config import Config
 from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
 from mz_recordings.findings import Finding
-from mz_recordings.fleet import find
+from mz_recordings.playing.fleet import find
 
 from mz_qa.layers.facts import Checked, GateResult, Layer, LayerResult, Project, Remark, Status
 from mz_qa.layers.table import LAYERS, NUMBERS

@@ -241,7 +241,7 @@ class Cassette(NamedTuple):
     taken: tuple[Taken, ...]
     """In the order in which the calls were made, feature by feature."""
     stories: Mapping[str, bytes] = MappingProxyType({})
-    """By feature: what happened, an event a line, as `mz_recordings.story` tells it."""
+    """By feature: what happened, an event a line, as `mz_recordings.recording.story` tells it."""
     bundle: bytes = b""
     """The repository, as `git bundle` writes it; empty where the world is a template."""
 

@@ -16,7 +16,7 @@ from mz_events.catalog.inbox import RetryLeft
 from mz_events.catalog.run import FeatureRested, Rest, RunFinished
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_recordings.sample import make_sample
+from mz_recordings.playing.sample import make_sample
 
 from tests.cli.drive import Result, on_terminal, run, spawn
 from tests.cli.fakeagent import FakeAgent

@@ -12,10 +12,10 @@ from mz_cli.driftpage import exit_of, page, summary, table
 from mz_cli.render.styled import plain
 from mz_engine.exits import Exit
 from mz_recordings.cassette import Cassette
-from mz_recordings.driftrun import Drifted
+from mz_recordings.drift.noise import Noise, Refusal
+from mz_recordings.drift.run import Drifted
+from mz_recordings.files.library import load, save
 from mz_recordings.findings import Finding, Played
-from mz_recordings.library import load, save
-from mz_recordings.noise import Noise, Refusal
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn

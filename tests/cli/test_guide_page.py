@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from mz_engine.adapters.environment import INHERITED
 from mz_recordings.findings import KINDS
-from mz_recordings.sample import make_sample
+from mz_recordings.playing.sample import make_sample
 
 from tests.support.gitrepo import IDENTITY
 from tests.support.played_agent import install_agent

@@ -14,7 +14,7 @@ from mz_cli.render.styled import plain
 from mz_engine.exits import Exit
 from mz_events.names import StreamId
 from mz_recordings.history.divergence import Difference, Divergence, History, Replayed
-from mz_recordings.judge import Broken, Judged, Judgement
+from mz_recordings.history.judge import Broken, Judged, Judgement
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, run, spawn

@@ -13,9 +13,9 @@ from mz_cli.recordingspage import age, page, size, summary
 from mz_cli.render.styled import plain
 from mz_cli.shapes.recordings import CassetteLine
 from mz_recordings.cassette import Taken
+from mz_recordings.files.library import digest, save
+from mz_recordings.files.lint import Linted, Notice
 from mz_recordings.findings import Finding
-from mz_recordings.library import digest, save
-from mz_recordings.lint import Linted, Notice
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, run

@@ -10,8 +10,8 @@ import pytest
 from mz_cli.render.styled import plain
 from mz_cli.replaypage import mending, page, summary
 from mz_engine.exits import Exit
+from mz_recordings.files.library import load, save
 from mz_recordings.findings import KINDS, Finding, Played
-from mz_recordings.library import load, save
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn

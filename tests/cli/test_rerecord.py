@@ -20,13 +20,13 @@ from mz_engine.agents.supervise import offline_works
 from mz_engine.errors import MzError
 from mz_engine.estimate import Estimate
 from mz_recordings.cassette import MANIFEST, Identity
+from mz_recordings.files.library import digest, load
 from mz_recordings.findings import Finding
-from mz_recordings.library import digest, load
-from mz_recordings.rerecord import Outcome, Prepared
-from mz_recordings.rerecorddrive import Ended, Told
-from mz_recordings.rerecordkeep import Dropped
-from mz_recordings.rerecordplace import Workplace, leave, waiting_for
-from mz_recordings.rerecordplan import Planned, Wish
+from mz_recordings.rerecord.drive import Ended, Told
+from mz_recordings.rerecord.keep import Dropped
+from mz_recordings.rerecord.place import Workplace, leave, waiting_for
+from mz_recordings.rerecord.plan import Planned, Wish
+from mz_recordings.rerecord.rerecord import Outcome, Prepared
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.support.again import Again

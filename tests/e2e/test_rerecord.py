@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from mz_engine.session import Session
-from mz_recordings.library import load, save
-from mz_recordings.record import record_run
-from mz_recordings.sources import sources_of
+from mz_recordings.files.library import load, save
+from mz_recordings.recording.record import record_run
+from mz_recordings.recording.sources import sources_of
 
 from tests.cli.drive import MZ
 from tests.support.claude_cli import CLIS, environment

@@ -13,11 +13,11 @@ from mz_engine.agents.claude_code import ClaudeCode
 from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn, Watch
 from mz_engine.agents.registry import built_in, load_patterns
 from mz_engine.ports import CallResult, CallSpec, Reading
-from mz_qa.conformance import conform
-from mz_qa.endings import endings, failures
+from mz_qa.conformance.contract import conform
+from mz_qa.conformance.endings import endings, failures
+from mz_qa.conformance.readings import Stream, read_all
+from mz_qa.conformance.rehearsal import rehearse
 from mz_qa.layers.adapters import check_adapters
-from mz_qa.readings import Stream, read_all
-from mz_qa.rehearsal import rehearse
 
 from tests.support.gates import checked, findings, project_of
 

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from mz_events.codec import CODEC
 from mz_events.store import StoreUnusable
-from mz_qa.endings import fixtures
+from mz_qa.conformance.endings import fixtures
 from mz_qa.layers.formats import check, own_log, payloads, stored_cassettes, stored_log
 from mz_qa.layers.projections import differences, projected, read_log, write_log
 from mz_recordings.cassette import FORMAT
-from mz_recordings.library import save
+from mz_recordings.files.library import save
 
 from tests.cli.damage import tamper
 from tests.cli.story import RUN, Story, tell

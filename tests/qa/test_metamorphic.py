@@ -16,13 +16,13 @@ from mz_engine.decide import phase
 from mz_engine.decide.recovery import next_call
 from mz_engine.ports import CallResult
 from mz_qa import metamorphic
-from mz_qa.metamorphic import play_variants
-from mz_qa.metamorphic_processes import play_sample
-from mz_qa.metamorphic_properties import Outcome, end_of, succeeds, violations
+from mz_qa.metamorphic.play import play_variants
+from mz_qa.metamorphic.processes import play_sample
+from mz_qa.metamorphic.properties import Outcome, end_of, succeeds, violations
 from mz_recordings.cassette import Identity
-from mz_recordings.fleet import bundled, environment_of
-from mz_recordings.library import load
-from mz_recordings.variants import PROCESSES, Variant, derive
+from mz_recordings.files.library import load
+from mz_recordings.playing.fleet import bundled, environment_of
+from mz_recordings.whatif.variants import PROCESSES, Variant, derive
 
 from tests.cli.drive import run
 from tests.support.gitrepo import GitRepo

@@ -16,13 +16,13 @@ from mz_events.catalog.run import Hold, Verdict
 from mz_events.codec import log_digest
 from mz_events.names import Commit, Digest, FeatureId, Path
 from mz_recordings.cassette import Accepted, Cassette, Identity, Item
-from mz_recordings.compare import Happened, expires, judge, nearest
+from mz_recordings.files.library import digest
 from mz_recordings.findings import Finding, Noted, Played
 from mz_recordings.grouping import group
-from mz_recordings.library import digest
-from mz_recordings.parting import partings
-from mz_recordings.renew import accept
-from mz_recordings.story import as_asked, divergence, story, write
+from mz_recordings.playing.compare import Happened, expires, judge, nearest
+from mz_recordings.playing.parting import partings
+from mz_recordings.playing.renew import accept
+from mz_recordings.recording.story import as_asked, divergence, story, write
 
 from tests.support.tapes import cassette, recording
 

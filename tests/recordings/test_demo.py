@@ -23,11 +23,11 @@ from mz_events.catalog.run import Rest
 from mz_events.envelope import Recorded
 from mz_projections.run import RunState
 from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.library import load
-from mz_recordings.record import record_run
-from mz_recordings.sample import TEMPLATE, make_sample
-from mz_recordings.sources import sources_of
-from mz_recordings.standin import DRIFT, install
+from mz_recordings.files.library import load
+from mz_recordings.playing.sample import TEMPLATE, make_sample
+from mz_recordings.playing.standin import DRIFT, install
+from mz_recordings.recording.record import record_run
+from mz_recordings.recording.sources import sources_of
 
 from tests.support.rerecord import BUNDLED, SCENES, record_scene
 from tests.support.tapes import git

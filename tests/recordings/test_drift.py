@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from mz_engine.adapters.prices import GenaiPrices
 from mz_recordings.cassette import Cassette, Failure
-from mz_recordings.drift import compare_cassettes
-from mz_recordings.driftstatic import check
+from mz_recordings.drift.drift import compare_cassettes
+from mz_recordings.drift.patches import changed_files
+from mz_recordings.drift.static import check
+from mz_recordings.drift.structure import structure
+from mz_recordings.files.library import CassetteUnusable, digest, load, save
 from mz_recordings.findings import Finding, Risk, risk_of
-from mz_recordings.library import CassetteUnusable, digest, load, save
-from mz_recordings.patches import changed_files
-from mz_recordings.structure import structure
 
 from tests.support.changed import (
     call,

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_recordings.cassette import Cassette, Identity
-from mz_recordings.faults import FAULTS, Fault, failure, stream
-from mz_recordings.fleet import bundled, environment_of, find
-from mz_recordings.injection import FaultMisplaced, aftermath, inject
-from mz_recordings.library import load, save
-from mz_recordings.replay import Job, play
-from mz_recordings.variants import content
+from mz_recordings.files.library import load, save
+from mz_recordings.playing.fleet import bundled, environment_of, find
+from mz_recordings.playing.replay import Job, play
+from mz_recordings.whatif.faults import FAULTS, Fault, failure, stream
+from mz_recordings.whatif.injection import FaultMisplaced, aftermath, inject
+from mz_recordings.whatif.variants import content
 
 from tests.support.make_faults import page
 from tests.support.tapes import cassette, recording

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mz_recordings.library import CassetteUnusable, NewerFormat, cassettes, load, load_manifest, renew, save
+from mz_recordings.files.library import CassetteUnusable, NewerFormat, cassettes, load, load_manifest, renew, save
 
 from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT

@@ -26,16 +26,16 @@ from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunRested
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, feature_stream, run_stream
 from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAgents, SimulatedPorts, World
-from mz_recordings.changes import Change
 from mz_recordings.findings import FindingKind
 from mz_recordings.history.answers import Means
+from mz_recordings.history.changes import Change
 from mz_recordings.history.contrast import masked
 from mz_recordings.history.divergence import Divergence, History, Parting, Replayed, grouped
 from mz_recordings.history.feature import replay_stream
 from mz_recordings.history.past import PinsUnreadable, replay_run
 from mz_recordings.history.run import GRANTED, replay_run_stream
 from mz_recordings.history.told import findings_of
-from mz_recordings.record import RunUnknown
+from mz_recordings.recording.record import RunUnknown
 
 from tests.support import trial
 

@@ -26,10 +26,10 @@ from mz_events.names import Path as TreePath
 from mz_events.store import Store
 from mz_recordings.history.answers import Means
 from mz_recordings.history.divergence import History
+from mz_recordings.history.judge import ERASED, NO_RULES, Judged, Rules, judge_run
 from mz_recordings.history.past import hints_of, pins_of, replay_run, started_of
 from mz_recordings.history.tape import Lost
 from mz_recordings.history.trees import GitTrees
-from mz_recordings.judge import ERASED, NO_RULES, Judged, Rules, judge_run
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.library import CassetteChanged, CassetteUnusable, digest, load, renew, save, seal_of
-from mz_recordings.replay import perform
-from mz_recordings.sums import SUMS
+from mz_recordings.files.library import CassetteChanged, CassetteUnusable, digest, load, renew, save, seal_of
+from mz_recordings.files.sums import SUMS
+from mz_recordings.playing.replay import perform
 
 from tests.cli.drive import spawn
 from tests.support.gitrepo import GitRepo

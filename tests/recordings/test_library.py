@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 from mz_recordings.cassette import Identity
-from mz_recordings.library import CassetteExists, CassetteUnusable, NewerFormat, cassettes, load, load_manifest, save
+from mz_recordings.files.library import (
+    CassetteExists,
+    CassetteUnusable,
+    NewerFormat,
+    cassettes,
+    load,
+    load_manifest,
+    save,
+)
 
 from tests.support.tapes import cassette, recording
 

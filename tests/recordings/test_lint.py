@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from mz_events.redact import Secrets
 from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.leaks import Leak, leaks
-from mz_recordings.library import digest, load, save
-from mz_recordings.lint import Linted, Linter, lint_all
-from mz_recordings.scratch import bundle_of
+from mz_recordings.files.leaks import Leak, leaks
+from mz_recordings.files.library import digest, load, save
+from mz_recordings.files.lint import Linted, Linter, lint_all
+from mz_recordings.recording.scratch import bundle_of
 
 from tests.support.big_library import big_library
 from tests.support.gitrepo import GitRepo

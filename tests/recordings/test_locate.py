@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mz_recordings.findings import Finding, FindingKind
 from mz_recordings.locate import located
-from mz_recordings.today import texts_of
+from mz_recordings.playing.today import texts_of
 
 CASSETTE = "recordings/notes"
 TEXTS = {

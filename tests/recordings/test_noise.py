@@ -6,13 +6,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from mz_recordings.difference import Atom, Difference
-from mz_recordings.drift import differences
+from mz_recordings.drift.difference import Atom, Difference
+from mz_recordings.drift.drift import differences
+from mz_recordings.drift.noise import Noise, refusal_of, without_noise
+from mz_recordings.drift.noisefile import NAME, NoiseUnusable, add_noise, read_noise
+from mz_recordings.drift.noiselearn import learn, may_match, pattern_of
+from mz_recordings.files.library import load
 from mz_recordings.findings import Finding, FindingKind
-from mz_recordings.library import load
-from mz_recordings.noise import Noise, refusal_of, without_noise
-from mz_recordings.noisefile import NAME, NoiseUnusable, add_noise, read_noise
-from mz_recordings.noiselearn import learn, may_match, pattern_of
 
 from tests.support.changed import with_event, with_fields, with_file, with_line
 from tests.support.rerecord import BUNDLED

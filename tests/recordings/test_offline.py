@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mz_engine.agents.supervise import Bounds, Launch, Nowhere, offline_works, supervise
-from mz_recordings.stage import Scratch
+from mz_recordings.playing.stage import Scratch
 
 CONNECT = 'import socket; socket.create_connection(("{}", 80), 2)'
 

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 from mz_events.catalog.call import ProblemClass
 from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.fleet import environment_of
-from mz_recordings.library import cassettes, load
+from mz_recordings.files.library import cassettes, load
+from mz_recordings.playing.fleet import environment_of
 
 from tests.support.rerecord import BUNDLED, LIBRARY, SCENES, record_scene
 from tests.support.tree import ROOT

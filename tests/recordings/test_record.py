@@ -29,8 +29,8 @@ from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redact import Secrets
 from mz_events.store import Append
 from mz_recordings.cassette import Cassette, Failure
-from mz_recordings.record import RunUnknown, SecretInRecording, Sources, record_run
-from mz_recordings.sources import sources_of
+from mz_recordings.recording.record import RunUnknown, SecretInRecording, Sources, record_run
+from mz_recordings.recording.sources import sources_of
 
 from tests.support.tapes import PROMPT, SESSION, git, repository
 

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from mz_events.codec import log_digest
 from mz_recordings.cassette import Cassette, Identity, Taken
+from mz_recordings.files.library import digest, save
 from mz_recordings.findings import Played
-from mz_recordings.fleet import play_all, shuffled
-from mz_recordings.library import digest, save
-from mz_recordings.replay import play
-from mz_recordings.story import story
+from mz_recordings.playing.fleet import play_all, shuffled
+from mz_recordings.playing.replay import play
+from mz_recordings.recording.story import story
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git

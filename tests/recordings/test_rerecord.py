@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.estimate import Estimate
 from mz_recordings.cassette import Cassette, Identity, Item, Taken
-from mz_recordings.compare import Happened
-from mz_recordings.drift import compare_cassettes
+from mz_recordings.drift.drift import compare_cassettes
+from mz_recordings.files.library import save
 from mz_recordings.findings import Finding
-from mz_recordings.library import save
-from mz_recordings.rerecordkeep import classes, rest_of, settled, sound
-from mz_recordings.rerecordplan import Seen, Wish, concerned, plan
+from mz_recordings.playing.compare import Happened
+from mz_recordings.rerecord.keep import classes, rest_of, settled, sound
+from mz_recordings.rerecord.plan import Seen, Wish, concerned, plan
 
 from tests.support.again import KEY, Again, asked
 from tests.support.workshop import STORY, TODAY, Copy

@@ -12,7 +12,7 @@ import pytest
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
-from mz_recordings.sample import make_sample
+from mz_recordings.playing.sample import make_sample
 
 from tests.support.endpoint import Request, Unexpected
 from tests.support.script_demo import Take, demo, features, play

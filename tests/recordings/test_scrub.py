@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mz_recordings.scrub import ALL_NAMES, Places, expand, quoted, scrub, slug
+from mz_recordings.recording.scrub import ALL_NAMES, Places, expand, quoted, scrub, slug
 
 HERE = Places(
     worktree="/home/ann/shop/.mz/worktrees/r1/cart",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mz_engine.ports import CallResult
 from mz_recordings.cassette import Failure, Identity
-from mz_recordings.standin import DRIFT, MISSING
+from mz_recordings.playing.standin import DRIFT, MISSING
 
 from tests.support.tapes import NOTE, OTHER_SESSION, PROMPT, Stage, git
 

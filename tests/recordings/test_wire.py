@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mz_engine.agents.registry import built_in
 from mz_engine.ports import CallResult
-from mz_recordings.library import cassettes, load
-from mz_recordings.wire import Field, Observed, Stream, Wire, counted, observe
-from mz_recordings.wirecheck import check_wires, grown, nearest
-from mz_recordings.wirediff import compare_wires
-from mz_recordings.wirefiles import BaselineUnusable, built_in_place, load_baselines, read_baseline, write_baseline
+from mz_recordings.files.library import cassettes, load
+from mz_recordings.wire.check import check_wires, grown, nearest
+from mz_recordings.wire.diff import compare_wires
+from mz_recordings.wire.files import BaselineUnusable, built_in_place, load_baselines, read_baseline, write_baseline
+from mz_recordings.wire.wire import Field, Observed, Stream, Wire, counted, observe
 
 from tests.support.changed import with_file, with_line
 from tests.support.rerecord import BUNDLED
@@ -213,7 +213,7 @@ def test_what_the_real_command_line_was_seen_to_write_breaks_nothing() -> None:
 
 def test_the_projects_own_recordings_are_as_their_baseline() -> None:
     """Otherwise write it anew: mz drift recordings/mz_recordings/bundled recordings/library --update-wire
-    --wire recordings/mz_recordings/wire --reason TEXT"""
+    --wire recordings/mz_recordings/baselines --reason TEXT"""
     for path in (BUNDLED, *cassettes(ROOT / "recordings" / "library")):
         assert list(check_wires(load(path), BASELINES)) == [], path
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from mz_recordings.cassette import Cassette
-from mz_recordings.library import load, save
-from mz_recordings.rerecord import Order, Outcome, Prepared, carry_out, prepare
-from mz_recordings.rerecorddrive import Reins, Told
-from mz_recordings.rerecordplace import workplace
-from mz_recordings.rerecordplan import Wish
+from mz_recordings.files.library import load, save
+from mz_recordings.rerecord.drive import Reins, Told
+from mz_recordings.rerecord.place import workplace
+from mz_recordings.rerecord.plan import Wish
+from mz_recordings.rerecord.rerecord import Order, Outcome, Prepared, carry_out, prepare
 
 from tests.support.workshop import AGENT, STORY, TODAY, Copy
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from mz_recordings.cassette import MANIFEST
-from mz_recordings.library import digest, sums_of
-from mz_recordings.plainfiles import walk
-from mz_recordings.sums import SUMS, write_sums
+from mz_recordings.files.library import digest, sums_of
+from mz_recordings.files.plainfiles import walk
+from mz_recordings.files.sums import SUMS, write_sums
 
 
 def big_library(library: Path, cassette: Path, number: int) -> tuple[Path, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from mz_recordings.cassette import Cassette, Kind, Taken
-from mz_recordings.library import digest
+from mz_recordings.files.library import digest
 
 Line = dict[str, Any]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mz_engine.agents.claude_code import invocation
 from mz_engine.ports import CallResult
-from mz_qa.endings import endings, expectations
+from mz_qa.conformance.endings import endings, expectations
 
 from tests.support.claude_cli import environment, plain_spawn, spec
 from tests.support.endpoint import Answer, Cut, Endpoint, Garbage, Hang, Refusal, Reply, Request, Script, Use

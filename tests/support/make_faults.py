@@ -26,11 +26,11 @@ from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.run import RunState
 from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.faults import FAULTS, Fault, ends, failure, init, says, stream
-from mz_recordings.fleet import bundled
-from mz_recordings.library import save
-from mz_recordings.record import record_run
-from mz_recordings.sources import sources_of
+from mz_recordings.files.library import save
+from mz_recordings.playing.fleet import bundled
+from mz_recordings.recording.record import record_run
+from mz_recordings.recording.sources import sources_of
+from mz_recordings.whatif.faults import FAULTS, Fault, ends, failure, init, says, stream
 
 from tests.cli.drive import MZ
 from tests.support.gitrepo import GitRepo
@@ -163,7 +163,7 @@ def page() -> str:
         (
             "# Faults, as recordings",
             "",
-            "Made by `python -m tests.support.make_faults` after what `recordings/mz_recordings/faults.py` says;",
+            "Made by `python -m tests.support.make_faults` after what `mz_recordings/whatif/faults.py` says;",
             "provenance `documented`. `mz replay --bundled` plays them through the pipeline of `project/`.",
             "",
             "| fault | what the agent does | what the pipeline makes of it | form, and where it was seen |",

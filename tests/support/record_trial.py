@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from mz_recordings.sample import WHO
+from mz_recordings.playing.sample import WHO
 
 from tests.support.script_trial import CASES
 from tests.support.tree import ROOT

@@ -26,10 +26,10 @@ from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.run import RunState
 from mz_recordings.cassette import Cassette
-from mz_recordings.library import save
-from mz_recordings.record import record_run
-from mz_recordings.sample import TEMPLATE, make_sample
-from mz_recordings.sources import sources_of
+from mz_recordings.files.library import save
+from mz_recordings.playing.sample import TEMPLATE, make_sample
+from mz_recordings.recording.record import record_run
+from mz_recordings.recording.sources import sources_of
 
 from tests.support.claude_cli import environment, installed
 from tests.support.endpoint import Endpoint, Script

@@ -14,8 +14,8 @@ from mz_engine.agents.registry import AgentDoor
 from mz_engine.ports import CallResult, CallSpec
 from mz_events.redact import Secrets
 from mz_recordings.cassette import FORMAT, Cassette, Identity, Kind, Manifest, Recording, StoredFile, Taken, World
-from mz_recordings.library import save
-from mz_recordings.standin import install
+from mz_recordings.files.library import save
+from mz_recordings.playing.standin import install
 
 from tests.support.claude_cli import spec
 

@@ -24,12 +24,12 @@ from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.run import RunState
 from mz_recordings.cassette import Cassette
+from mz_recordings.files.library import load, save
 from mz_recordings.findings import Played
-from mz_recordings.fleet import environment_of, settle
-from mz_recordings.library import load, save
-from mz_recordings.record import RecordedRun, record_run
-from mz_recordings.replay import Job
-from mz_recordings.sources import sources_of
+from mz_recordings.playing.fleet import environment_of, settle
+from mz_recordings.playing.replay import Job
+from mz_recordings.recording.record import RecordedRun, record_run
+from mz_recordings.recording.sources import sources_of
 
 from tests.support.gitrepo import GitRepo
 

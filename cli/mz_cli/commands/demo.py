@@ -17,9 +17,9 @@ from mz_engine.adapters.environment import INHERITED
 from mz_engine.errors import MzError
 from mz_engine.home import HOME
 from mz_projections.views import RunView
-from mz_recordings.library import load_manifest
-from mz_recordings.sample import make_sample
-from mz_recordings.standin import install
+from mz_recordings.files.library import load_manifest
+from mz_recordings.playing.sample import make_sample
+from mz_recordings.playing.standin import install
 
 from mz_cli.driving import carry_out
 from mz_cli.help import command

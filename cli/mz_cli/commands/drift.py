@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from mz_recordings.driftrun import Drifted, compare_two
+from mz_recordings.drift.run import Drifted, compare_two
+from mz_recordings.files.library import is_cassette
 from mz_recordings.findings import RISKS, Risk
-from mz_recordings.library import is_cassette
-from mz_recordings.wirefiles import FOLDER
+from mz_recordings.wire.files import FOLDER
 
 from mz_cli.commands.replay import cassettes_at
 from mz_cli.context import find_home

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.exits import Exit, worst
+from mz_recordings.files.lint import Linted, Notice, lint_all
+from mz_recordings.files.shelf import Shelved, look
 from mz_recordings.findings import KINDS, Finding
-from mz_recordings.fleet import find
-from mz_recordings.lint import Linted, Notice, lint_all
-from mz_recordings.shelf import Shelved, look
+from mz_recordings.playing.fleet import find
 
 from mz_cli.commands.replay import cassettes_at
 from mz_cli.context import find_home

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit, worst
 from mz_recordings.findings import ACCEPTABLE, KINDS, Played
-from mz_recordings.fleet import environment_of, find, play_all, shuffled
-from mz_recordings.replay import Job
+from mz_recordings.playing.fleet import environment_of, find, play_all, shuffled
+from mz_recordings.playing.replay import Job
 
 from mz_cli.context import find_home
 from mz_cli.findingshape import finding_shape

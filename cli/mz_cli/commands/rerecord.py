@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 from mz_engine.quantity import parse_usd
-from mz_recordings.rerecordplan import Wish
+from mz_recordings.rerecord.plan import Wish
 
 from mz_cli.context import find_home
 from mz_cli.help import command

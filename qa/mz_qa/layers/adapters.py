@@ -8,13 +8,13 @@ from itertools import islice
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import built_in
 from mz_engine.ports import CallResult
-from mz_recordings.library import CassetteUnusable, load
+from mz_recordings.files.library import CassetteUnusable, load
 
-from mz_qa.conformance import broken, conform
-from mz_qa.endings import endings, failures
+from mz_qa.conformance.contract import broken, conform
+from mz_qa.conformance.endings import endings, failures
+from mz_qa.conformance.readings import Stream, attempt, read_all
+from mz_qa.conformance.rehearsal import rehearse
 from mz_qa.layers.facts import Project, Said
-from mz_qa.readings import Stream, attempt, read_all
-from mz_qa.rehearsal import rehearse
 
 PARSES = 8_000
 """In all, for one adapter: a second or two."""

@@ -16,15 +16,15 @@ from mz_engine.artifacts.rule import Rule, RuleSet
 from mz_engine.artifacts.validate import SLOT, STOPPING, requirements, validate
 from mz_engine.config import Limits
 from mz_engine.pipelines.own import RULES, load_material
+from mz_recordings.files.library import CassetteUnusable, load
 from mz_recordings.findings import Finding
-from mz_recordings.library import CassetteUnusable, load
 
+from mz_qa.conformance.readings import damage
 from mz_qa.layers.drafts import Draft, Unmakeable, draft
 from mz_qa.layers.drifting import ABOUT_ARTIFACTS, drifted, told
 from mz_qa.layers.facts import Checked, Project, Remark, Said
 from mz_qa.layers.mutations import Mutation, mutations
 from mz_qa.layers.within import TookTooLong, within
-from mz_qa.readings import damage
 
 SEEDS = 6
 SECONDS = 60

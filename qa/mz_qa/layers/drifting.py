@@ -7,13 +7,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from mz_recordings.cassette import MANIFEST
-from mz_recordings.driftrun import Known, check_today, refused_entries
+from mz_recordings.drift.noisefile import NAME, NoiseUnusable, read_noise
+from mz_recordings.drift.run import Known, check_today, refused_entries
+from mz_recordings.files.library import is_cassette
 from mz_recordings.findings import Finding, Played, risk_of
-from mz_recordings.fleet import environment_of
-from mz_recordings.library import is_cassette
-from mz_recordings.noisefile import NAME, NoiseUnusable, read_noise
-from mz_recordings.replay import Job
-from mz_recordings.wirefiles import FOLDER, BaselineUnusable, built_in_place, load_baselines
+from mz_recordings.playing.fleet import environment_of
+from mz_recordings.playing.replay import Job
+from mz_recordings.wire.files import FOLDER, BaselineUnusable, built_in_place, load_baselines
 
 from mz_qa.layers.facts import Project, Remark, Said
 

@@ -23,10 +23,10 @@ from mz_events.codec import CODEC
 from mz_events.store import BlobMissing, Blobs, StoreUnusable, UnknownEvent
 from mz_projections.timeline import words
 from mz_recordings.cassette import FORMAT
+from mz_recordings.files.library import CassetteUnusable, NewerFormat, cassettes, load, save
 from mz_recordings.findings import Finding
-from mz_recordings.library import CassetteUnusable, NewerFormat, cassettes, load, save
 
-from mz_qa.endings import fixtures
+from mz_qa.conformance.endings import fixtures
 from mz_qa.layers.facts import Checked, Project, Remark, Said
 from mz_qa.layers.projections import differences, projected, read_log
 

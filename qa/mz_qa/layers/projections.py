@@ -19,7 +19,7 @@ from mz_projections.feature import fold
 from mz_projections.overview import overview
 from mz_projections.queue import decisions, queue
 from mz_projections.run import fold_run
-from mz_recordings.story import story, write
+from mz_recordings.recording.story import story, write
 
 SHOWN_MAX = 160
 

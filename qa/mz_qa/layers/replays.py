@@ -11,14 +11,14 @@ from pathlib import Path
 
 from mz_engine.errors import MzError
 from mz_recordings.cassette import Cassette
+from mz_recordings.files.library import CassetteUnusable, load
 from mz_recordings.findings import Finding
-from mz_recordings.fleet import environment_of
-from mz_recordings.library import CassetteUnusable, load
-from mz_recordings.scratch import WorldMissing
+from mz_recordings.playing.fleet import environment_of
+from mz_recordings.recording.scratch import WorldMissing
 
 from mz_qa.layers.drifting import ABOUT_ARTIFACTS, drifted, told
 from mz_qa.layers.facts import Checked, Project, Remark, Said
-from mz_qa.metamorphic import play_variants
+from mz_qa.metamorphic.play import play_variants
 
 VARIED_MAX = 40
 """Recordings whose variants are played in all; the smallest cassettes come first, one is always played."""

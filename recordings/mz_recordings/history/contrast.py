@@ -12,9 +12,9 @@ from mz_events.catalog.base import Event, Role
 from mz_events.catalog.call import AgentRequested, CallPriced, CallSettled, ReplyRead
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 
-from mz_recordings.compare import lines_of
 from mz_recordings.findings import FindingKind
 from mz_recordings.history.divergence import Difference, Parting, field_name
+from mz_recordings.playing.compare import lines_of
 
 Texts = Callable[[str], str | None]
 """From a digest to the text that it is of; None where it is none, or gone."""

@@ -28,8 +28,8 @@ from mz_events.names import FeatureId, StreamId
 from mz_projections.feature import follow
 from mz_projections.state import State, Unborn
 
-from mz_recordings.changes import CHANGES, Change
 from mz_recordings.history.answers import Answers, Means, ReadOnce
+from mz_recordings.history.changes import CHANGES, Change
 from mz_recordings.history.contrast import differences
 from mz_recordings.history.divergence import Replayed
 from mz_recordings.history.sketch import sketch

@@ -13,12 +13,12 @@ from mz_events.names import feature_stream, run_stream
 from mz_events.store import BlobMissing, Blobs, Store
 from mz_projections.memory import hint_of, learn
 
-from mz_recordings.changes import CHANGES, Change
 from mz_recordings.history.answers import Means
+from mz_recordings.history.changes import CHANGES, Change
 from mz_recordings.history.divergence import History, Replayed
 from mz_recordings.history.feature import replay_stream
 from mz_recordings.history.run import replay_run_stream
-from mz_recordings.record import RunUnknown
+from mz_recordings.recording.record import RunUnknown
 
 
 class PinsUnreadable(Exception):

@@ -27,7 +27,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest
 from mz_projections.run import RunState, evolve_run
 
-from mz_recordings.changes import CHANGES, Change
+from mz_recordings.history.changes import CHANGES, Change
 from mz_recordings.history.divergence import Replayed
 from mz_recordings.history.walk import AHEAD, Walk, whose
 

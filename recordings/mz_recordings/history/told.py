@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mz_recordings.findings import Finding
 from mz_recordings.history.divergence import PARTINGS, Cause, Difference, Divergence, History, grouped
 
-MEND = "undo the change of mz, or explain it in mz_recordings/changes.py"
+MEND = "undo the change of mz, or explain it in mz_recordings/history/changes.py"
 FIELDS_MAX = 20
 
 

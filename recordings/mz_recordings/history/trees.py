@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path as FilePath
 from types import TracebackType
 from typing import TypeVar
 
 from mz_engine.adapters import git_content
-from mz_engine.adapters.git_facts import SUBMODULE
-from mz_engine.adapters.git_objects import Objects, ask
+from mz_engine.adapters.git_facts import SUBMODULE, Entry
+from mz_engine.adapters.git_objects import ask
 from mz_engine.adapters.git_paths import named
 from mz_engine.adapters.git_process import Git, Process
 from mz_engine.adapters.git_repository import describe
-from mz_engine.ports import RepositoryUnusable
 from mz_events.catalog.check import Change
 from mz_events.names import Commit, Path
 
@@ -24,7 +23,11 @@ GONE = "captured trees that git does not have any more"
 K = TypeVar("K")
 V = TypeVar("V")
 KEPT_MAX = 256
-"""Differences and files kept in memory."""
+"""Differences, directories and files kept in memory."""
+DIRECTORY = 0o040000
+ID_BYTES = {"sha1": 20, "sha256": 32}
+Differing = tuple[bytes, Entry | None, Entry | None]
+"""A path, and what it was and is; None: not there."""
 
 
 class GitTrees:
@@ -33,9 +36,10 @@ class GitTrees:
     def __init__(self, root: FilePath, environment: Mapping[str, str]) -> None:
         repository = describe(root, environment)
         self._git = Git(repository.directory, environment)
-        self._objects = Objects(self._git, repository.object_format)
         self._open = ExitStack()
         self._reader: Process | None = None
+        self._id_bytes = ID_BYTES[repository.object_format]
+        self._directories: dict[str, dict[bytes, Entry]] = {}
         self._changes: dict[tuple[Commit, Commit], tuple[Change, ...]] = {}
         self._files: dict[str, bytes | None] = {}
 
@@ -48,10 +52,8 @@ class GitTrees:
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         """Paths that differ. Raises Lost."""
         if (old, new) not in self._changes:
-            try:
-                found = tuple(git_content.changes(self._objects.changes(old, new)))
-            except RepositoryUnusable:
-                raise Lost(GONE) from None
+            differing = self._differing(f"{old}^{{tree}}", f"{new}^{{tree}}", b"") if old != new else ()
+            found = tuple(git_content.changes(sorted(differing, key=lambda one: one[0])))
             bounded(self._changes)
             self._changes[old, new] = found
         return self._changes[old, new]
@@ -69,12 +71,36 @@ class GitTrees:
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         """All files, sorted. Raises Lost."""
-        try:
-            listing = self._objects.listing(tree)
-        except RepositoryUnusable:
-            raise Lost(GONE) from None
-        found = (named(path) for path, entry in listing.items() if entry.mode != SUBMODULE)
+        listed = self._differing(None, f"{tree}^{{tree}}", b"")
+        found = (named(path) for path, _, entry in listed if entry is not None and entry.mode != SUBMODULE)
         return tuple(sorted(path for path in found if path))
+
+    def _differing(self, old: str | None, new: str | None, at: bytes) -> Iterator[Differing]:
+        """Files below two directories, None: one that is not there. A process of git for each pair of trees would take
+        more time than all else."""
+        before, after = self._directory(old), self._directory(new)
+        for name in {**before, **after}:
+            was, now = before.get(name), after.get(name)
+            if was == now:
+                continue
+            files = [one if one is not None and one.mode != DIRECTORY else None for one in (was, now)]
+            if any(files):
+                yield at + name, files[0], files[1]
+            folders = [one.oid if one is not None and one.mode == DIRECTORY else None for one in (was, now)]
+            if any(folders):
+                yield from self._differing(folders[0], folders[1], at + name + b"/")
+
+    def _directory(self, name: str | None) -> dict[bytes, Entry]:
+        """What a tree object lists. Raises Lost."""
+        if name is None:
+            return {}
+        if name not in self._directories:
+            found = self._ask(name)
+            if found is None or found[0] != b"tree":
+                raise Lost(GONE)
+            bounded(self._directories)
+            self._directories[name] = dict(listed(found[1], self._id_bytes))
+        return self._directories[name]
 
     def _ask(self, name: str) -> tuple[bytes, bytes] | None:
         """Kind and bytes of an object; None where there is none. git's process is begun again where it has ended: it
@@ -95,6 +121,16 @@ class GitTrees:
             self._open.close()
             self._reader = None
         raise Lost(GONE)
+
+
+def listed(tree: bytes, id_bytes: int) -> Iterator[tuple[bytes, Entry]]:
+    """The entries of a tree object: `MODE NAME`, a zero byte and the id, without anything between them."""
+    at = 0
+    while at < len(tree):
+        end = tree.index(b"\0", at)
+        mode, _, name = tree[at:end].partition(b" ")
+        at = end + 1 + id_bytes
+        yield name, Entry(int(mode, 8), tree[end + 1 : at].hex())
 
 
 def bounded(kept: dict[K, V]) -> None:

@@ -14,7 +14,7 @@ from mz_events.codec import type_of
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId
 
-from mz_recordings.changes import CHANGES, Change, explanation
+from mz_recordings.history.changes import CHANGES, Change, explanation
 from mz_recordings.history.contrast import Texts, differences, finding_of, kind_of
 from mz_recordings.history.divergence import Difference, Divergence, Parting, Replayed
 

@@ -1,0 +1,208 @@
+"""Pure: what every adapter's parser must keep to: any bytes give a reading or a classified failure, never an exception.
+
+From every stream that was recorded come its prefixes, and others by seeded damage: the same on every machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import msgspec
+from msgspec.structs import replace
+from mz_engine.agents.contract import Adapter
+from mz_engine.ports import CallResult, Reading
+from mz_events.catalog.call import Problem, ProblemClass
+from mz_recordings.findings import Finding
+
+from mz_qa.conformance.contract import broken
+from mz_qa.conformance.endings import Ending
+from mz_qa.layers.facts import Checked, Said
+
+OURS = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
+LYING_EXITS = (0, 1, 143, -9, None)
+VALUES = (b"null", b"-1", b"1e999", b"[]", b"{}", b'"\\ud800"', b"[" * 2000, b"9" * 400, b"true", b"\xff\xfe", b"\0")
+"""What may stand where something else was expected."""
+FOUND_MAX = 3
+"""Findings of one kind for one stream: the rest would only repeat them."""
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent once wrote."""
+
+    name: str
+    result: CallResult
+
+
+def read_all(
+    adapter: Adapter, endings: Sequence[Ending], failures: Sequence[Ending], streams: Sequence[Stream], budget: int
+) -> Iterator[Said]:
+    """The parser on all of them; at most about so many parses, shared out evenly. `failures` are of any agent."""
+    for ending in (*endings, *failures):
+        yield Checked("endings")
+        yield from expected(adapter, ending)
+    every = [*(Stream(name=one.name, result=one.result) for one in endings), *streams]
+    share = max(20, budget // max(1, len(every)))
+    for stream in every:
+        yield from read_stream(adapter, stream, share)
+    yield from truthful(adapter, every)
+
+
+def expected(adapter: Adapter, ending: Ending) -> Iterator[Finding]:
+    """What is known of an ending is what the parser makes of it."""
+    reading = attempt(adapter, ending.result)
+    if isinstance(reading, str):
+        yield broken(adapter, "parse_output", f"raises on the ending {ending.name}: {reading}")
+        return
+    problem, known = reading.problem, ending.expected
+    found = (reading.terminal, problem.code if problem else "", problem.kind if problem else None)
+    wait = problem.retry_after_seconds if problem else None
+    if (*found, wait) != (known.terminal, known.code, known.kind, known.wait):
+        words = ", ".join(str(part) for part in (*found, wait) if part)
+        wanted = ", ".join(str(part) for part in (known.terminal, known.code, known.kind, known.wait) if part)
+        yield broken(adapter, "parse_output", f"takes the ending {ending.name} for {words}; it is {wanted}")
+
+
+def read_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[Said]:
+    """One stream whole, with other exit codes, cut off, and damaged."""
+    told = [*whole(adapter, stream), *prefixes(adapter, stream, share // 2), *damaged(adapter, stream, share // 2)]
+    yield Checked("readings", len(LYING_EXITS) + share)
+    for words in list(dict.fromkeys(told))[:FOUND_MAX]:
+        yield broken(adapter, "parse_output", f"{words} (stream {stream.name})")
+
+
+def attempt(adapter: Adapter, result: CallResult) -> Reading | str:
+    """A reading, or the exception in words."""
+    try:
+        return adapter.parse_output(result)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200]
+
+
+def whole(adapter: Adapter, stream: Stream) -> Iterator[str]:
+    """The same bytes read alike each time; the exit code does not decide; what we did to the call does."""
+    first = attempt(adapter, stream.result)
+    if isinstance(first, str):
+        yield f"raises on a recorded stream: {first}"
+        return
+    if first != attempt(adapter, stream.result):
+        yield "reads the same bytes differently"
+    if first != adapter.parse_output(stream.result, dict):
+        yield "reads the same bytes differently when it is watched"
+    if first.terminal == "success" and first.problem is None:
+        for code in LYING_EXITS:
+            again = attempt(adapter, replace(stream.result, exit=code))
+            if isinstance(again, str) or (again.terminal, again.problem) != ("success", None):
+                yield f"believes exit code {code} rather than the stream's last word"
+    ended = attempt(adapter, replace(stream.result, problem=OURS))
+    if isinstance(ended, str) or ended.problem != OURS:
+        yield "forgets that we ended the call"
+    silent = attempt(adapter, replace(stream.result, stdout=b"", stderr=b"", exit=0))
+    if isinstance(silent, str) or silent.terminal != "no-terminal" or silent.problem is None:
+        yield "takes silence for an answer"
+
+
+def prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
+    """Cut off before its last word, no stream is a success; wherever it is cut, it is read."""
+    data = stream.result.stdout
+    lines = list(accumulate(len(line) + 1 for line in data.split(b"\n")))
+    verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, stdout=data[:end]))), None)
+    around = {cut + by for cut in lines for by in (-2, -1, 0, 1)}
+    stride = range(0, len(data) + 1, max(1, len(data) // max(1, share)))
+    for cut in sorted({cut for cut in (*around, *stride) if 0 <= cut <= len(data)})[: share * 2]:
+        reading = attempt(adapter, replace(stream.result, stdout=data[:cut]))
+        yield from unsound(adapter, reading)
+        if isinstance(reading, str):
+            continue
+        # The line end after the last word may be missing.
+        if reading.terminal == "success" and (verdict is None or cut < verdict - 1):
+            yield "takes a stream that was cut off for a success"
+
+
+def succeeds(adapter: Adapter, result: CallResult) -> bool:
+    reading = attempt(adapter, result)
+    return not isinstance(reading, str) and reading.terminal == "success"
+
+
+def damaged(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
+    """Damage that the stream's name decides."""
+    dice = random.Random(stream.name)
+    for _ in range(share):
+        data = damage(stream.result.stdout, dice)
+        exit_code = dice.choice(LYING_EXITS)
+        yield from unsound(adapter, attempt(adapter, replace(stream.result, stdout=data, exit=exit_code)))
+
+
+def damage(data: bytes, dice: random.Random) -> bytes:
+    """The bytes with one to three accidents in them."""
+    for _ in range(dice.randint(1, 3)):
+        at, to = sorted(dice.randrange(len(data) + 1) for _ in range(2))
+        to = min(to, at + dice.choice((1, 10, 1000)))
+        lines = data.split(b"\n")
+        match dice.randrange(6):
+            case 0:
+                data = data[:at] + dice.randbytes(dice.randint(1, 8)) + data[to:]
+            case 1:
+                data = data[:at] + data[to:]
+            case 2:
+                data = data[:to] + data[at:to] + data[to:]
+            case 3:
+                dice.shuffle(lines)
+                data = b"\n".join(lines)
+            case 4:
+                data = b"\n".join(lines[: dice.randint(0, len(lines))] * 2)
+            case _:
+                data = revalued(data, dice)
+    return data
+
+
+def revalued(data: bytes, dice: random.Random) -> bytes:
+    """With another value behind one of its colons."""
+    colons = [at for at, byte in enumerate(data) if byte == ord(":")]
+    if not colons:
+        return dice.choice(VALUES)
+    at = dice.choice(colons) + 1
+    ends = [end for end in (data.find(mark, at) for mark in (b",", b"}", b"\n")) if end >= 0]
+    return data[:at] + dice.choice(VALUES) + data[min(ends, default=len(data)) :]
+
+
+def unsound(adapter: Adapter, reading: Reading | str) -> Iterator[str]:
+    """What no reading may be, whatever the bytes were."""
+    if isinstance(reading, str):
+        yield f"raises on damaged bytes: {reading}"
+        return
+    if reading.terminal not in ("success", "error", "no-terminal"):
+        yield f"knows an ending {reading.terminal!r}"
+    if reading.terminal != "success" and reading.problem is None:
+        yield f"leaves the ending {reading.terminal} without a class"
+    if reading.parser != adapter.parser:
+        yield f"signs a reading as {reading.parser}"
+    if any(min(one.input, one.output, one.cache_read) < 0 for one in reading.usage):
+        yield "counts fewer than no tokens"
+    if reading.bad_lines < 0 or (reading.reported_nanousd or 0) < 0:
+        yield "reports less than nothing"
+    try:
+        msgspec.json.encode(reading)
+    except (msgspec.EncodeError, UnicodeError) as error:
+        yield f"makes a reading that cannot be kept: {error}"
+
+
+def truthful(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[Said]:
+    """What the capabilities say of tokens and money is what its successes show."""
+    yield Checked("contract checks")
+    said = adapter.capabilities()
+    readings = [attempt(adapter, stream.result) for stream in streams]
+    good = [one for one in readings if not isinstance(one, str) and one.terminal == "success"]
+    if not good:
+        yield broken(adapter, "capabilities", "has no recorded stream that ends well, so nothing shows what it can do")
+        return
+    shown = {
+        "reports_money": any(one.reported_nanousd for one in good),
+        "token_counting": "exact" if any(one.usage for one in good) else "estimate",
+        "sessions": any(one.session for one in good),
+    }
+    for name, value in shown.items():
+        if getattr(said, name) != value:
+            words = f"says {name}: {getattr(said, name)}, and its recorded streams show {value}"
+            yield broken(adapter, "capabilities", words)

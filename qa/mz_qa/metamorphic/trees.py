@@ -1,0 +1,115 @@
+"""Adapter: real git for worlds in memory: the files of a cassette's repository, and what a patch makes of files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_events.names import Commit
+from mz_recordings.cassette import Cassette
+from mz_recordings.recording.scratch import Git, unpack
+
+from mz_qa.simulation.world import Files
+
+SECONDS = 120
+LINK, PROGRAM = b"120000", b"100755"
+
+
+class Trees:
+    """A scratch repository below `place`, which is empty. Raises WorldMissing."""
+
+    def __init__(self, cassette: Cassette, place: Path, environment: Mapping[str, str]) -> None:
+        self._root, self._environment = place / "repository", dict(environment)
+        self.delivered = unpack(cassette, self._root, environment)
+        """Heads of dependencies that an earlier run had delivered, by feature."""
+        self.head = Commit(Git(self._root, environment)("rev-parse", "HEAD"))
+        self._modes: dict[str, bytes] = {}
+        self._there: Files = {}
+        """What lies in the working directory for patches now."""
+        self._work = place / "work"
+        self._work.mkdir()
+        self._git(self._work, "init", "--quiet")
+
+    def files(self, commit: Commit) -> Files:
+        """A commit's files; a link's content is where it leads."""
+        found: Files = {}
+        for entry in self._git(self._root, "ls-tree", "-r", "-z", commit).split(b"\0")[:-1]:
+            facts, _, path = entry.partition(b"\t")
+            mode, kind, name = facts.split()
+            if kind == b"blob":
+                self._modes[os.fsdecode(path)] = mode
+                found[os.fsdecode(path)] = self._git(self._root, "cat-file", "blob", name.decode())
+        return found
+
+    def patched(self, files: Files, patch: bytes) -> Files | None:
+        """The files with the patch applied; None where it does not fit."""
+        if not patch:
+            return dict(files)
+        self._put(files)
+        before = self._stamps()
+        try:
+            self._git(self._work, "apply", "--binary", "--whitespace=nowarn", "-", stdin=patch)
+        except subprocess.CalledProcessError:
+            return None
+        after = self._stamps()
+        changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        for path in changed:
+            self._there.pop(path, None)
+            if path in after:
+                self._there[path] = self._read(path)
+        return dict(self._there)
+
+    def _put(self, files: Files) -> None:
+        """The working directory holds these files."""
+        for path in self._there.keys() - files.keys():
+            (self._work / path).unlink()
+        for path, data in files.items():
+            if self._there.get(path) != data:
+                self._write(path, data)
+        self._there = dict(files)
+
+    def _write(self, path: str, data: bytes) -> None:
+        target, mode = self._work / path, self._modes.get(path, b"")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        if mode == LINK:
+            target.symlink_to(os.fsdecode(data))
+            return
+        target.write_bytes(data)
+        target.chmod(0o755 if mode == PROGRAM else 0o644)
+
+    def _read(self, path: str) -> bytes:
+        target = self._work / path
+        if target.is_symlink():
+            self._modes[path] = LINK
+            return os.fsencode(target.readlink())
+        self._modes[path] = PROGRAM if os.access(target, os.X_OK) else b"100644"
+        return target.read_bytes()
+
+    def _stamps(self) -> dict[str, tuple[int, int, int]]:
+        """What tells whether a file was written anew."""
+        found = {}
+        for folder, folders, names in os.walk(self._work):
+            if ".git" in folders:
+                folders.remove(".git")
+            links = [name for name in folders if Path(folder, name).is_symlink()]
+            for name in (*names, *links):
+                status = Path(folder, name).lstat()
+                path = str(Path(folder, name).relative_to(self._work))
+                found[path] = (status.st_ino, status.st_mtime_ns, status.st_mode)
+        return found
+
+    def _git(self, place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+        own = {name: value for name, value in self._environment.items() if not name.startswith("GIT_")}
+        done = subprocess.run(
+            ["git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}", *arguments],
+            cwd=place,
+            env={**own, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"},
+            input=stdin,
+            capture_output=True,
+            timeout=SECONDS,
+            check=True,
+        )
+        return done.stdout

@@ -1,0 +1,195 @@
+"""Pure: one cassette against today's parsers, prices and rules, without playing it: milliseconds, and no process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from mz_engine.agents.registry import built_in
+from mz_engine.artifacts.parse import parse
+from mz_engine.artifacts.validate import validate
+from mz_engine.pins import Pins
+from mz_engine.pipelines.definition import Phase
+from mz_engine.ports import Prices, Reading
+from mz_events.catalog.call import CallRef
+from mz_events.catalog.check import Violation
+
+from mz_recordings.cassette import BUILDER, Cassette, Identity, Taken, identity_of, parse_time
+from mz_recordings.drift.difference import Atom, Difference
+from mz_recordings.drift.noise import WITHIN_MAX
+from mz_recordings.drift.outputs import NANOUSD_PER_USD, grown, reading_of
+from mz_recordings.findings import Finding, FindingKind
+from mz_recordings.mending import ACCEPT, ALL, LEARN
+from mz_recordings.playing.compare import by_itself
+from mz_recordings.playing.parting import kind_of
+from mz_recordings.recording.story import Divergence
+
+Line = dict[str, Any]
+PRICE_TOLERANCE = 0.01
+"""Agents and price tables round; a difference below this part says nothing."""
+TREE_RULES = "tree."
+"""Begins the ids of rules about what no tree can hold; they are not about an artifact."""
+READ = ("terminal", "bad_lines", "problem", "usage", "reported_nanousd")
+
+
+def check(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
+    """What differs today. Without `pins` (today's pipeline is unknown) the rules are left out."""
+    yield from (Difference(finding) for finding in by_itself(cassette, today))
+    known = {one.recording.identity: one for one in cassette.taken}
+    readings = {call: reading for call, one in known.items() if (reading := reading_of(one, built_in()))}
+    yield from _readings(cassette, readings)
+    yield from _prices(known, readings, prices)
+    if pins is not None:
+        yield from _rules(cassette, pins)
+
+
+# parsers --------------------------------------------------------------------------------------------------------------
+def _readings(cassette: Cassette, readings: Mapping[Identity, Reading]) -> Iterator[Difference]:
+    """WIRE and COST: today's parser reads the recorded bytes otherwise than the story says."""
+    for call, line in _told(cassette, "reply.read"):
+        reading = readings.get(call)
+        if reading is None:
+            continue
+        old = {"type": line["type"], **{name: line.get(name) for name in READ}}
+        new = {"type": line["type"], **_read_now(reading)}
+        old["problem"], new["problem"] = _known_words(old["problem"]), _known_words(new["problem"])
+        if old != new:
+            where = Divergence(0, old, new)
+            kind = kind_of(where)
+            words = "takes other tokens from" if kind == "COST" else "reads"
+            yield _finding(kind, call, f"today's parser {words} the recorded bytes otherwise", "parser", where.lines())
+
+
+def _read_now(reading: Reading) -> Line:
+    plain: Line = msgspec.json.decode(msgspec.json.encode({name: getattr(reading, name) for name in READ}))
+    return plain
+
+
+def _known_words(problem: Line | None) -> Line | None:
+    """Without the agent's own words, and without fields that say nothing."""
+    if not isinstance(problem, dict):
+        return problem
+    return {name: value for name, value in problem.items() if name != "detail" and value}
+
+
+def _told(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, Line]]:
+    """Events of these types that are about a call, feature by feature."""
+    for feature, story in cassette.stories.items():
+        for raw in story.splitlines():
+            line = json.loads(raw)
+            if line["type"] in types:
+                ref = msgspec.convert(line["ref"], CallRef)
+                yield identity_of(cassette.manifest.pipeline, feature, ref), line
+
+
+# prices ---------------------------------------------------------------------------------------------------------------
+def _prices(
+    known: Mapping[Identity, Taken], readings: Mapping[Identity, Reading], prices: Prices
+) -> Iterator[Difference]:
+    """COST: what the agent reported, and what today's table makes of the same tokens. One for all calls."""
+    reported = computed = calls = 0
+    for call, reading in readings.items():
+        at = parse_time(known[call].recording.recorded_at)
+        price = prices.price(reading.usage, int(at.timestamp()) * 1_000_000).nanousd if reading.usage else None
+        if price is not None and reading.reported_nanousd is not None:
+            calls, reported, computed = calls + 1, reported + reading.reported_nanousd, computed + price
+    atom = Atom("prices", str(reported), str(computed))
+    if calls and abs(grown(atom) or 0) > PRICE_TOLERANCE:
+        told = [f"${amount / NANOUSD_PER_USD:.6f}" for amount in (reported, computed)]
+        what = f"the agent reported {told[0]} for {calls} calls, and today's price table says {told[1]}"
+        detail = (f"- prices: {told[0]}", f"+ prices: {told[1]}")
+        mend = LEARN if abs(grown(atom) or 0) * 100 <= WITHIN_MAX else ALL
+        yield Difference(Finding(kind="COST", what=what, cause="prices", detail=detail, mend=mend), (atom,))
+
+
+# rules ----------------------------------------------------------------------------------------------------------------
+def _rules(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
+    """POLICY and ARTIFACT: what today's rules say of the recorded artifacts, and take from them."""
+    order = [phase.phase for phase in pins.pipeline.phases]
+    taken = {one.recording.identity: one for one in cassette.taken}
+    parsed = {(call.feature, line.get("digest")): line for call, line in _parsed(cassette)}
+    texts: dict[str, dict[tuple[int, str], str]] = {}
+    for call, line in _told(cassette, "artifact.validated"):
+        one, phase = taken.get(call), pins.pipeline.find(call.phase) if call.phase in order else None
+        if one is None or phase is None:
+            continue
+        at = order.index(call.phase)
+        others = {
+            name: text for (place, name), text in sorted(texts.setdefault(call.feature, {}).items()) if place <= at
+        }
+        violations: list[tuple[str, str]] = []
+        for artifact, path, rules in _outputs(phase, call):
+            stored = next(
+                (file for file in one.recording.files if (file.artifact, file.path) == (artifact, path)), None
+            )
+            text = one.contents[stored.name].decode("utf-8", "replace") if stored else None
+            if rules not in pins.rules:
+                continue
+            found = validate(pins.rules[rules], text, path or artifact, pins.config.limits, others)
+            violations += [(each.violation.rule, each.violation.path) for each in found]
+            if text is not None and stored is not None:
+                texts[call.feature][at, artifact] = others[artifact] = text
+                before = parsed.get((call.feature, stored.sha256))
+                yield from _taken_from(call, artifact, before, parse(pins.rules[rules], text))
+        yield from _verdict(call, _recorded_violations(line), violations)
+
+
+def _verdict(call: Identity, was: list[tuple[str, str]], now: list[tuple[str, str]]) -> Iterator[Difference]:
+    if set(was) == set(now):
+        return
+    gone = [f"- {rule} {path}".rstrip() for rule, path in was if (rule, path) not in now]
+    more = [f"+ {rule} {path}".rstrip() for rule, path in now if (rule, path) not in was]
+    verdict = "today's rules refuse what they accepted" if not was else "today's rules accept what they refused"
+    what = "today's rules find other things in what was handed over" if was and now else verdict
+    yield _finding("POLICY", call, what, "rules", (*gone, *more))
+
+
+def _recorded_violations(line: Line) -> list[tuple[str, str]]:
+    try:
+        found = msgspec.convert(line.get("violations", []), list[Violation])
+    except msgspec.ValidationError:
+        return []
+    return [(one.rule, one.path) for one in found if not one.rule.startswith(TREE_RULES)]
+
+
+def _parsed(cassette: Cassette) -> Iterator[tuple[Identity, Line]]:
+    for feature, story in cassette.stories.items():
+        for raw in story.splitlines():
+            line = json.loads(raw)
+            if line["type"] == "artifact.parsed":
+                yield Identity(pipeline="", feature=feature, phase=str(line.get("phase"))), line
+
+
+def _outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
+    """Artifact, path and rules of what this role hands over."""
+    if call.role != BUILDER:
+        if phase.review is not None:
+            yield phase.review.output, "", phase.review.rules
+        return
+    for output in phase.outputs:
+        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)
+        yield output.artifact, path, output.rules
+
+
+def _taken_from(call: Identity, artifact: str, before: Line | None, found: Any) -> Iterator[Difference]:
+    if before is None:
+        return
+    now = msgspec.json.decode(
+        msgspec.json.encode({name: getattr(found, name) for name in ("units", "files", "fields")})
+    )
+    old = {"type": "artifact.parsed", **{name: before.get(name, now[name]) for name in now}}
+    new = {"type": "artifact.parsed", **now}
+    if old != new:
+        what = f"today something else is taken from the artifact {artifact}"
+        yield _finding("ARTIFACT", call, what, artifact, Divergence(0, old, new).lines())
+
+
+def _finding(kind: FindingKind, call: Identity, what: str, cause: str, detail: tuple[str, ...]) -> Difference:
+    return Difference(
+        Finding(
+            kind=kind, what=what, feature=call.feature, call=call.name, cause=cause, detail=detail, mend=ACCEPT % kind
+        )
+    )

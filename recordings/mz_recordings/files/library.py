@@ -1,0 +1,404 @@
+"""Adapter: cassettes as reviewable files. A folder with a `cassette.yaml` is a cassette.
+
+What an older `mz` wrote is lifted when it is read; the first change of such a cassette writes the whole of it in
+today's format, and keeps a copy of what it was. A cassette is replaced at once or not at all, and whoever reads it
+meanwhile has the old or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mz_events.names import parse_name
+
+from mz_recordings.cassette import BUNDLE, EVENTS, FORMAT, MANIFEST, Cassette, Manifest, Recording, Taken, parse_time
+from mz_recordings.files.manifestyaml import parse_manifest_text, write_yaml
+from mz_recordings.files.plainfiles import FILE_BYTES_MAX, TEXT_BYTES_MAX, Unreadable, locked, read_plain, walk
+from mz_recordings.files.sums import SUMS, parse_sums, write_sums
+from mz_recordings.recording.storycheck import wrong_in
+
+BACKUPS = ".backup"
+"""Beside the cassettes of a library; ignored by git."""
+CASSETTE_BYTES_MAX = 1_000_000_000
+SUMMED_SINCE = 2
+"""The first format in which every file is in SHA256SUMS."""
+YEARS = (2000, 2999)
+DAYS_MAX = 36_500
+PRIORITY_MAX = 2**31
+
+
+class CassetteUnusable(Exception):
+    """A cassette cannot be read as what it says it is; names the file, and what to do."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+
+
+class NewerFormat(CassetteUnusable):
+    """A newer `mz` wrote it: nothing can be compared."""
+
+
+class CassetteExists(CassetteUnusable):
+    """There is a cassette already, and nobody said that it may be replaced."""
+
+
+class CassetteChanged(CassetteUnusable):
+    """Somebody else has written the cassette since it was read: what was made of it must not replace it."""
+
+
+# writing --------------------------------------------------------------------------------------------------------------
+def save(cassette: Cassette, place: Path, replace: bool = False) -> None:
+    """Writes the cassette; in place of the one that was there only with `replace`. Raises CassetteExists, and
+    CassetteUnusable when `place` holds something else."""
+    _save(cassette, place, replace, None)
+
+
+def _save(cassette: Cassette, place: Path, replace: bool, seal: str | None) -> None:
+    check_vacant(place, replace)
+    partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".partial", dir=place.parent))
+    try:
+        (partial / "new").mkdir()
+        _write(cassette, partial / "new")
+        with locked(place.parent, alone=True):
+            check_vacant(place, replace)
+            if seal is not None and seal_of(place) != seal:
+                raise CassetteChanged(place, "was changed by another process meanwhile; replay it again")
+            if place.exists():
+                place.rename(partial / "old")
+            (partial / "new").rename(place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(cassette: Cassette, folder: Path) -> None:
+    digests: dict[str, str] = {}
+    for path, data in _files(cassette):
+        target = folder / path
+        if target.exists():
+            raise CassetteUnusable(target, "two recordings would have the same name")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        digests[path] = digest(data)
+    (folder / SUMS).write_bytes(write_sums(digests))
+
+
+def check_vacant(place: Path, replace: bool = False) -> None:
+    """Raises CassetteExists and CassetteUnusable where nothing may be saved."""
+    if not place.exists():
+        return
+    if (place / MANIFEST).is_file():
+        if not replace:
+            raise CassetteExists(place, "is a cassette already")
+    elif not place.is_dir() or any(place.iterdir()):
+        raise CassetteUnusable(place, "is not empty and no cassette; name another folder")
+
+
+def renew(cassette: Cassette, place: Path, seal: str | None = None) -> Path | None:
+    """Writes a changed cassette over the one that it was made from. Where that had an older format, a copy of it is
+    kept; returns where. With the `seal` that it had, raises CassetteChanged when it has another one by now."""
+    kept = keep_copy(place) if written_format(place) < FORMAT else None
+    _save(cassette, place, True, seal)
+    return kept
+
+
+def seal_of(place: Path) -> str:
+    """Changes with any byte of the cassette. Raises CassetteUnusable."""
+    name = SUMS if (place / SUMS).exists() else MANIFEST
+    return digest(_read(place / name, TEXT_BYTES_MAX))
+
+
+def keep_copy(place: Path) -> Path:
+    """Copies the cassette into the library's folder of backups; returns where. Never replaces an earlier copy."""
+    folder = place.parent / BACKUPS
+    folder.mkdir(exist_ok=True)
+    (folder / ".gitignore").write_text("*\n")
+    name = f"{place.name}.format-{written_format(place)}"
+    numbered = (folder / (name if at == 1 else f"{name}.{at}") for at in range(1, 10_000))
+    target = next(path for path in numbered if not path.exists())
+    shutil.copytree(place, target)
+    return target
+
+
+def _files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
+    yield MANIFEST, write_yaml(msgspec.to_builtins(cassette.manifest)).encode()
+    if cassette.bundle:
+        yield BUNDLE, cassette.bundle
+    for feature, events in cassette.stories.items():
+        yield f"{feature}/{EVENTS}", events
+    for recording, contents in cassette.taken:
+        identity = recording.identity
+        yield f"{identity.path}.json", msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
+        for name, data in contents.items():
+            yield f"{identity.feature}/{name}", data
+
+
+# reading --------------------------------------------------------------------------------------------------------------
+def load(place: Path) -> Cassette:
+    """The whole cassette, every digest checked. Raises CassetteUnusable and NewerFormat."""
+    return load_written(place)[1]
+
+
+def load_written(place: Path) -> tuple[int, Cassette]:
+    """The same, and the format in which it was written."""
+    with locked(place.parent, alone=False):
+        return _Reader(place).cassette()
+
+
+class _Reader:
+    """Reads one cassette, and remembers the digest of every file that it has read."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._read: dict[str, str] = {}
+
+    def cassette(self) -> tuple[int, Cassette]:
+        number, manifest = _manifest(self._place / MANIFEST, self._bytes(MANIFEST, TEXT_BYTES_MAX))
+        taken = tuple(self._taken(path) for path in self._recordings())
+        ordered = sorted((_when(one), at) for at, one in enumerate(taken))
+        stories = {
+            feature: self._checked(f"{feature}/{EVENTS}", sha256, f"{MANIFEST} has another digest")
+            for feature, sha256 in manifest.stories.items()
+        }
+        for feature, told in stories.items():
+            if why := wrong_in(told):
+                raise CassetteUnusable(self._place / feature / EVENTS, why)
+        known = manifest.world.bundle_sha256
+        bundle = self._checked(BUNDLE, known, f"{MANIFEST} has another digest") if known else b""
+        if number >= SUMMED_SINCE:
+            self._compare(sums_of(self._place))
+        return number, Cassette(manifest, tuple(taken[at] for _, at in ordered), stories, bundle)
+
+    def _recordings(self) -> Iterator[str]:
+        """The recordings' own files: an artifact in JSON has `.out.json`. Raises CassetteUnusable where something lies
+        in the cassette that could not have been written, or too much of it."""
+        total, seen = 0, dict[str, str]()
+        for name, status in _walked(self._place):
+            total += status.st_size
+            other = seen.setdefault(name.casefold(), name)
+            if other != name:
+                raise CassetteUnusable(self._place / name, f"and {other} are one file on many machines")
+            if total > CASSETTE_BYTES_MAX:
+                raise CassetteUnusable(self._place, f"is larger than {CASSETTE_BYTES_MAX // 1_000_000} MB")
+            if is_recording(name):
+                yield name
+
+    def _taken(self, name: str) -> Taken:
+        path = self._place / name
+        recording = _recording(path, self._bytes(name, TEXT_BYTES_MAX))
+        if name != f"{recording.identity.path}.json":
+            raise CassetteUnusable(path, f"holds the recording {recording.identity.path}; its name must be that")
+        contents: dict[str, bytes] = {}
+        for file in recording.files:
+            if Path(file.name).name != file.name or not file.name.isprintable():
+                raise CassetteUnusable(path, f"names the file {file.name!r}, which does not lie beside it")
+            beside = f"{recording.identity.feature}/{file.name}"
+            contents[file.name] = self._checked(
+                beside, file.sha256, f"{path.name} has another digest", f"is named by {path.name} and "
+            )
+        return Taken(recording, contents)
+
+    def _checked(self, name: str, sha256: str, why: str, absent: str = "") -> bytes:
+        data = self._bytes(name, FILE_BYTES_MAX, absent)
+        if self._read[name] != sha256:
+            raise CassetteUnusable(self._place / name, f"was changed since it was recorded: {why}")
+        return data
+
+    def _bytes(self, name: str, bytes_max: int, absent: str = "") -> bytes:
+        data = _read(self._place / name, bytes_max, absent)
+        self._read[name] = digest(data)
+        return data
+
+    def _compare(self, sums: Mapping[str, str]) -> None:
+        for name, sha256 in self._read.items():
+            if name not in sums:
+                raise CassetteUnusable(self._place / name, f"was added by hand: {SUMS} does not name it")
+            if sums[name] != sha256:
+                raise CassetteUnusable(
+                    self._place / name, f"was changed since it was recorded: {SUMS} has another digest"
+                )
+        for name in sums:
+            if name not in self._read:
+                why = "is no part of it" if os.path.lexists(self._place / name) else "is gone"
+                raise CassetteUnusable(self._place / SUMS, f"names {name}, which {why}")
+
+
+def is_recording(name: str) -> bool:
+    """Whether a recording's own file has this path within a cassette."""
+    return name.count("/") == 1 and name.endswith(".json") and not name.endswith(".out.json")
+
+
+def _when(one: Taken) -> tuple[str, str, int, int]:
+    """Calls of one feature in the order in which they were made, as far as seconds tell."""
+    identity = one.recording.identity
+    return identity.feature, one.recording.recorded_at, identity.iteration, identity.attempt
+
+
+def sums_of(place: Path) -> dict[str, str]:
+    """What SHA256SUMS says: digests by path. Raises CassetteUnusable."""
+    path = place / SUMS
+    try:
+        return parse_sums(_read(path, TEXT_BYTES_MAX))
+    except ValueError as error:
+        raise CassetteUnusable(path, f"was changed by hand: {error}") from error
+
+
+def load_manifest(place: Path) -> Manifest:
+    """`cassette.yaml` alone. Raises CassetteUnusable and NewerFormat."""
+    path = place / MANIFEST
+    return _manifest(path, _read(path, TEXT_BYTES_MAX))[1]
+
+
+def peek(place: Path) -> tuple[int, Manifest]:
+    """The format in which a cassette was written, and `cassette.yaml` without its evidence, most of which is not even
+    parsed. Raises CassetteUnusable and NewerFormat."""
+    path = place / MANIFEST
+    return _manifest(path, _read(path, TEXT_BYTES_MAX), False)
+
+
+def _manifest(path: Path, data: bytes, evidence: bool = True) -> tuple[int, Manifest]:
+    """And the format in which it was written."""
+    try:
+        found = parse_manifest_text(data.decode(), evidence)
+    except ValueError as error:
+        raise CassetteUnusable(path, f"cannot be read ({error})") from error
+    lifted = _lifted(path, found, MANIFEST_LIFTS)
+    try:
+        manifest = msgspec.convert(lifted, Manifest)
+        for name in _names(manifest):
+            parse_name(name)
+        _check_numbers(manifest)
+    except ValueError as error:
+        raise CassetteUnusable(path, str(error)) from error
+    return found["format"], manifest
+
+
+def _names(manifest: Manifest) -> Iterator[str]:
+    """Everything that becomes part of a path."""
+    world = manifest.world
+    yield world.run
+    yield from (item.feature for item in world.items)
+    yield from (one.feature for one in world.delivered)
+    yield from manifest.stories
+
+
+def _check_numbers(manifest: Manifest) -> None:
+    """Raises ValueError for what no clock and no count can be."""
+    _check_time(manifest.world.clock_start)
+    if manifest.max_age_days is not None and not 1 <= manifest.max_age_days <= DAYS_MAX:
+        raise ValueError(f"`max_age_days` must be between 1 and {DAYS_MAX}")
+    if any(abs(item.priority) > PRIORITY_MAX for item in manifest.world.items):
+        raise ValueError("the priority of an item is too large")
+
+
+def _check_time(text: str) -> None:
+    if not YEARS[0] <= parse_time(text).year <= YEARS[1]:
+        raise ValueError(f"{text} is no time at which anything was recorded")
+
+
+def load_recording(path: Path) -> Recording:
+    """One recording's own file. Raises CassetteUnusable and NewerFormat."""
+    return _recording(path, _read(path, TEXT_BYTES_MAX))
+
+
+def _recording(path: Path, data: bytes) -> Recording:
+    try:
+        lifted = _lifted(path, msgspec.json.decode(data), RECORDING_LIFTS)
+        recording = msgspec.convert(lifted, Recording)
+        _check_time(recording.recorded_at)
+        if recording.accepted is not None:
+            _check_time(recording.accepted.at)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CassetteUnusable(path, str(error)) from error
+    return recording
+
+
+def cassettes(library: Path) -> tuple[Path, ...]:
+    """The cassettes of a library, by name: also what is left of one, so that it is missed. What begins with a dot is
+    none."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(library) if not entry.name.startswith("."))
+    except OSError:
+        return ()
+    return tuple(library / name for name in names if is_cassette(library / name))
+
+
+def is_cassette(place: Path) -> bool:
+    """Whether it is a cassette, or was one, or nobody can say."""
+    for name in (MANIFEST, SUMS):
+        try:
+            os.lstat(place / name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return True
+        return True
+    return False
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _walked(place: Path) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        yield from walk(place)
+    except Unreadable as error:
+        raise CassetteUnusable(error.path, error.why) from error
+
+
+def _read(path: Path, bytes_max: int, absent: str = "") -> bytes:
+    try:
+        return read_plain(path, bytes_max)
+    except Unreadable as error:
+        raise CassetteUnusable(path, f"{absent if error.missing else ''}{error.why}") from error
+
+
+# formats --------------------------------------------------------------------------------------------------------------
+Lift = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _manifest_2(found: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 knew neither the run's id nor what happened in it."""
+    return {**found, "stories": {}, "world": {**_map(found.get("world")), "run": "replayed"}}
+
+
+MANIFEST_LIFTS: Mapping[int, Lift] = {1: _manifest_2}
+"""By format: what makes the next one of it. Once released, never removed."""
+RECORDING_LIFTS: Mapping[int, Lift] = {1: lambda found: found}
+
+
+def _lifted(path: Path, found: Any, lifts: Mapping[int, Lift]) -> dict[str, Any]:
+    number = _number(path, found)
+    for each in range(number, FORMAT):
+        found = lifts[each](found)
+    return {**found, "format": FORMAT}
+
+
+def _number(path: Path, found: Any) -> int:
+    number = found.get("format") if isinstance(found, dict) else None
+    if type(number) is not int or number < 1:
+        raise CassetteUnusable(path, "names no format version")
+    if number > FORMAT:
+        raise NewerFormat(path, f"has format {number}; this mz knows {FORMAT}: use a newer one")
+    return number
+
+
+def written_format(place: Path) -> int:
+    """The format of a cassette as it lies there. Raises CassetteUnusable and NewerFormat."""
+    path = place / MANIFEST
+    try:
+        return _number(path, parse_manifest_text(_read(path, TEXT_BYTES_MAX).decode(), False))
+    except ValueError as error:
+        raise CassetteUnusable(path, f"cannot be read ({error})") from error
+
+
+def _map(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,96 @@
+"""Adapter: plays many cassettes, one by one or several at a time, each in a process of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.resources import files
+from multiprocessing import get_context
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from mz_recordings.cassette import STAMP
+from mz_recordings.files.library import CassetteUnusable, cassettes, is_cassette, load, renew, seal_of
+from mz_recordings.findings import Played
+from mz_recordings.playing.renew import accept, drop_unused
+from mz_recordings.playing.replay import Job, play, unplayable
+
+
+def find(places: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The cassettes at these places, each a cassette or a library; each once."""
+    found = [(place,) if is_cassette(place) else cassettes(place) for place in places]
+    return tuple(dict.fromkeys(path for paths in found for path in paths))
+
+
+def bundled() -> Path:
+    """The folder with the cassettes that come with `mz`."""
+    return Path(str(files("mz_recordings"))) / "bundled"
+
+
+def shuffled(paths: tuple[Path, ...], seed: int | None) -> tuple[Path, ...]:
+    """The cassettes in an order that the seed decides; as they are without one."""
+    found = list(paths)
+    if seed is not None:
+        random.Random(seed).shuffle(found)
+    return tuple(found)
+
+
+def environment_of(outside: Mapping[str, str]) -> dict[str, str]:
+    """What a replay may take from the caller's environment: all but git's own variables."""
+    return {name: value for name, value in outside.items() if not name.startswith("GIT_")}
+
+
+def play_all(jobs: tuple[Job, ...], workers: int, tell: Callable[[Played], None]) -> tuple[Played, ...]:
+    """Plays all, in the order of the jobs where there is one worker; `tell` hears of each as it ends. The answer is in
+    the order of the jobs."""
+    if workers == 1 or len(jobs) == 1:
+        found = []
+        for job in jobs:
+            found.append(settle(job))
+            tell(found[-1])
+        return tuple(found)
+    known: dict[str, Played] = {}
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+        try:
+            for done in as_completed([pool.submit(settle, job) for job in jobs]):
+                played = done.result()
+                known[played.path] = played
+                tell(played)
+        except BaseException:
+            # Whoever stops a long replay does not wait for what has not begun.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return tuple(known[job.path] for job in jobs)
+
+
+def settle(job: Job) -> Played:
+    """Plays a cassette; what the job wants renewed in it is written, and it is played once more."""
+    if not (job.accept or job.update_unused):
+        return play(job)[0]
+    try:
+        return _settle(job, seal_of(Path(job.path)))
+    except CassetteUnusable as error:
+        return Played(path=job.path, name=Path(job.path).name, findings=(unplayable(error),))
+
+
+def _settle(job: Job, seal: str) -> Played:
+    """Raises CassetteUnusable where somebody else has changed the cassette meanwhile."""
+    result, happened = play(job)
+    if happened is None:
+        return result
+    place = Path(job.path)
+    cassette, said = load(place), list[str]()
+    if job.update_unused:
+        cassette, told = drop_unused(cassette, happened, result.findings)
+        said += told
+    if job.accept:
+        cassette, told = accept(cassette, happened, job.accept, job.reason, job.today.strftime(STAMP))
+        said += told
+    if not said:
+        return result
+    if kept := renew(cassette, place, seal):
+        said.append(f"a copy of what it was lies in {kept}")
+    again, _ = play(replace(job, accept=(), update_unused=False))
+    return replace(again, renewed=tuple(said))

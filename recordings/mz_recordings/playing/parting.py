@@ -1,0 +1,120 @@
+"""Pure: where two stories part, and which class of drift that is.
+
+The first event that differs decides. After one that decides nothing (tokens, money) the comparison goes on, so that a
+cheaper call never hides another verdict; after any other the rest follows from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from mz_events.catalog.call import CallRef
+
+from mz_recordings.cassette import identity_of
+from mz_recordings.findings import FindingKind
+from mz_recordings.recording.story import Divergence, divergence
+
+Line = dict[str, Any]
+VERDICTS = ("artifact.validated", "gate.checked", "human.requested")
+"""Events in which a rule, a gate or a permission decides."""
+MONEY = frozenset({"usage", "reported_nanousd"})
+SAID = {
+    "PROMPT": "is asked otherwise",
+    "CONFIG": "is called otherwise",
+    "WIRE": "reads an answer otherwise",
+    "EVENT": "is another one",
+    "ARTIFACT": "takes something else from an artifact",
+    "EFFECT": "changes other files",
+    "COST": "takes other tokens",
+    "POLICY": "decides otherwise",
+}
+
+
+class Parting(msgspec.Struct, frozen=True):
+    """Two stories part here."""
+
+    kind: FindingKind
+    where: Divergence
+
+    @property
+    def what(self) -> str:
+        return SAID[self.kind]
+
+    @property
+    def call(self) -> str:
+        """The recording that the event is about, such as `code.a2`; empty where it is about none."""
+        return next((name for line in (self.where.recorded, self.where.produced) if (name := call_name(line))), "")
+
+
+def call_name(line: Line | None) -> str:
+    """Name of the recording of the call that an event is about."""
+    ref = (line or {}).get("ref")
+    if not isinstance(ref, dict):
+        return ""
+    return identity_of("", "", msgspec.convert(ref | {"key": ""}, CallRef)).name
+
+
+def partings(recorded: bytes, produced: bytes) -> tuple[Parting, ...]:
+    """Where two stories part, each class once, in the order of the story; empty: nowhere."""
+    found: dict[FindingKind, Parting] = {}
+    recorded = one_parser(recorded, produced)
+    while (where := divergence(recorded, produced)) is not None:
+        kind = kind_of(where)
+        found.setdefault(kind, Parting(kind, where))
+        if kind != "COST":
+            break
+        recorded = _evened(recorded, produced, where.at)
+    return tuple(found.values())
+
+
+def one_parser(recorded: bytes, produced: bytes) -> bytes:
+    """The recorded story, read by today's parser as far as its name goes: a better parser that reads the same is no
+    drift."""
+    names = {line.get("parser") for _, line in _reads(produced)}
+    if len(names) != 1 or None in names:
+        return recorded
+    return _replaced(recorded, {raw: {**line, "parser": next(iter(names))} for raw, line in _reads(recorded)})
+
+
+def _reads(told: bytes) -> Iterator[tuple[bytes, Line]]:
+    for raw in told.splitlines():
+        if b'"reply.read"' in raw and (line := json.loads(raw))["type"] == "reply.read":
+            yield raw, line
+
+
+def _replaced(told: bytes, lines: dict[bytes, Line]) -> bytes:
+    made = {raw: msgspec.json.encode(line, order="deterministic") for raw, line in lines.items()}
+    return b"".join(made.get(raw, raw) + b"\n" for raw in told.splitlines())
+
+
+def _evened(recorded: bytes, produced: bytes, at: int) -> bytes:
+    lines, others = recorded.splitlines(), produced.splitlines()
+    lines[at - 1] = others[at - 1]
+    return b"".join(line + b"\n" for line in lines)
+
+
+def kind_of(where: Divergence) -> FindingKind:
+    """The class of drift that the first event which differs stands for."""
+    old, new = where.recorded or {}, where.produced or {}
+    if old.get("type") != new.get("type"):
+        return "POLICY" if _decides(old) or _decides(new) else "EVENT"
+    differing = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    if "ref" in differing:
+        return "EVENT"
+    match new["type"]:
+        case "reply.read":
+            return "COST" if differing <= MONEY else "WIRE"
+        case "artifact.parsed":
+            return "ARTIFACT"
+        case "changes.checked":
+            return "POLICY" if "offences" in differing else "EFFECT"
+        case "command.ran":
+            return "POLICY" if new.get("stage") == "gate" and "exit" in differing else "EVENT"
+    return "POLICY" if new["type"] in VERDICTS else "EVENT"
+
+
+def _decides(line: Line) -> bool:
+    return line.get("type") in VERDICTS or (line.get("type") == "command.ran" and line.get("stage") == "gate")

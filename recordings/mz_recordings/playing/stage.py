@@ -1,0 +1,139 @@
+"""Adapter: the scratch repository of one replay, and the ports of today's engine in it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import sys
+import threading
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+from mz_engine.adapters.environment import INHERITED
+from mz_engine.adapters.executor import ProcessExecutor
+from mz_engine.adapters.forge import GhForge
+from mz_engine.adapters.git import GitWorkspace
+from mz_engine.adapters.known_secrets import known_secrets, secret_values
+from mz_engine.adapters.machine import warm_up
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentDoor
+from mz_engine.config import Config
+from mz_engine.home import HOME
+from mz_engine.ports import Capture, Place
+from mz_events.catalog.call import Offence
+from mz_events.names import Commit
+from mz_events.redact import Secrets
+from mz_events.store import Blobs
+
+from mz_recordings.cassette import Cassette, Hint
+from mz_recordings.playing.clock import WorldClock
+from mz_recordings.playing.crew import Crew
+from mz_recordings.playing.standin import install
+
+NOWHERE = "http://127.0.0.1:9"
+"""A proxy that is not there (the port is called discard)."""
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+PROGRAM = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+class Scratch:
+    """Where one replay takes place; everything is below `place`, which is empty. Where nothing can be taken `offline`,
+    the proxy variables lead nowhere."""
+
+    def __init__(
+        self, place: pathlib.Path, outside: Mapping[str, str], offline: bool, project: pathlib.Path | None = None
+    ) -> None:
+        self.root = place / "repository"
+        self.bin, self.home, self.journal = place / "bin", place / "home", place / "journal"
+        self.home.mkdir()
+        self.journal.mkdir()
+        kept = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
+        path = os.pathsep.join([outside.get("PATH", os.defpath), str(pathlib.Path(sys.executable).parent)])
+        cut = {} if offline else {**dict.fromkeys(PROXIES, NOWHERE), "NO_PROXY": "", "no_proxy": ""}
+        self.commands = {**outside, **kept, **cut, "PATH": path}
+        """What the user's commands find: their own home, where their caches are."""
+        self.secrets = known_secrets(project, self.commands) if project else secret_values(self.commands)
+        """What is taken out of all output: also what commands find in the user's `project`."""
+        self.agents = {**kept, **cut, "PATH": f"{self.bin}{os.pathsep}{path}", "HOME": str(self.home)}
+        """What stand-ins find: a home of their own."""
+
+    def hire(self, cassette: Cassette, folder: pathlib.Path) -> None:
+        """Makes the engine's own folder, and puts stand-ins first on the agents' PATH, for every program that the
+        recordings name."""
+        (self.root / HOME).mkdir()
+        (self.root / HOME / ".gitignore").write_text("*\n")
+        programs = {one.recording.argv[0] for one in cassette.taken if one.recording.argv}
+        named = tuple(sorted(name for name in programs if PROGRAM.fullmatch(name)))
+        install(self.bin, folder, named, INHERITED.pattern, self.journal)
+
+
+class Denials:
+    """Who tried to reach the network. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.keys: dict[str, int] = {}
+
+    def __call__(self, key: str, times: int) -> None:
+        with self._lock:
+            self.keys[key] = self.keys.get(key, 0) + times
+
+
+class Memory:
+    """Implements `mz_engine.ports.Learnings` for one feature: says what was said then, in that order."""
+
+    def __init__(self, hints: tuple[Hint, ...]) -> None:
+        self._left: dict[str, list[str]] = {}
+        for hint in hints:
+            self._left.setdefault(hint.signature, []).append(hint.text)
+
+    def hint(self, signature: str) -> str | None:
+        left = self._left.get(signature, [])
+        text = left.pop(0) if len(left) > 1 else "".join(left)
+        return text or None
+
+
+class ReplayedWorkspace(GitWorkspace):
+    """Finds in the tree, besides what is there, what the agent had left that no patch holds."""
+
+    offences: dict[str, tuple[Offence, ...]]
+
+    def capture(self, place: Place, before: Commit) -> Capture:
+        capture = super().capture(place, before)
+        more = [one for one in self.offences.pop(place.feature, ()) if one not in capture.offences]
+        return replace(capture, offences=(*capture.offences, *more)) if more else capture
+
+
+class Stage:
+    """Implements `mz_engine.ports.Ports` but for the memory, which each feature has for itself. Setting `kill` ends
+    every process that is under way."""
+
+    def __init__(self, scratch: Scratch, cassette: Cassette, config: Config, blobs: Blobs) -> None:
+        warm_up()
+        root, passed = scratch.root, config.pass_environment
+        self.kill, self.denials = threading.Event(), Denials()
+        self.clock, self.prices, self.blobs = WorldClock(cassette.manifest.world.clock_start), GenaiPrices(), blobs
+        self.secrets = Secrets(scratch.secrets)
+        self.forge = GhForge(root, config.pull_requests.remote, scratch.commands)
+        self.executor = ProcessExecutor(
+            root, scratch.commands, self.secrets, passed=passed, stop=self.kill, denied=self.denials
+        )
+        processes = AgentProcesses(root, scratch.agents, self.secrets, stop=self.kill, denied=self.denials)
+        door = AgentDoor(processes, scratch.agents)
+        self.agents = Crew(cassette, root, door, scratch.journal, str(scratch.home), scratch.agents)
+        self.workspace = ReplayedWorkspace(root, config.workspace, scratch.commands)
+        self.workspace.offences = self.agents.offences
+
+    def for_feature(self, hints: tuple[Hint, ...]) -> FeaturePorts:
+        return FeaturePorts(self, Memory(hints))
+
+
+class FeaturePorts:
+    """Implements `mz_engine.ports.Ports`."""
+
+    def __init__(self, stage: Stage, learnings: Memory) -> None:
+        self.workspace, self.executor, self.agents = stage.workspace, stage.executor, stage.agents
+        self.prices, self.forge, self.secrets = stage.prices, stage.forge, stage.secrets
+        self.learnings, self.blobs, self.clock = learnings, stage.blobs, stage.clock

@@ -1,0 +1,317 @@
+"""Adapter: takes the place of an agent's CLI on PATH, and answers from a cassette.
+
+It checks what it is given (arguments, prompt, environment, tree), serves the recorded bytes with the places of this
+machine in them, leaves the recorded changes in the tree, and exits as the agent did. Nothing is called, nothing costs.
+Standard library only, and little of it: it is started as often as an agent.
+
+Exits 3, with a difference on stderr, when it is given something else than was recorded; 4 when there is no recording.
+With a journal it notes what differs, and serves all the same as long as the recorded changes fit the tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mz_recordings.playing.treeid import tree_of
+from mz_recordings.recording.scrub import Places, expand
+
+DRIFT = 3
+MISSING = 4
+KEY = re.compile(r"([^/]+)/([^/]+)/([^/]+)/([^/]+)/(\d+)/(\d+)/agent\.(.+)")
+SESSION = "<SESSION>"
+TOLERATED = frozenset({"MZ_KEY", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"})
+"""The call's own mark, and what shells and systems add."""
+HELD_OPEN = frozenset({"timeout", "idle"})
+"""Failures by a limit of ours: the stand-in hangs, so that the limit ends it as it ended the agent."""
+DIFF_LINES_MAX = 40
+CHUNK = 1 << 16
+SHA1_DIGITS = 40
+
+FORMATS = (1, 2)
+
+GIT = ("git", "-c", "core.autocrlf=false", "-c", "core.excludesFile=/dev/null", "-c", "core.attributesFile=/dev/null")
+
+
+class Refused(Exception):
+    """What was given is not what was recorded."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def install(
+    directory: Path, cassette: Path, agents: tuple[str, ...], inherited: str, journal: Path | None = None
+) -> None:
+    """Writes one small executable per agent command into `directory`, to be put first on PATH.
+
+    `inherited` is a regular expression: names of the environment that every command may see. `journal` is a directory
+    that gets a file `<feature>/<name>.json` for each call; without it any difference is refused.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    rooms = str(Path(__file__).resolve().parents[2])
+    for agent in agents:
+        path = directory / agent
+        arguments = ", ".join(map(repr, (str(cassette.resolve()), inherited, str(journal or ""))))
+        # A shell finds the interpreter: a first line of its own may be too short for its path.
+        path.write_text(
+            f"#!/bin/sh\n'''exec' '{sys.executable}' -I -S \"$0\" \"$@\"\n'''\n"
+            f"import sys\nsys.path.insert(0, {rooms!r})\n"
+            f"from mz_recordings.playing.standin import main\nmain({arguments})\n"
+        )
+        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+
+def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
+    """What the installed executables run."""
+    library = Path(cassette)
+    try:
+        if "--version" in sys.argv[1:]:
+            sys.stdout.write(f"{_any_recording(library)['version']} (recorded)\n")
+            sys.exit(0)
+        recording, folder = _find(library, os.environ.get("MZ_KEY", ""))
+        place = _check(recording, folder, inherited, Notes(journal, recording))
+        code = _serve(recording, folder, place)
+    except Refused as refusal:
+        sys.stderr.write(f"stand-in: {refusal}\n")
+        sys.exit(refusal.code)
+    if code is not None and code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL cannot be set, and need not be.
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code or 0)
+
+
+# finding --------------------------------------------------------------------------------------------------------------
+def _find(library: Path, key: str) -> tuple[dict[str, Any], Path]:
+    parts = KEY.fullmatch(key)
+    if parts is None:
+        raise Refused(MISSING, f"MZ_KEY is {key!r}, which names no agent call")
+    _, feature, phase, unit, iteration, attempt, role = parts.groups()
+    wanted = {
+        "feature": feature,
+        "phase": phase,
+        "unit": "" if unit == "-" else unit,
+        "iteration": int(iteration),
+        "attempt": int(attempt),
+        "role": role,
+    }
+    path = library / feature / f"{_name(wanted)}.json"
+    if not path.is_file():
+        raise Refused(MISSING, _absent(library, wanted))
+    return _load(path), path.parent
+
+
+def _name(identity: dict[str, Any]) -> str:
+    """As `mz_recordings.cassette.Identity.name`, without importing what that needs."""
+    unit = identity["unit"]
+    parts = (
+        identity["phase"],
+        f"unit={unit}" if re.fullmatch(r"[ia]\d+", unit) else unit,
+        f"i{identity['iteration']}" if identity["iteration"] > 1 else "",
+        f"a{identity['attempt']}" if identity["attempt"] > 1 else "",
+        identity["role"] if identity["role"] != "builder" else "",
+    )
+    return ".".join(part for part in parts if part)
+
+
+def _absent(library: Path, wanted: dict[str, Any]) -> str:
+    """Names the recording that comes nearest: the one that shares most of the identity."""
+    known = [_identity(_load(path)) for path in _recordings(library)]
+    name = f"{wanted['feature']}/{_name(wanted)}"
+    if not known:
+        return f"there is no recording {name}: the cassette {library} is empty"
+    weights = {"feature": 8, "phase": 8, "unit": 4, "role": 4, "iteration": 2, "attempt": 1}
+    nearest = max(known, key=lambda one: sum(n for field, n in weights.items() if one[field] == wanted[field]))
+    differing = [f"{field} {nearest[field] or '-'}" for field in weights if nearest[field] != wanted[field]]
+    return (
+        f"there is no recording {name} in {library}\n"
+        f"nearest: {nearest['feature']}/{_name(nearest)} ({', '.join(differing)})"
+    )
+
+
+def _identity(recording: dict[str, Any]) -> dict[str, Any]:
+    usual = {"unit": "", "iteration": 1, "attempt": 1, "role": "builder"}
+    return {**usual, **recording["identity"]}
+
+
+def _recordings(library: Path) -> list[Path]:
+    return [path for path in sorted(library.glob("*/*.json")) if not path.name.endswith(".out.json")]
+
+
+def _any_recording(library: Path) -> dict[str, Any]:
+    for path in _recordings(library):
+        recording = _load(path)
+        if recording["version"]:
+            return recording
+    raise Refused(MISSING, f"the cassette {library} has no recording that names the agent's version")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise Refused(MISSING, f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict) or found.get("format") not in FORMATS:
+        raise Refused(MISSING, f"{path} has a format that this mz does not know")
+    return found
+
+
+def _read(recording: dict[str, Any], folder: Path, kind: str) -> bytes:
+    for file in recording["files"]:
+        if file["kind"] == kind:
+            data: bytes = (folder / file["name"]).read_bytes()
+            if hashlib.sha256(data).hexdigest() != file["sha256"]:
+                raise Refused(DRIFT, f"{folder / file['name']} was changed since it was recorded")
+            return data
+    return b""
+
+
+# checking -------------------------------------------------------------------------------------------------------------
+class Notes:
+    """What differs from the recording: refused, or with a journal written down."""
+
+    def __init__(self, journal: str, recording: dict[str, Any]) -> None:
+        identity = _identity(recording)
+        self._file = Path(journal) / identity["feature"] / f"{_name(identity)}.json" if journal else None
+        self._noted: dict[str, object] = {}
+
+    @property
+    def kept(self) -> bool:
+        return self._file is not None
+
+    def differs(self, what: str, given: object, message: str) -> None:
+        """Raises Refused where nothing is to be served for anything else."""
+        self._noted[what] = given
+        if self._file is None or what == "tree":
+            self.close()
+            raise Refused(DRIFT, message)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(self._noted))
+
+
+def _check(recording: dict[str, Any], folder: Path, inherited: str, notes: Notes) -> Places:
+    """Everything that crosses the boundary inwards; raises Refused at the first difference that may not be noted."""
+    place = _place(recording)
+    _check_arguments(recording, place, notes)
+    _check_environment(recording, inherited, notes)
+    _check_prompt(_read(recording, folder, "prompt"), place, notes)
+    _check_tree(recording, notes)
+    notes.close()
+    return place
+
+
+def _place(recording: dict[str, Any]) -> Places:
+    """Where this call works; the session is the argument that stands where the recorded one stood."""
+    expected, given = recording["argv"][1:], sys.argv[1:]
+    session = next((mine for theirs, mine in zip(expected, given, strict=False) if theirs == SESSION), "")
+    worktree = str(Path.cwd())
+    repository = worktree.partition("/.mz/worktrees/")[0]
+    home = os.environ.get("HOME", "")
+    return Places(worktree, repository, home, os.environ.get("USER") or Path(home).name, session)
+
+
+def _check_arguments(recording: dict[str, Any], place: Places, notes: Notes) -> None:
+    expected = [word.replace(SESSION, place.session) if place.session else word for word in recording["argv"][1:]]
+    if expected != sys.argv[1:]:
+        told = [word.replace(place.session, SESSION) if place.session else word for word in sys.argv[1:]]
+        message = "called with other arguments\n" + _diff("\n".join(expected), "\n".join(sys.argv[1:]))
+        notes.differs("argv", [recording["argv"][0], *told], message)
+    if SESSION in recording["argv"] and not re.fullmatch(r"[0-9A-Za-z_.-]{1,128}", place.session):
+        raise Refused(DRIFT, f"called with the session {place.session!r}, which is none")
+
+
+def _check_environment(recording: dict[str, Any], inherited: str, notes: Notes) -> None:
+    """Names only: no value of the environment is ever read or shown."""
+    allowed = TOLERATED.union(recording["environment"])
+    surplus = sorted(name for name in os.environ if name not in allowed and not re.fullmatch(inherited, name, re.X))
+    if surplus:
+        notes.differs("environment", surplus, f"called with variables that no agent call may see: {', '.join(surplus)}")
+
+
+def _check_prompt(recorded: bytes, place: Places, notes: Notes) -> None:
+    given, expected = sys.stdin.buffer.read(), expand(recorded, place)
+    if given != expected:
+        told = given.decode("utf-8", "replace")
+        words = "" if notes.kept else _diff(expected.decode("utf-8", "replace"), told)
+        notes.differs("prompt", told, "the prompt is not the recorded one\n" + words)
+
+
+def _check_tree(recording: dict[str, Any], notes: Notes) -> None:
+    found = tree_of(_listed(), "sha1" if len(recording["tree_before"]) == SHA1_DIGITS else "sha256")
+    if found != recording["tree_before"]:
+        began = recording["tree_before"]
+        notes.differs("tree", found, f"the worktree is the tree {found}; the recorded call began from {began}")
+
+
+def _listed() -> list[bytes]:
+    """What git would take into a commit here."""
+    return _git("ls-files", "--cached", "--others", "--exclude-standard", "-z").split(b"\0")[:-1]
+
+
+def _git(*arguments: str, stdin: bytes = b"") -> bytes:
+    done = subprocess.run(
+        [*GIT, *arguments],
+        input=stdin,
+        env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        words = done.stderr.decode("utf-8", "replace").strip()
+        raise Refused(DRIFT, f"`git {arguments[0]}` failed in {Path.cwd()}: {words}")
+    out: bytes = done.stdout
+    return out
+
+
+def _diff(expected: str, given: str) -> str:
+    import difflib  # Only where there is a difference: it takes as long to load as all the rest.
+
+    lines = list(difflib.unified_diff(expected.splitlines(), given.splitlines(), "recorded", "given", lineterm="", n=1))
+    more = len(lines) - DIFF_LINES_MAX
+    return "\n".join(lines[:DIFF_LINES_MAX] + ([f"... and {more} lines more"] if more > 0 else []))
+
+
+# serving --------------------------------------------------------------------------------------------------------------
+def _serve(recording: dict[str, Any], folder: Path, place: Places) -> int | None:
+    """The bytes and the changes; the last line, which says that all is done, after the changes."""
+    stdout = expand(_read(recording, folder, "stdout"), place, in_json=True)
+    stderr = expand(_read(recording, folder, "stderr"), place)
+    patch = _read(recording, folder, "patch")
+    last = stdout.rstrip(b"\n").rfind(b"\n") + 1
+    pace = recording.get("pace")
+    _write(1, stdout[:last], pace)
+    if patch:
+        _git("apply", "--binary", "--whitespace=nowarn", "-", stdin=patch)
+    _write(1, stdout[last:], pace)
+    _write(2, stderr)
+    failure = recording.get("failure") or {}
+    while failure.get("code") in HELD_OPEN:
+        signal.pause()
+    code = recording["exit"]
+    return code if code is None else int(code)
+
+
+def _write(stream: int, data: bytes, pace: dict[str, int] | None = None) -> None:
+    size, pause_ms = (max(1, pace["piece_bytes"]), pace["pause_ms"]) if pace else (CHUNK, 0)
+    for start in range(0, len(data), size):
+        view = memoryview(data)[start : start + size]
+        while view:
+            view = view[os.write(stream, view) :]
+        if pause_ms:
+            time.sleep(pause_ms / 1000)

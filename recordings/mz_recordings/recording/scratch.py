@@ -1,0 +1,159 @@
+"""Adapter: the repository of a recorded world, without its history: put into a bundle, and taken out of one again.
+
+Neither the original nor its history is needed: a shallow clone can make a bundle, and any machine can unpack it. The
+user's repository is only read.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mz_engine.adapters.git_repository import ask, unusable
+from mz_events.names import Commit
+
+from mz_recordings.cassette import BUNDLE, Cassette
+from mz_recordings.playing.sample import BASE, TEMPLATE, WHO, make_sample
+
+DELIVERED = "delivered/"
+"""Branches of dependencies that an earlier run had delivered."""
+KEPT = "refs/mz/world/"
+"""Where they lie in the scratch repository: what is below `refs/mz/` is nobody's but ours."""
+SECONDS = 600
+CHUNK = 1 << 20
+GIT = (
+    "git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}",
+    "-c", "fetch.fsckObjects=true", "-c", "fetch.fsck.zeroPaddedFilemode=ignore",
+)  # fmt: skip
+"""What comes in a bundle is looked at before it becomes files: names such as `..` and `.git` are refused. Modes that
+old tools wrote with a zero too many are harmless."""
+
+
+class WorldMissing(Exception):
+    """The world of a cassette cannot be had here; says why."""
+
+
+def bundle_of(root: Path, environment: Mapping[str, str], base: Commit, heads: Mapping[str, Commit]) -> bytes:
+    """The content of `base` in one commit on `base`, and on top of it, by feature, that of `heads`. Raises
+    RepositoryUnusable and CalledProcessError."""
+    found = ask(root, environment, "rev-parse", "--git-path", "objects", "--show-object-format")
+    if found.code:
+        raise unusable(root, found)
+    objects, object_format = found.text.splitlines()
+    with tempfile.TemporaryDirectory(prefix="mz-bundle-") as name:
+        place = Path(name)
+        git = Git(place, environment)
+        git("init", "--quiet", "--bare", f"--object-format={object_format}")
+        (place / "objects" / "info" / "alternates").write_text(f"{(root / objects).resolve()}\n")
+        first = git("commit-tree", f"{base}^{{tree}}", "-m", "base")
+        git("update-ref", "refs/heads/base", first)
+        for feature, head in heads.items():
+            commit = git("commit-tree", f"{head}^{{tree}}", "-p", first, "-m", feature)
+            git("update-ref", f"refs/heads/{DELIVERED}{feature}", commit)
+        git("bundle", "create", "--quiet", BUNDLE, "--branches")
+        return (place / BUNDLE).read_bytes()
+
+
+def unpack(cassette: Cassette, place: Path, environment: Mapping[str, str]) -> dict[str, Commit]:
+    """The repository of the cassette's world at `place`, with its base branch checked out; returns the heads of
+    dependencies that were delivered before, by feature. Raises WorldMissing."""
+    world = cassette.manifest.world
+    git = Git(place, environment)
+    try:
+        if world.template:
+            _template(world.template, place, environment)
+        else:
+            _bundled(cassette, place, git)
+        if git("symbolic-ref", "--short", "HEAD") != world.base:
+            git("branch", "--move", "--", world.base)
+        if (tree := git("rev-parse", "HEAD^{tree}")) != world.base_tree:
+            raise WorldMissing(f"the repository has the content {tree}; the run began with {world.base_tree}")
+        heads = {
+            one.feature: Commit(git("rev-parse", f"{KEPT}{DELIVERED}{one.feature}^{{commit}}"))
+            for one in world.delivered
+        }
+    except (OSError, subprocess.SubprocessError) as error:
+        words = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
+        raise WorldMissing(f"the repository of its world cannot be made: {words}") from error
+    return heads
+
+
+def _template(name: str, place: Path, environment: Mapping[str, str]) -> None:
+    if name != TEMPLATE:
+        raise WorldMissing(f"it was recorded in the project {name!r}, which this mz does not have")
+    make_sample(place, environment)
+
+
+def _bundled(cassette: Cassette, place: Path, git: Git) -> None:
+    if not cassette.bundle:
+        raise WorldMissing("it was recorded without the repository that it was made in; record it again")
+    place.mkdir(parents=True)
+    bundle = place.with_name(BUNDLE)
+    bundle.write_bytes(cassette.bundle)
+    long = len(cassette.manifest.world.base_tree) != len("1" * 40)
+    git("init", "--quiet", f"--initial-branch={BASE}", f"--object-format={'sha256' if long else 'sha1'}")
+    git("fetch", "--quiet", str(bundle), f"refs/heads/*:{KEPT}*")
+    git("reset", "--quiet", "--hard", f"{KEPT}base")
+    bundle.unlink()
+
+
+class Packed:
+    """What a bundle holds, read without a working tree. `place` is an empty directory."""
+
+    def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
+        self._place, self._environment = place, environment
+
+    def contents(self, bundle: bytes, bytes_max: int) -> Iterator[tuple[str, bytes]]:
+        """Every file of every tree by its path, and commits and trees by their ids; larger ones are left out. Raises
+        OSError and SubprocessError."""
+        git = Git(self._place, self._environment)
+        (self._place / BUNDLE).write_bytes(bundle)
+        long = b"@object-format=sha256" in bundle[:200]
+        git("init", "--quiet", "--bare", f"--object-format={'sha256' if long else 'sha1'}", "objects.git")
+        inside = Git(self._place / "objects.git", self._environment)
+        inside("fetch", "--quiet", str(self._place / BUNDLE), "refs/*:refs/*")
+        names = dict(line.partition(" ")[::2] for line in inside("rev-list", "--objects", "--all").splitlines())
+        yield from ((names.get(oid) or f"{kind} {oid[:12]}", data) for oid, kind, data in inside.objects(bytes_max))
+
+
+class Git:
+    """git in a scratch directory, with nobody's configuration."""
+
+    def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
+        own = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+        self._place, self._environment = place, {**own, **WHO, "GIT_TERMINAL_PROMPT": "0"}
+
+    def objects(self, bytes_max: int) -> Iterator[tuple[str, str, bytes]]:
+        """Every object: id, kind and content; larger ones are left out. Raises CalledProcessError."""
+        command = [*GIT, "cat-file", "--batch-all-objects", "--batch", "--unordered"]
+        with subprocess.Popen(
+            command, cwd=self._place, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            while head := process.stdout.readline():
+                oid, kind, size = head.decode().split()
+                if int(size) <= bytes_max:
+                    yield oid, kind, process.stdout.read(int(size))
+                else:
+                    for start in range(0, int(size), CHUNK):
+                        process.stdout.read(min(CHUNK, int(size) - start))
+                process.stdout.read(1)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, stderr="git cannot read its objects")
+
+    def __call__(self, *arguments: str) -> str:
+        """Its answer without the last line end. Raises CalledProcessError."""
+        done = subprocess.run(
+            [*GIT, *arguments],
+            cwd=self._place,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=True,
+        )
+        return done.stdout.strip()

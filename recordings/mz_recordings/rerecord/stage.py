@@ -1,0 +1,200 @@
+"""Adapter: the ports of a run in which some calls are answered by the real agent, and the others from recordings."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mz_engine.adapters.environment import INHERITED
+from mz_engine.adapters.executor import ProcessExecutor
+from mz_engine.adapters.forge import GhForge
+from mz_engine.adapters.known_secrets import known_secrets
+from mz_engine.adapters.machine import SystemClock, warm_up
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentDoor, built_in
+from mz_engine.pins import Pins
+from mz_engine.ports import CallResult, CallSpec, Place, Reading
+from mz_events.catalog.call import AgentRequested
+from mz_events.names import Commit
+from mz_events.redact import Secrets
+from mz_events.store import Blobs
+
+from mz_recordings.cassette import BUILDER, Cassette, Hint, Identity, identity_of
+from mz_recordings.playing.crew import Crew
+from mz_recordings.playing.stage import PROGRAM, Denials, Memory, ReplayedWorkspace, Scratch
+from mz_recordings.playing.standin import SESSION, install
+from mz_recordings.recording.record import invocation_of
+
+ASKED = "asked"
+"""File of a run: the keys of the calls that the real agent was given, a line each, before it was started."""
+
+
+class Shelf(NamedTuple):
+    """Recordings that may be served."""
+
+    name: str
+    cassette: Cassette
+    folder: Path
+    """Of the cassette."""
+    never: frozenset[Identity]
+    """Calls that are not to be served from here."""
+
+
+class Stock(Crew):
+    """Serves the recordings of one shelf, and can say beforehand whether one fits."""
+
+    never: frozenset[Identity]
+    tree_id: Callable[[Commit], str]
+
+    def fits(self, identity: Identity, spec: CallSpec, tree: Commit) -> bool:
+        """Whether arguments, prompt and tree of the call are as they were recorded."""
+        taken = None if identity in self.never else self._taken.get(identity)
+        if taken is None:
+            return False
+        argv = invocation_of(built_in()[spec.agent], spec).argv
+        told = tuple(SESSION if word == spec.session else word for word in argv)
+        return (
+            told == taken.recording.argv
+            and self._other_prompt(taken, spec, self._places(spec)) is None
+            and self.tree_id(tree) == taken.recording.tree_before
+        )
+
+    def was_lost(self, key: str) -> bool:
+        taken = self._taken.get(self._identity(key))
+        return taken is not None and taken.recording.outcome == "lost"
+
+
+class Team:
+    """Implements `mz_engine.ports.Agents`: each call is answered from the first stock in which it fits, else by the
+    real agent. Who answers is decided when the call asks for money. Thread-safe."""
+
+    def __init__(
+        self, stocks: Mapping[str, Stock], doors: Mapping[str, AgentDoor], real: AgentDoor, asked: Path
+    ) -> None:
+        self._stocks, self._doors, self._real, self._asked = stocks, doors, real, asked
+        self._lock = threading.Lock()
+        self._by_key: dict[str, str] = {}
+        self._identities: dict[str, Identity] = {}
+        self.sources: dict[Identity, str] = {}
+        """By call that was decided on: the name of the shelf; empty: the real agent."""
+        self.last: dict[str, str] = {}
+        """By feature: the same of its last call."""
+        self.called: set[Identity] = set()
+        """Calls that the real agent was given."""
+
+    def decide(self, identity: Identity, spec: CallSpec, tree: Commit) -> bool:
+        """Whether the call costs nothing."""
+        fitting = (name for name, stock in self._stocks.items() if stock.fits(identity, spec, tree))
+        source = next(fitting, "")
+        with self._lock:
+            self._identities[spec.key] = identity
+            self._by_key[spec.key] = self.sources[identity] = self.last[identity.feature] = source
+        return bool(source)
+
+    def costs_nothing(self, key: str) -> bool:
+        """Of a call that was decided on."""
+        return bool(self._by_key.get(key))
+
+    # the port -----------------------------------------------------------------------------------------------------
+    def call(self, spec: CallSpec) -> CallResult:
+        if source := self._by_key[spec.key]:
+            return self._stocks[source].call(spec)
+        with self._lock, open(self._asked, "a", encoding="utf-8") as file:
+            file.write(f"{spec.key}\n")
+            self.called.add(self._identities[spec.key])
+        return self._real.call(spec)
+
+    def salvage(self, key: str) -> CallResult | None:
+        source = self._by_key.get(key, "")
+        if source and self._stocks[source].was_lost(key):
+            return self._stocks[source].salvage(key)
+        return (self._doors[source] if source else self._real).salvage(key)
+
+    def read(self, agent: str, result: CallResult) -> Reading:
+        return self._real.read(agent, result)
+
+    def estimate_tokens(self, agent: str, prompt: str) -> int:
+        return self._real.estimate_tokens(agent, prompt)
+
+    def format_prompt(self, agent: str, prompt: str) -> str:
+        return self._real.format_prompt(agent, prompt)
+
+    def model(self, agent: str, tier: str) -> str:
+        return self._real.model(agent, tier)
+
+
+class Live:
+    """Implements `mz_engine.ports.Ports` but for the memory. Commands are cut off from the network as in a replay,
+    since what they do there has to happen again; the real agent has the caller's environment, home and network, and
+    may not write to the `project` around it. Setting `kill` ends every process that is under way."""
+
+    def __init__(
+        self, scratch: Scratch, shelves: tuple[Shelf, ...], pins: Pins, blobs: Blobs, outside: Mapping[str, str],
+        project: Path, tree_id: Callable[[Commit], str],
+    ) -> None:  # fmt: skip
+        warm_up()
+        root, config = scratch.root, pins.config
+        self.kill, self.denials, self.pins = threading.Event(), Denials(), pins
+        self.clock, self.prices, self.blobs = SystemClock(), GenaiPrices(), blobs
+        self.secrets = Secrets(known_secrets(project, outside))
+        self.forge = GhForge(root, config.pull_requests.remote, scratch.commands)
+        passed = config.pass_environment
+        self.executor = ProcessExecutor(
+            root, scratch.commands, self.secrets, passed=passed, stop=self.kill, denied=self.denials
+        )
+        self.workspace = ReplayedWorkspace(root, config.workspace, scratch.commands)
+        self.workspace.offences = {}
+        real = AgentProcesses(root, outside, self.secrets, passed=passed, stop=self.kill, around=project)
+        stocks, doors = {}, {}
+        for shelf in shelves:
+            stocks[shelf.name], doors[shelf.name] = self._stock(scratch, shelf, tree_id)
+        self.agents = Team(stocks, doors, AgentDoor(real, outside), scratch.root.parent / ASKED)
+
+    def _stock(self, scratch: Scratch, shelf: Shelf, tree_id: Callable[[Commit], str]) -> tuple[Stock, AgentDoor]:
+        """Stand-ins in a folder of their own."""
+        programs = {one.recording.argv[0] for one in shelf.cassette.taken if one.recording.argv}
+        place = scratch.root.parent / f"bin-{shelf.name}"
+        journal = scratch.journal / shelf.name
+        install(place, shelf.folder, tuple(sorted(filter(PROGRAM.fullmatch, programs))), INHERITED.pattern, journal)
+        found = {**scratch.agents, "PATH": f"{place}{os.pathsep}{scratch.agents['PATH']}"}
+        processes = AgentProcesses(scratch.root, found, self.secrets, stop=self.kill, denied=self.denials)
+        door = AgentDoor(processes, found)
+        stock = Stock(shelf.cassette, scratch.root, door, journal, str(scratch.home), found)
+        stock.never, stock.tree_id = shelf.never, tree_id
+        stock.offences = self.workspace.offences
+        return stock, door
+
+    def decide(self, feature: str, request: AgentRequested) -> bool:
+        """Whether the call that asks for money costs none."""
+        phase = self.pins.pipeline.find(request.ref.phase)
+        use = phase.agent if request.ref.role == BUILDER else phase.review
+        spec = CallSpec(
+            key=request.ref.key,
+            place=Place(run=request.ref.key.partition("/")[0], feature=feature, branch=""),
+            agent=request.agent,
+            model=request.model,
+            prompt=self.blobs.get(request.prompt).decode("utf-8", "replace"),
+            session=request.session,
+            resumes=request.resumes,
+            tools=use.tools if use is not None else (),
+            total_seconds=phase.timeout.total_seconds,
+            idle_seconds=phase.timeout.idle_seconds,
+        )
+        identity = identity_of(self.pins.pipeline.pipeline, feature, request.ref)
+        return self.agents.decide(identity, spec, request.tree)
+
+    def for_feature(self, hints: tuple[Hint, ...]) -> LivePorts:
+        return LivePorts(self, Memory(hints))
+
+
+class LivePorts:
+    """Implements `mz_engine.ports.Ports`."""
+
+    def __init__(self, live: Live, learnings: Memory) -> None:
+        self.workspace, self.executor, self.agents = live.workspace, live.executor, live.agents
+        self.prices, self.forge, self.secrets = live.prices, live.forge, live.secrets
+        self.learnings, self.blobs, self.clock = learnings, live.blobs, live.clock

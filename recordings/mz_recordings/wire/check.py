@@ -1,0 +1,100 @@
+"""Pure: the streams of a cassette against the baseline of their agent's version, and a baseline that grows by them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from mz_engine.agents.registry import built_in
+
+from mz_recordings.cassette import Cassette, Taken
+from mz_recordings.drift.difference import Atom, Difference
+from mz_recordings.drift.outputs import streams_of
+from mz_recordings.findings import Finding
+from mz_recordings.mending import UPDATE_WIRE
+from mz_recordings.wire.diff import compare_wires, findings
+from mz_recordings.wire.wire import Field, Observed, Use, Wire, observe, parent_of
+
+Baselines = Mapping[tuple[str, str], Wire]
+TRUSTED = ("live", "scripted-model")
+"""Provenances whose streams the real command line wrote."""
+STRONGEST: tuple[Use, ...] = ("ignored", "kept", "read")
+
+
+def check_wires(cassette: Cassette, baselines: Baselines) -> Iterator[Difference]:
+    """WIRE, one comparison for each agent and version in the cassette. Streams that no command line wrote say nothing
+    of one."""
+    for observed in observed_in(cassette) if cassette.manifest.provenance in TRUSTED else ():
+        wire = observed.wire
+        known = nearest(wire, baselines)
+        if known is None:
+            what = f"there is no baseline of the streams of {wire.agent}"
+            yield Difference(Finding(kind="WIRE", what=what, cause=wire.agent, mend=UPDATE_WIRE, risk="low"))
+            continue
+        against = f"the baseline of {known.agent} {known.version}"
+        if wire.version and known.version != wire.version:
+            what = f"there is no baseline of {wire.agent} {wire.version}; compared with {against}"
+            yield Difference(Finding(kind="WIRE", what=what, cause=wire.agent, mend=UPDATE_WIRE, risk="low"))
+        changes = compare_wires(known, observed, built_in()[wire.agent])
+        for finding in findings(changes, observed, against, UPDATE_WIRE):
+            low = finding.risk == "low"
+            yield Difference(finding, tuple(Atom(one.name) for one in changes if one.risk == "low") if low else ())
+
+
+def observed_in(cassette: Cassette) -> Iterator[Observed]:
+    """Each agent and version in the cassette; calls without a stream say nothing."""
+    groups: dict[tuple[str, str], list[Taken]] = {}
+    for one in cassette.taken:
+        if any(file.kind == "stdout" and one.contents[file.name] for file in one.recording.files):
+            groups.setdefault((one.recording.agent, one.recording.version), []).append(one)
+    for (agent, version), taken in sorted(groups.items()):
+        if agent in built_in():
+            yield observe(agent, version, streams_of(taken), built_in()[agent])
+
+
+def nearest(wire: Wire, baselines: Baselines) -> Wire | None:
+    """Its version's, else the newest one before it, else the oldest."""
+    mine = sorted(
+        (one for (agent, _), one in baselines.items() if agent == wire.agent), key=lambda one: order(one.version)
+    )
+    if not wire.version:
+        return mine[-1] if mine else None
+    before = [one for one in mine if order(one.version) <= order(wire.version)]
+    return before[-1] if before else mine[0] if mine else None
+
+
+def order(version: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d{1,9}", version)[:4])
+
+
+def grown(known: Wire | None, seen: Wire) -> Wire:
+    """What was known of this version, and what was seen now."""
+    if known is None:
+        return seen
+    events = {**known.events}
+    for name, fields in seen.events.items():
+        events[name] = _merged(known.events[name], fields) if name in known.events else fields
+    return Wire(agent=seen.agent, version=seen.version, events=events)
+
+
+def _merged(known: dict[str, Field], seen: dict[str, Field]) -> dict[str, Field]:
+    made = {}
+    for path in sorted(known.keys() | seen.keys()):
+        one, other = known.get(path), seen.get(path)
+        parent = parent_of(path)
+        if one and other:
+            made[path] = _both(one, other)
+        elif one:
+            made[path] = _sometimes(one) if not parent or parent in seen else one
+        elif other:
+            made[path] = _sometimes(other) if not parent or parent in known else other
+    return made
+
+
+def _both(one: Field, other: Field) -> Field:
+    types = tuple(sorted({*one.types, *other.types}))
+    return Field(types=types, use=max(one.use, other.use, key=STRONGEST.index), always=one.always and other.always)
+
+
+def _sometimes(field: Field) -> Field:
+    return Field(types=field.types, use=field.use)
