@@ -4,7 +4,7 @@ BIN := .venv/bin
 CODE := events projections engine recordings qa cli tests
 WORKERS ?= 2
 
-.PHONY: demo test quick lint types fix clis recordings replay figures dev help
+.PHONY: demo test quick lint types fix clis recordings replay gate figures dev help
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -13,9 +13,10 @@ help:  ## Show this list
 demo: .venv/installed  ## Build a virtual environment and watch three features being delivered from bundled recordings
 	@$(BIN)/mz demo
 
-test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included
+test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and the gate
 	@echo "Running all tests"
 	@$(BIN)/pytest -q -n $(WORKERS)
+	@$(BIN)/mz gate -n $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about a minute
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not cli" --hypothesis-profile=quick
@@ -39,6 +40,9 @@ clis:  ## Install the real agent CLIs, at the versions in scripts/clis.txt, into
 
 replay: .venv/developed  ## Play all recordings of the project through today's pipelines, for nothing
 	@$(BIN)/mz replay -n $(WORKERS) recordings/mz_recordings/bundled recordings/library
+
+gate: .venv/developed  ## What can be proven without an agent: pipelines, adapters, artifacts, old formats, replays and drift
+	@$(BIN)/mz gate -n $(WORKERS)
 
 recordings: .venv/developed clis  ## Make all recordings again, with the real CLI against a scripted model
 	@$(BIN)/python -m tests.support.rerecord
