@@ -15,7 +15,7 @@ from mz_engine.agents.registry import built_in
 from mz_engine.decide import phase
 from mz_engine.decide.recovery import next_call
 from mz_engine.ports import CallResult
-from mz_qa import metamorphic
+from mz_qa.metamorphic import play
 from mz_qa.metamorphic.play import play_variants
 from mz_qa.metamorphic.processes import play_sample
 from mz_qa.metamorphic.properties import Outcome, end_of, succeeds, violations
@@ -160,7 +160,7 @@ def test_what_is_found_is_told_and_is_a_verdict(
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phase, "after_problem", lambda cell, *_: next_call(cell))
-    monkeypatch.setattr(metamorphic, "derive", lambda taken: [one for one in derive(taken) if one.name == "empty"])
+    monkeypatch.setattr(play, "derive", lambda taken: [one for one in derive(taken) if one.name == "empty"])
     found = broken(variants_of("killed"))
     assert found["note/write.a2: empty (memory)"] == ("it does not come to rest",)
 
