@@ -40,7 +40,7 @@ def test_the_reference_refuses_a_history_that_another_workflow_made(sandboxed: b
     history = History.FromString(activities.recorded(3))
     scheduled = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
     first = next(event for event in history.events if event.event_type == scheduled)
-    first.activity_task_scheduled_event_attributes.activity_id = "other"
+    first.activity_task_scheduled_event_attributes.activity_type.name = "other"
     with pytest.raises(NondeterminismError):
         activities.replay(history.SerializeToString(), sandboxed=sandboxed)
 

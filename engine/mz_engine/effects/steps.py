@@ -85,8 +85,9 @@ class Scene(msgspec.Struct, frozen=True):
     @property
     def cell(self) -> Cell:
         """The cell, for an effect inside one."""
-        assert self.work.cell is not None
-        return self.work.cell
+        cell = self.work.cell
+        assert cell is not None
+        return cell
 
     @property
     def phase(self) -> Phase:
@@ -101,8 +102,8 @@ class Scene(msgspec.Struct, frozen=True):
 
     def key(self, effect: str, attempt: int = 0) -> str:
         """`run/feature/phase/unit/iteration/attempt/effect`: what the world can be asked for."""
-        unit, iteration = self.cell.unit or "-", self.cell.iteration
-        return f"{self.run}/{self.feature}/{self.work.phase}/{unit}/{iteration}/{attempt}/{effect}"
+        cell = self.cell
+        return f"{self.run}/{self.feature}/{self.work.phase}/{cell.unit or '-'}/{cell.iteration}/{attempt}/{effect}"
 
 
 def do(name: str, call: Callable[[Ports], T]) -> Steps[T]:

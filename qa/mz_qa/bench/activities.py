@@ -29,6 +29,7 @@ from temporalio.api.history.v1 import (
     WorkflowTaskScheduledEventAttributes,
     WorkflowTaskStartedEventAttributes,
 )
+from temporalio.api.sdk.v1 import WorkflowTaskCompletedMetadata
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
@@ -37,6 +38,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 QUEUE = TaskQueue(name="steps")
 START_SECONDS = 1_772_366_400
 LIMIT = timedelta(minutes=1)
+CHECKED = (1,)
+"""The first workflow task of every real history says so: a replay compares the ids and types of activities."""
 NAME = f"temporalio {version('temporalio')}, Replayer"
 
 
@@ -121,7 +124,10 @@ def _task(at: int) -> Iterator[tuple[str, Message]]:
     """A workflow task after event `at`."""
     yield "workflow_task_scheduled", WorkflowTaskScheduledEventAttributes(task_queue=QUEUE, attempt=1)
     yield "workflow_task_started", WorkflowTaskStartedEventAttributes(scheduled_event_id=at + 1)
-    done = WorkflowTaskCompletedEventAttributes(scheduled_event_id=at + 1, started_event_id=at + 2)
+    done = WorkflowTaskCompletedEventAttributes(
+        scheduled_event_id=at + 1, started_event_id=at + 2,
+        sdk_metadata=WorkflowTaskCompletedMetadata(core_used_flags=CHECKED if at == 1 else ()),
+    )  # fmt: skip
     yield "workflow_task_completed", done
 
 

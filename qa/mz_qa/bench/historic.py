@@ -62,16 +62,21 @@ class Replays:
     def past(self, *, answered: bool) -> int:
         """Replays the run: every stream read, decoded, decided on and compared; returns how many events were compared.
         Raises RuntimeError unless all is as recorded, and nothing was left out."""
+        if answered:
+            return self._replayed(None, answered=True)
         with GitTrees(self._bench.root, self._bench.environment()) as trees:
-            means = Means(
-                blobs=FileBlobs(self._home / BLOBS), trees=trees, adapters=self._adapters, prices=self._prices,
-                hints=hints_of(self._store),
-            )  # fmt: skip
-            history = replay_run(self._store, self._run.removeprefix(run_stream("")), means, answered)
-        left = {what: number for stream in history.streams for what, number in stream.left.items()}
-        if history.divergences or left:
-            raise RuntimeError(f"the run is not as recorded: {history.divergences[:3]} {left}")
-        return sum(stream.compared for stream in history.streams)
+            return self._replayed(trees, answered=False)
+
+    def _replayed(self, trees: GitTrees | None, *, answered: bool) -> int:
+        means = Means(
+            blobs=FileBlobs(self._home / BLOBS), trees=trees, adapters=self._adapters, prices=self._prices,
+            hints=hints_of(self._store),
+        )  # fmt: skip
+        found = replay_run(self._store, self._run.removeprefix(run_stream("")), means, answered)
+        left = {what: number for stream in found.streams for what, number in stream.left.items()}
+        if found.divergences or left:
+            raise RuntimeError(f"the run is not as recorded: {found.divergences[:3]} {left}")
+        return sum(stream.compared for stream in found.streams)
 
     def reference(self, *, sandboxed: bool = True) -> None:
         self._temporal.replay(self._history, sandboxed=sandboxed)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from mz_engine.adapters.environment import INHERITED
 from mz_recordings.cassette import Cassette, Identity, Taken
-from mz_recordings.library import load, save
-from mz_recordings.scratch import unpack
-from mz_recordings.scrub import Places, expand
-from mz_recordings.standin import install
+from mz_recordings.files.library import load, save
+from mz_recordings.playing.standin import install
+from mz_recordings.recording.scratch import unpack
+from mz_recordings.recording.scrub import Places, expand
 
 from mz_qa.bench.clock import alternate, cpu_seconds
 from mz_qa.bench.figure import Figure, compare

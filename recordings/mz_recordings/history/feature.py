@@ -50,8 +50,8 @@ def replay_stream(
     """One feature's stream, all of it from version 1.
 
     `answered`: prompts and verdicts are the record's; decisions, keys, orders and arguments are today's. Otherwise all
-    that follows from the stream and its texts is computed again, twice, with `means`. `base` names the run's base
-    branch; None: as the record lets it seem.
+    that follows from the stream and its texts is computed again with `means`, and once more where it does not come out
+    as recorded: chance shows then. `base` names the run's base branch; None: as the record lets it seem.
     """
     if not events:
         return Replayed(stream=StreamId(""), events=0, compared=0)
@@ -149,7 +149,7 @@ class FeatureReplay:
 
     def _as_recorded(self, produced: Sequence[Event], at: int) -> bool:
         recorded = self.events[at : at + len(produced)]
-        return len(recorded) == len(produced) and not any(
+        return 0 < len(produced) == len(recorded) and not any(
             type(one.event) is not type(event) or differences(one.event, event, self._text)
             for one, event in zip(recorded, produced, strict=True)
         )

@@ -37,6 +37,7 @@ DECIDED = (FeatureAdmitted, FeatureReleased, ItemHeld, ClaimCompared, RunHalted)
 Granted = CallReserved | CallHeld | CallSettled | FilesClaimed | FilesContended
 GRANTED = (CallReserved, CallHeld, CallSettled, FilesClaimed, FilesContended)
 """Answers to what features ask for; also in their own streams."""
+ASKED = (AgentRequested, *GRANTED)
 
 
 def replay_run_stream(
@@ -87,9 +88,9 @@ class Asked:
     """What one feature asked of the run, in order: in its own stream stands the answer too."""
 
     def __init__(self, events: Stream) -> None:
-        own = [one for one in events if not one.copied]
-        self.requests = {one.event.ref.key: one.event for one in own if isinstance(one.event, AgentRequested)}
-        self.left = [(one.version, one.event) for one in own if isinstance(one.event, GRANTED)]
+        asked = [one for one in events if isinstance(one.event, ASKED) and not one.copied]
+        self.requests = {one.event.ref.key: one.event for one in asked if isinstance(one.event, AgentRequested)}
+        self.left = [(one.version, one.event) for one in asked if isinstance(one.event, GRANTED)]
         """With the versions of the feature's stream."""
 
     def take(self, number: int) -> list[Granted]:
