@@ -5,9 +5,22 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
-from mz_recordings.files.library import CassetteUnusable, NewerFormat, cassettes, load, load_manifest, renew, save
+from mz_recordings.cassette import Cassette, Item
+from mz_recordings.files.library import (
+    CassetteUnusable,
+    NewerFormat,
+    cassettes,
+    is_cassette,
+    load,
+    load_manifest,
+    load_part,
+    renew,
+    save,
+)
+from mz_recordings.files.shelf import look
 
 from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT
@@ -86,3 +99,73 @@ def test_a_world_that_leads_out_of_its_place(small: Path, key: str, value: objec
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(CassetteUnusable, match=r"cassette\.yaml"):
         load(small)
+
+
+# an older format by hand ----------------------------------------------------------------------------------------------
+def as_format_1(path: Path) -> None:
+    text = path.read_text()
+    path.write_text(text.replace('"format": 2', '"format": 1').replace("format: 2\n", "format: 1\n"))
+
+
+def test_todays_manifest_that_says_it_is_older(small: Path) -> None:
+    as_format_1(small / "cassette.yaml")
+    with pytest.raises(CassetteUnusable, match="names stories, which came with format 2"):
+        load(small)
+
+
+def test_sums_count_in_every_format(small: Path) -> None:
+    for name in ("cassette.yaml", "f/prd.json"):
+        as_format_1(small / name)
+    path = small / "cassette.yaml"
+    content = yaml.safe_load(path.read_text())
+    del content["stories"]
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(CassetteUnusable, match="SHA256SUMS has another digest"):
+        load(small)
+    (small / "f" / "prd.patch").unlink()
+    assert look(small).problem.endswith("f/prd.patch is gone")
+
+
+def test_a_newer_recording_in_an_older_cassette(small: Path) -> None:
+    path = small / "cassette.yaml"
+    content = yaml.safe_load(path.read_text())
+    del content["stories"]
+    path.write_text(yaml.safe_dump({**content, "format": 1}))
+    (small / "SHA256SUMS").unlink()
+    with pytest.raises(CassetteUnusable, match=r"prd\.json: has format 2 in a cassette of format 1"):
+        load(small)
+
+
+# stories --------------------------------------------------------------------------------------------------------------
+def untold() -> Cassette:
+    made = cassette(recording(TREE))
+    item = Item(feature="f", title="F", body="", priority=1, depends_on=())
+    world = msgspec.structs.replace(made.manifest.world, items=(item,))
+    return made._replace(manifest=msgspec.structs.replace(made.manifest, world=world))
+
+
+def test_a_feature_without_its_story(tmp_path: Path) -> None:
+    save(untold(), tmp_path / "untold")
+    with pytest.raises(CassetteUnusable, match="names no story of f"):
+        load(tmp_path / "untold")
+    assert load_part(tmp_path / "untold") == untold()
+
+
+def test_what_has_no_story_is_not_written_over_what_is_there(small: Path) -> None:
+    before = load(small)
+    with pytest.raises(CassetteUnusable, match=r"would lack the story of f; tell it with: mz replay .*--accept EVENT"):
+        renew(untold(), small)
+    assert load(small) == before
+
+
+# what is left of one --------------------------------------------------------------------------------------------------
+def test_without_its_manifest_it_is_missed(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "small")
+    (tmp_path / "small" / "cassette.yaml").unlink()
+    (tmp_path / "data" / "more").mkdir(parents=True)
+    (tmp_path / "data" / "more" / "x.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    assert cassettes(tmp_path) == (tmp_path / "small",)
+    assert not is_cassette(tmp_path)
+    with pytest.raises(CassetteUnusable, match=r"cassette\.yaml"):
+        load(tmp_path / "small")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mz_recordings.cassette import BUNDLE, EVENTS, FORMAT, MANIFEST, Cassette, M
 from mz_recordings.files.manifestyaml import parse_manifest_text, write_yaml
 from mz_recordings.files.plainfiles import FILE_BYTES_MAX, TEXT_BYTES_MAX, Unreadable, locked, read_plain, walk
 from mz_recordings.files.sums import SUMS, parse_sums, write_sums
+from mz_recordings.files.swap import NEW, beside, put, recover
 from mz_recordings.recording.storycheck import wrong_in
 
 BACKUPS = ".backup"
@@ -29,6 +29,8 @@ BACKUPS = ".backup"
 CASSETTE_BYTES_MAX = 1_000_000_000
 SUMMED_SINCE = 2
 """The first format in which every file is in SHA256SUMS."""
+TOLD_SINCE = 2
+"""The first format in which every feature has its story."""
 YEARS = (2000, 2999)
 DAYS_MAX = 36_500
 PRIORITY_MAX = 2**31
@@ -63,22 +65,18 @@ def save(cassette: Cassette, place: Path, replace: bool = False) -> None:
 
 def _save(cassette: Cassette, place: Path, replace: bool, seal: str | None) -> None:
     check_vacant(place, replace)
-    partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".partial", dir=place.parent))
-    try:
-        (partial / "new").mkdir()
-        _write(cassette, partial / "new")
+    with beside(place.absolute()) as partial:
+        write_copy(cassette, partial / NEW)
         with locked(place.parent, alone=True):
             check_vacant(place, replace)
             if seal is not None and seal_of(place) != seal:
                 raise CassetteChanged(place, "was changed by another process meanwhile; replay it again")
-            if place.exists():
-                place.rename(partial / "old")
-            (partial / "new").rename(place)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+            put(partial, place.absolute())
 
 
-def _write(cassette: Cassette, folder: Path) -> None:
+def write_copy(cassette: Cassette, folder: Path) -> None:
+    """Writes the cassette into a folder that is empty or not there, in a scratch directory: nothing is flushed to the
+    disk. Raises CassetteUnusable."""
     digests: dict[str, str] = {}
     for path, data in _files(cassette):
         target = folder / path
@@ -93,6 +91,8 @@ def _write(cassette: Cassette, folder: Path) -> None:
 def check_vacant(place: Path, replace: bool = False) -> None:
     """Raises CassetteExists and CassetteUnusable where nothing may be saved."""
     if not place.exists():
+        recover(place.parent)
+    if not place.exists():
         return
     if (place / MANIFEST).is_file():
         if not replace:
@@ -103,7 +103,13 @@ def check_vacant(place: Path, replace: bool = False) -> None:
 
 def renew(cassette: Cassette, place: Path, seal: str | None = None) -> Path | None:
     """Writes a changed cassette over the one that it was made from. Where that had an older format, a copy of it is
-    kept; returns where. With the `seal` that it had, raises CassetteChanged when it has another one by now."""
+    kept; returns where. With the `seal` that it had, raises CassetteChanged when it has another one by now; and
+    CassetteUnusable where a feature has no story, which formats before had not."""
+    if untold := untold_in(cassette.manifest):
+        why = (
+            f"would lack the story of {', '.join(untold)}; tell it with: mz replay {place} --accept EVENT --reason TEXT"
+        )
+        raise CassetteUnusable(place, why)
     kept = keep_copy(place) if written_format(place) < FORMAT else None
     _save(cassette, place, True, seal)
     return kept
@@ -111,8 +117,8 @@ def renew(cassette: Cassette, place: Path, seal: str | None = None) -> Path | No
 
 def seal_of(place: Path) -> str:
     """Changes with any byte of the cassette. Raises CassetteUnusable."""
-    name = SUMS if (place / SUMS).exists() else MANIFEST
-    return digest(_read(place / name, TEXT_BYTES_MAX))
+    found = {name: digest(_read(place / name, FILE_BYTES_MAX)) for name, _ in _walked(place)}
+    return digest(write_sums(found))
 
 
 def keep_copy(place: Path) -> Path:
@@ -148,8 +154,27 @@ def load(place: Path) -> Cassette:
 
 def load_written(place: Path) -> tuple[int, Cassette]:
     """The same, and the format in which it was written."""
+    number, cassette = _load(place)
+    if number >= TOLD_SINCE and (untold := untold_in(cassette.manifest)):
+        raise CassetteUnusable(place / MANIFEST, f"names no story of {', '.join(untold)}")
+    return number, cassette
+
+
+def load_part(place: Path) -> Cassette:
+    """Recordings alone: features may lack their stories. Raises CassetteUnusable and NewerFormat."""
+    return _load(place)[1]
+
+
+def _load(place: Path) -> tuple[int, Cassette]:
+    if not os.path.lexists(place):
+        recover(place.parent)
     with locked(place.parent, alone=False):
         return _Reader(place).cassette()
+
+
+def untold_in(manifest: Manifest) -> tuple[str, ...]:
+    """Features without a story: nothing that was decided on their calls could be compared."""
+    return tuple(item.feature for item in manifest.world.items if item.feature not in manifest.stories)
 
 
 class _Reader:
@@ -158,9 +183,11 @@ class _Reader:
     def __init__(self, place: Path) -> None:
         self._place = place
         self._read: dict[str, str] = {}
+        self._format = FORMAT
 
     def cassette(self) -> tuple[int, Cassette]:
         number, manifest = _manifest(self._place / MANIFEST, self._bytes(MANIFEST, TEXT_BYTES_MAX))
+        self._format = number
         taken = tuple(self._taken(path) for path in self._recordings())
         ordered = sorted((_when(one), at) for at, one in enumerate(taken))
         stories = {
@@ -172,7 +199,7 @@ class _Reader:
                 raise CassetteUnusable(self._place / feature / EVENTS, why)
         known = manifest.world.bundle_sha256
         bundle = self._checked(BUNDLE, known, f"{MANIFEST} has another digest") if known else b""
-        if number >= SUMMED_SINCE:
+        if number >= SUMMED_SINCE or os.path.lexists(self._place / SUMS):
             self._compare(sums_of(self._place))
         return number, Cassette(manifest, tuple(taken[at] for _, at in ordered), stories, bundle)
 
@@ -192,7 +219,9 @@ class _Reader:
 
     def _taken(self, name: str) -> Taken:
         path = self._place / name
-        recording = _recording(path, self._bytes(name, TEXT_BYTES_MAX))
+        number, recording = _recording(path, self._bytes(name, TEXT_BYTES_MAX))
+        if number > self._format:
+            raise CassetteUnusable(path, f"has format {number} in a cassette of format {self._format}")
         if name != f"{recording.identity.path}.json":
             raise CassetteUnusable(path, f"holds the recording {recording.identity.path}; its name must be that")
         contents: dict[str, bytes] = {}
@@ -269,9 +298,8 @@ def _manifest(path: Path, data: bytes, evidence: bool = True) -> tuple[int, Mani
         found = parse_manifest_text(data.decode(), evidence)
     except ValueError as error:
         raise CassetteUnusable(path, f"cannot be read ({error})") from error
-    lifted = _lifted(path, found, MANIFEST_LIFTS)
     try:
-        manifest = msgspec.convert(lifted, Manifest)
+        manifest = msgspec.convert(_lifted(path, found, MANIFEST_LIFTS), Manifest)
         for name in _names(manifest):
             parse_name(name)
         _check_numbers(manifest)
@@ -303,26 +331,23 @@ def _check_time(text: str) -> None:
         raise ValueError(f"{text} is no time at which anything was recorded")
 
 
-def load_recording(path: Path) -> Recording:
-    """One recording's own file. Raises CassetteUnusable and NewerFormat."""
-    return _recording(path, _read(path, TEXT_BYTES_MAX))
-
-
-def _recording(path: Path, data: bytes) -> Recording:
+def _recording(path: Path, data: bytes) -> tuple[int, Recording]:
+    """And the format in which it was written."""
     try:
-        lifted = _lifted(path, msgspec.json.decode(data), RECORDING_LIFTS)
-        recording = msgspec.convert(lifted, Recording)
+        found = msgspec.json.decode(data)
+        recording = msgspec.convert(_lifted(path, found, RECORDING_LIFTS), Recording)
         _check_time(recording.recorded_at)
         if recording.accepted is not None:
             _check_time(recording.accepted.at)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CassetteUnusable(path, str(error)) from error
-    return recording
+    return found["format"], recording
 
 
 def cassettes(library: Path) -> tuple[Path, ...]:
     """The cassettes of a library, by name: also what is left of one, so that it is missed. What begins with a dot is
     none."""
+    recover(library)
     try:
         names = sorted(entry.name for entry in os.scandir(library) if not entry.name.startswith("."))
     except OSError:
@@ -332,6 +357,8 @@ def cassettes(library: Path) -> tuple[Path, ...]:
 
 def is_cassette(place: Path) -> bool:
     """Whether it is a cassette, or was one, or nobody can say."""
+    if not os.path.lexists(place):
+        recover(place.parent)
     for name in (MANIFEST, SUMS):
         try:
             os.lstat(place / name)
@@ -340,7 +367,25 @@ def is_cassette(place: Path) -> bool:
         except OSError:
             return True
         return True
-    return False
+    return _holds_recordings(place)
+
+
+def _holds_recordings(place: Path) -> bool:
+    """Whether a folder in it has the files of a call, by their names: no format went without them."""
+    try:
+        with os.scandir(place) as entries:
+            folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return any(_holds_a_call(folder) for folder in folders if not folder.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def _holds_a_call(folder: os.DirEntry[str]) -> bool:
+    with os.scandir(folder) as entries:
+        names = {entry.name for entry in entries}
+    return any(name.endswith(".json") and f"{name.removesuffix('.json')}.prompt.md" in names for name in names)
 
 
 def digest(data: bytes) -> str:
@@ -366,7 +411,9 @@ Lift = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _manifest_2(found: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 knew neither the run's id nor what happened in it."""
+    """Format 1 knew neither the run's id nor what happened in it. Raises ValueError where it says that it does."""
+    if "stories" in found:
+        raise ValueError("has format 1 and names stories, which came with format 2: it was changed by hand")
     return {**found, "stories": {}, "world": {**_map(found.get("world")), "run": "replayed"}}
 
 

@@ -21,7 +21,7 @@ from mz_recordings.files.library import CassetteUnusable, NewerFormat, digest, i
 from mz_recordings.files.plainfiles import FILE_BYTES_MAX, Unreadable, read_plain, walk
 from mz_recordings.files.sums import SUMS
 from mz_recordings.findings import Finding
-from mz_recordings.mending import ALL
+from mz_recordings.mending import ALL, COMMITTED
 from mz_recordings.recording.scratch import Packed
 
 LARGE_BYTES = 5_000_000
@@ -121,7 +121,7 @@ class Linter:
         known = digest(data)
         if known not in self._bundles:
             try:
-                self._bundles[known] = tuple(self._packed(data))
+                self._bundles[known] = tuple(packed(data, self._secrets, self._environment))
             except (OSError, subprocess.SubprocessError) as error:
                 words = getattr(error, "stderr", "") or str(error)
                 what = f"{BUNDLE} cannot be unpacked: {' '.join(str(words).split())}"
@@ -131,13 +131,15 @@ class Linter:
         for name, leak in self._bundles[known]:
             inside.setdefault(name, []).append(leak)
         for name, found in inside.items():
-            yield from told(f"{BUNDLE}:{name}", tuple(found), path)
+            yield from told(f"{BUNDLE}:{name}", tuple(found), path, COMMITTED)
 
-    def _packed(self, data: bytes) -> Iterator[tuple[str, Leak]]:
-        """What the repository holds is the user's own, with names and addresses; but no secret may be in it."""
-        with tempfile.TemporaryDirectory(prefix="mz-lint-") as folder:
-            for name, content in Packed(Path(folder), self._environment).contents(data, FILE_BYTES_MAX):
-                yield from ((name, leak) for leak in leaks(content, self._secrets, personal=False))
+
+def packed(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]) -> Iterator[tuple[str, Leak]]:
+    """Secrets in what a repository's bundle holds, each with its file. Names and addresses in it are the user's own.
+    Raises OSError and SubprocessError."""
+    with tempfile.TemporaryDirectory(prefix="mz-lint-") as folder:
+        for name, content in Packed(Path(folder), environment).contents(bundle, FILE_BYTES_MAX):
+            yield from ((name, leak) for leak in leaks(content, secrets, personal=False))
 
 
 def lint_all(
@@ -178,7 +180,7 @@ def unusable(error: CassetteUnusable, place: Path, path: str) -> Finding:
     return Finding(kind="UNUSABLE", what=what.removeprefix(". "), file=file, mend=mend)
 
 
-def told(name: str, found: tuple[Leak, ...], path: str) -> Iterator[Finding | Notice]:
+def told(name: str, found: tuple[Leak, ...], path: str, mend: str = ALL) -> Iterator[Finding | Notice]:
     """The same thing many times in one file is told a few times."""
     counts: Counter[str] = Counter()
     totals = Counter(leak.what for leak in found)
@@ -195,7 +197,7 @@ def told(name: str, found: tuple[Leak, ...], path: str) -> Iterator[Finding | No
                 detail=(f"  column {leak.column}",),
                 file=f"{path}/{name}",
                 line=leak.line,
-                mend=ALL,
+                mend=mend,
             )
         else:
             yield Notice(what=f"{leak.what}{more}", file=name, line=leak.line, column=leak.column)

@@ -9,6 +9,7 @@ import msgspec
 from mz_recordings.cassette import FORMAT, Manifest
 from mz_recordings.files.library import SUMMED_SINCE, CassetteUnusable, is_recording, peek, sums_of
 from mz_recordings.files.plainfiles import Unreadable, walk
+from mz_recordings.files.sums import SUMS
 
 
 class Shelved(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ def look(place: Path) -> Shelved:
 
 def _incomplete(place: Path, number: int, names: dict[str, int]) -> str:
     """Words for files that are gone; empty where none is."""
-    if number < SUMMED_SINCE:
+    if number < SUMMED_SINCE and SUMS not in names:
         return ""
     try:
         gone = [name for name in sums_of(place) if name not in names]
