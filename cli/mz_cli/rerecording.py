@@ -18,11 +18,12 @@ from typing import NamedTuple
 import click
 from msgspec.structs import replace
 from mz_engine.errors import MzError
+from mz_engine.estimate import Estimate
 from mz_engine.exits import Exit, worst
 from mz_engine.session import UNWRITABLE
 from mz_recordings.cassette import Cassette, Provenance
 from mz_recordings.drift.drift import compare_cassettes
-from mz_recordings.files.library import CassetteUnusable, load, renew
+from mz_recordings.files.library import CassetteChanged, CassetteUnusable, load, renew, seal_of
 from mz_recordings.findings import Finding, FindingKind
 from mz_recordings.playing.fleet import environment_of, find
 from mz_recordings.recording.record import SecretInRecording
@@ -37,6 +38,7 @@ from mz_cli.asking import ask_line, may_ask
 from mz_cli.recording import library_of, shown
 from mz_cli.render.console import is_terminal, note, put_lines
 from mz_cli.render.draw import show
+from mz_cli.render.text import line
 from mz_cli.rerecordpage import differences, differing, nothing, shape, summing, table, total, words_of
 from mz_cli.shapes.rerecord import RerecordedCassette
 from mz_cli.summary import exit_of_code
@@ -47,6 +49,8 @@ PATIENCE = "comes to rest after what is under way; Ctrl-C again ends the agent a
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOPS = {"budget": Exit.LIMIT, "interrupted": Exit.STOPPED}
 NO = ("", "0", "false")
+BUILD_SERVERS = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TEAMCITY_VERSION", "JENKINS_URL", "TF_BUILD")
+"""Variables that servers set themselves; some of them set no `CI`."""
 IN_THE_WAY = UNWRITABLE | {errno.EEXIST, errno.ENOTDIR, errno.EPERM}
 
 
@@ -82,7 +86,7 @@ def record_again(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[Rerec
         check_names(works, asked.wish)
         for work in works:
             if not _has_work(work):
-                note(nothing(shown(work.path), work.prepared))
+                note(line(nothing(shown(work.path), work.prepared)))
         todo = [work for work in works if _has_work(work)]
         paid = [work for work in todo if work.prepared.planned]
         if paid:
@@ -105,7 +109,7 @@ def _prepared(held: ExitStack, home: Path, path: Path, environment: dict[str, st
         provenance=asked.provenance,
         prune=asked.prune,
     )
-    with usable(path):
+    with usable(path), writable(path):
         place = held.enter_context(workplace(home.resolve(), path))
         return Work(path, order, place, prepare(order, place))
 
@@ -154,7 +158,10 @@ def refuse_ci(environment: Mapping[str, str], asked: Asked) -> None:
 
 
 def in_ci(environment: Mapping[str, str]) -> bool:
-    return environment.get("CI", "").lower() not in NO
+    """Whether a build server runs this. What `CI` says counts, also an empty one; else each server's own variable."""
+    if "CI" in environment:
+        return environment["CI"].lower() not in NO
+    return any(environment.get(name, "").lower() not in NO for name in BUILD_SERVERS)
 
 
 def check_names(works: Sequence[Work], wish: Wish) -> None:
@@ -177,9 +184,7 @@ def consent(works: Sequence[Work], asked: Asked) -> None:
     show(table(shown_works, whole=not is_terminal(sys.stderr)), sys.stderr)
     for words in summing(shown_works, asked.budget_nanousd):
         note(words)
-    if in_ci(os.environ) and total(shown_works).nanousd is None:
-        message = "a call has no price, so no budget could hold it: it is not called in CI"
-        raise MzError("MZ1002", message, hint="name a model with a price in mz.yaml, or record on your machine")
+    check_prices(total(shown_works), asked.budget_nanousd)
     if asked.yes or in_ci(os.environ):
         return
     if not may_ask(os.environ):
@@ -187,6 +192,14 @@ def consent(works: Sequence[Work], asked: Asked) -> None:
         raise MzError("MZ1002", "the real agent is called and paid only after somebody said so", hint=hint)
     if not agrees("Call the real agent?"):
         raise click.Abort
+
+
+def check_prices(estimate: Estimate, budget_nanousd: int | None) -> None:
+    """Raises MzError (MZ1002) for calls without a price where a budget was given, as it has to be in CI."""
+    if budget_nanousd is not None and estimate.nanousd is None:
+        message = "a call has no price, so no budget could hold it: it is not made"
+        hint = "name a model with a price in mz.yaml; or leave out --budget, on your machine"
+        raise MzError("MZ1002", message, hint=hint)
 
 
 def agrees(question: str) -> bool:
@@ -225,17 +238,21 @@ def _finished(work: Work, outcome: Outcome, asked: Asked) -> RerecordedCassette:
     done = shape(shown(path), prepared, outcome)
     if outcome.ended.stopped:
         if outcome.safe:
-            note(f"{outcome.safe} answers that were paid are kept; the next attempt asks only for the others")
+            note(paid_words(outcome.safe))
         return replace(done, helps=continuing(path, asked, outcome.ended.stopped))
     pruned = prepared.cassette if prepared.cassette is not prepared.old else None
     new = outcome.cassette or pruned
-    if new is None:
-        work.place.clear()
-        return done
     with usable(path), writable(path):
-        done = settle(path, prepared.old, new, asked, done)
-        work.place.clear()
+        if new is not None:
+            done = settle(path, prepared.old, new, asked, done)
+        if left := work.place.use_up(outcome.used_up):
+            note(paid_words(left))
     return done
+
+
+def paid_words(answers: int) -> str:
+    kept = "1 answer that was paid is kept" if answers == 1 else f"{answers} answers that were paid are kept"
+    return f"{kept}; the next attempt asks only for the others"
 
 
 @contextmanager
@@ -253,9 +270,16 @@ def writable(path: Path) -> Iterator[None]:
 
 def settle(path: Path, old: Cassette, new: Cassette, asked: Asked, done: RerecordedCassette) -> RerecordedCassette:
     """Shows what differs, and writes the new cassette where all of it is accepted; else it waits."""
-    findings = compare_cassettes(old, new)
+    seal = seal_of(path)
+    same, findings = load(path) == old, compare_cassettes(old, new)
     refused: tuple[str, ...] = review(findings, asked)
-    if not refused and load(path) != old:
+    backup: Path | None = None
+    try:
+        if not refused and same:
+            backup = renew(new, path.resolve(), seal)
+    except CassetteChanged:
+        same = False
+    if not refused and not same:
         refused = (CHANGED_MEANWHILE,)
     done = replace(done, differences=differences(findings), refused=refused)
     if refused:
@@ -263,7 +287,6 @@ def settle(path: Path, old: Cassette, new: Cassette, asked: Asked, done: Rerecor
         helps = f"mz rerecord {quote(shown(path))} --take"
         helps += "".join(f" --accept {kind}" for kind in classes(findings))
         return replace(done, waits=shown(waiting_for(path)), helps=helps)
-    backup = renew(new, path.resolve())
     drop_waiting(path)
     return replace(done, written=True, backup=shown(backup) if backup else None)
 

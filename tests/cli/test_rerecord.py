@@ -14,7 +14,19 @@ import pytest
 import yaml
 from msgspec.structs import replace
 from mz_cli.render.styled import plain
-from mz_cli.rerecording import Asked, Work, check_names, consent, continuing, exit_of, in_ci, refuse_ci, review
+from mz_cli.rerecording import (
+    BUILD_SERVERS,
+    Asked,
+    Work,
+    check_names,
+    check_prices,
+    consent,
+    continuing,
+    exit_of,
+    in_ci,
+    refuse_ci,
+    review,
+)
 from mz_cli.rerecordpage import differing, nothing, reason, result, shape, summing, table, words_of
 from mz_engine.agents.supervise import offline_works
 from mz_engine.errors import MzError
@@ -63,7 +75,6 @@ def test_what_will_be_called_and_paid() -> None:
     assert list(summing([("x", PREPARED)], 2_000_000_000)) == [
         "3 calls, 30 tokens, $0.0100 estimated + 1 unpriced; budget $2.0000",
         "what follows is called only where its prompt, its arguments or its tree are then other ones",
-        "a call without a price is not held up by the budget",
     ]
     assert reason(call("a", "MISSING")) == "not recorded"
 
@@ -129,6 +140,31 @@ def test_a_build_server_needs_both(value: str, is_ci: bool) -> None:
             refuse_ci(environment, asked)
 
 
+@pytest.mark.parametrize(
+    ("environment", "is_ci"),
+    [
+        *(({name: "x"}, True) for name in BUILD_SERVERS),
+        ({}, False),
+        ({"GITHUB_ACTIONS": "true", "CI": "true"}, True),
+        ({"TF_BUILD": "False"}, False),
+        ({"GITHUB_ACTIONS": "true", "CI": "false"}, False),
+        ({"JENKINS_URL": "http://ci", "CI": ""}, False),
+    ],
+)
+def test_build_servers_are_known_by_their_own_variables(environment: dict[str, str], is_ci: bool) -> None:
+    """What says CI itself is believed."""
+    assert in_ci(environment) is is_ci
+
+
+def test_a_call_without_a_price_is_not_made_within_a_budget() -> None:
+    unpriced, priced = Estimate(tokens=1, nanousd=None), Estimate(tokens=1, nanousd=9)
+    for budget in (0, 1_000_000_000):
+        with pytest.raises(MzError, match="no budget could hold it"):
+            check_prices(unpriced, budget)
+        check_prices(priced, budget)
+    check_prices(unpriced, None)
+
+
 def test_nobody_accepts_where_nobody_is_asked() -> None:
     assert review(FINDINGS, NOBODY) == ("PROMPT", "COST")
     assert review(FINDINGS, NOBODY._replace(accept=frozenset({"COST"}))) == ("PROMPT",)
@@ -179,7 +215,7 @@ def again(recorded: Path, tmp_path: Path) -> Again:
 def test_nothing_is_paid_without_an_agent_a_login_or_a_word(again: Again, capsys: pytest.CaptureFixture[str]) -> None:
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     order = again.order(Wish())
-    work = Work(again.copy.place, order, Workplace(again.place), again.prepared(Wish()))
+    work = Work(again.copy.place, order, Workplace(again.place, "0"), again.prepared(Wish()))
     with pytest.raises(MzError, match="no cassette has the feature 'gamma'"):
         check_names([work], Wish(features=("gamma",)))
     with pytest.raises(MzError, match="no cassette has the phase 'sing'"):
@@ -260,6 +296,51 @@ def until_second(process: subprocess.Popen[bytes], again: Again) -> None:
 
 
 @pytest.mark.slow
+def test_what_was_paid_for_a_feature_that_goes_with_another_is_kept(again: Again) -> None:
+    """Beta fails, so that nothing is taken; the next attempt pays for beta alone."""
+    again.copy.edit(SIGN, "Sign the", "Please sign the")
+    again.says({**STORY, **{f"beta.sign.1.{attempt}": {"fail": "Error: no"} for attempt in range(1, 9)}})
+    failed = spawn(again.copy.root, "rerecord", "--yes", **again.environment)
+    assert failed.exit == 1, failed.err
+    assert "2 answers that were paid are kept" in failed.err
+    assert again.calls()[:2] == ["alpha.sign.1.1", "alpha.sign.2.1"]
+    seen = len(again.calls())
+    again.says(STORY)
+    done = spawn(again.copy.root, "rerecord", "--yes", "--accept", "ALL", **again.environment)
+    assert done.exit == 0, done.err
+    assert {name.partition(".")[0] for name in again.calls()[seen:]} == {"beta"}
+    assert not [path for path in (again.copy.root / ".mz" / "rerecord").iterdir() if path.is_dir()]
+
+
+@pytest.mark.slow
+def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
+    """Killed after the agent's last word; what the agent left in its tree is the answer's."""
+    again.alone()
+    again.copy.edit(SIGN, "Sign the", "Please sign the")
+    again.program.write_text(again.program.read_text() + "import time\ntime.sleep(act.get('linger', 0))\n")
+    again.says({**STORY, "alpha.sign.2.1": {**STORY["alpha.sign.2.1"], "linger": 60}})
+    everything = {**os.environ, **again.environment}
+    killed = subprocess.Popen(
+        [*MZ, "rerecord", "--yes"], cwd=again.copy.root, env=everything, stderr=subprocess.DEVNULL
+    )
+    until(killed, again, "alpha.sign.2.1")
+    deadline, spools = time.monotonic() + 30, "*/run-*/repository/.mz/spool/*sign+*2*/stdout"
+    while not any(b'"type": "result"' in path.read_bytes() for path in (again.copy.root / ".mz/rerecord").glob(spools)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    killed.kill()
+    killed.communicate()
+    again.says(STORY)
+    prepared = again.prepared(Wish())
+    assert [one.identity.path for one in prepared.planned if one.paid] == ["alpha/sign", "alpha/sign.i2"]
+    paid = {one.recording.identity.path: one for one in prepared.paid.taken}["alpha/sign.i2"]
+    assert b"about alpha, friendlier" in paid.contents["sign.i2.md"]
+    _, outcome = again.record(Wish())
+    assert (outcome.called, outcome.kept) == ((), ("alpha",))
+    assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1"]
+
+
+@pytest.mark.slow
 def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> None:
     """The old one has an older format, so that a copy of it is kept."""
     root, place = again.copy.root, again.copy.place
@@ -274,8 +355,7 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> Non
     assert (refused.exit, refused.out) == (4, "")
     assert "a new cassette waits to be accepted" in refused.err
 
-    manifest = (place / MANIFEST).read_text()
-    (place / MANIFEST).write_text(as_format_1(manifest))
+    as_format_1(place)
     wrong = spawn(root, "rerecord", "--take", "--accept", "COST")
     assert wrong.exit == 3
     assert "mz rerecord recordings/notes --take --accept" in wrong.err
@@ -289,7 +369,12 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> Non
     assert nothing_waits.exit == 4
 
 
-def as_format_1(manifest: str) -> str:
-    found = yaml.safe_load(manifest)
+def as_format_1(place: Path) -> None:
+    """The cassette as an older version would have written it."""
+    found = yaml.safe_load((place / MANIFEST).read_text())
     del found["stories"], found["world"]["run"]
-    return yaml.safe_dump({**found, "format": 1}, sort_keys=False)
+    (place / MANIFEST).write_text(yaml.safe_dump({**found, "format": 1}, sort_keys=False))
+    for path in place.rglob("*.json"):
+        path.write_text(path.read_text().replace('"format": 2', '"format": 1', 1))
+    for path in (place / "SHA256SUMS", *place.rglob("events.jsonl")):
+        path.unlink()

@@ -9,7 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.session import Session
+from mz_recordings.cassette import Taken
 from mz_recordings.files.library import load, save
 from mz_recordings.recording.record import record_run
 from mz_recordings.recording.sources import sources_of
@@ -133,9 +135,58 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
         replayed = mz(root, outside, "replay")
         assert replayed.returncode == 0, replayed.stdout
         assert len(endpoint.requests) == asked
-    new = load(place)
+        new = load(place)
+        the_question_has_changed(root, outside, endpoint)
+        answers_are_old_and_one_is_asked_for_no_more(root, outside, place)
     assert new.manifest.provenance == "scripted-model"
     assert new.manifest.world == made.manifest.world
     assert not (root / ".mz" / "rerecord").exists() or not [
         path for path in (root / ".mz" / "rerecord").iterdir() if path.is_dir()
     ]
+
+
+def the_question_has_changed(root: Path, outside: dict[str, str], endpoint: Endpoint) -> None:
+    """PROMPT and CONFIG: what did not change is not asked again."""
+    template = root / "pipelines" / "templates" / "write.md.j2"
+    template.write_text(
+        template.read_text().replace("{{ title }}.", "{{ title }}.{{ ' Briefly.' if title == 'built' else '' }}")
+    )
+    seen = len(endpoint.requests)
+    done = mz(root, outside, "rerecord", "--changed", "--yes", "--accept", "ALL", "--json")
+    assert (done.returncode, endpoint.complaints) == (0, []), done.stderr[-6000:]
+    (told,) = json.loads(done.stdout)["cassettes"]
+    assert told["called"] == ["built/write"], (told, done.stderr)
+    assert ("PROMPT", "built") in {(each["kind"], each["feature"]) for each in told["differences"]}
+    assert len(endpoint.requests) > seen
+
+    (root / "mz.yaml").write_text("pipeline: notes\nmodels: {mid: claude-opus-4-6}\n")
+    words = ("--changed", "--feature", "files", "--yes", "--accept", "ALL", "--json")
+    done = mz(root, outside, "rerecord", *words)
+    assert (done.returncode, endpoint.complaints) == (0, []), done.stderr[-6000:]
+    (told,) = json.loads(done.stdout)["cassettes"]
+    assert told["called"] == ["files/write"]
+    assert ("CONFIG", "files") in {(each["kind"], each["feature"]) for each in told["differences"]}
+    (root / "mz.yaml").write_text("pipeline: notes\n")
+
+
+def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, str], place: Path) -> None:
+    """STALE and UNUSED."""
+    cassette = load(place)
+    first = next(one for one in cassette.taken if one.recording.identity.path == "built/write")
+    old = first._replace(recording=replace(first.recording, recorded_at="2020-01-01T00:00:00Z"))
+    surplus = replace(first.recording, identity=replace(first.recording.identity, attempt=9))
+    renamed = {name.replace("write.", "write.a9.", 1): data for name, data in first.contents.items()}
+    files = tuple(replace(file, name=file.name.replace("write.", "write.a9.", 1)) for file in surplus.files)
+    others = tuple(one for one in cassette.taken if one is not first)
+    manifest = replace(cassette.manifest, max_age_days=90)
+    taken = (old, Taken(replace(surplus, files=files), renamed), *others)
+    save(cassette._replace(manifest=manifest, taken=taken), place, replace=True)
+    found = {one["kind"] for one in json.loads(mz(root, outside, "drift", "--json").stdout)["cassettes"][0]["findings"]}
+    assert {"STALE", "UNUSED"} <= found
+    done = mz(root, outside, "rerecord", "--expired", "--prune", "--yes", "--accept", "ALL", "--json")
+    assert done.returncode == 0, done.stderr[-6000:]
+    (told,) = json.loads(done.stdout)["cassettes"]
+    assert told["called"] == ["built/write"]
+    left = {one.recording.identity.path: one.recording.recorded_at for one in load(place).taken}
+    assert "built/write.a9" not in left
+    assert left["built/write"] > "2026"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -11,13 +12,18 @@ from msgspec.structs import replace
 from mz_engine.estimate import Estimate
 from mz_recordings.cassette import Cassette, Identity, Item, Taken
 from mz_recordings.drift.drift import compare_cassettes
-from mz_recordings.files.library import save
+from mz_recordings.files.library import load, load_part, save
 from mz_recordings.findings import Finding
 from mz_recordings.playing.compare import Happened
+from mz_recordings.recording.record import SecretInRecording
+from mz_recordings.rerecord.drive import held_up
 from mz_recordings.rerecord.keep import classes, rest_of, settled, sound
+from mz_recordings.rerecord.place import Workplace
 from mz_recordings.rerecord.plan import Seen, Wish, concerned, plan
 
 from tests.support.again import KEY, Again, asked
+from tests.support.gitrepo import GitRepo
+from tests.support.rerecord import BUNDLED
 from tests.support.workshop import STORY, TODAY, Copy
 
 SIGN = "pipelines/templates/sign.md.j2"
@@ -112,7 +118,51 @@ def test_no_call_begins_that_a_budget_does_not_hold(again: Again) -> None:
     prepared, outcome = again.record(Wish(), budget_nanousd=1000)
     assert set(asked(prepared).values()) == {"CONFIG"}
     assert (outcome.ended, outcome.called, outcome.safe) == (("budget", 0), (), 0)
+    settings.write_text(settings.read_text().replace("claude-haiku-4-5", "house-model-9"))
+    _, outcome = again.record(Wish(), budget_nanousd=0)
+    assert (outcome.ended, outcome.called) == (("budget", 0), ())
     assert again.calls() == []
+
+
+def test_what_a_budget_holds_up() -> None:
+    assert not held_up(None, 0, None)
+    assert not held_up(5, 10, None)
+    assert held_up(None, 0, 10)
+    assert held_up(0, 10, 10)
+    assert not held_up(0, 9, 10)
+
+
+@pytest.mark.slow
+def test_a_secret_of_the_project_is_never_recorded_nor_paid_for(again: Again) -> None:
+    """The repository in which it is recorded has no `.env`; the project has, and git ignores it there."""
+    again.alone()
+    secret = "correcthorsebatterystaple77"
+    GitRepo(again.copy.root).write({".env": f"DEPLOY_TOKEN={secret}\n", ".gitignore": ".env\n"})
+    again.copy.edit(SIGN, "Sign the", f"Log in with {secret} and sign the")
+    with pytest.raises(SecretInRecording, match="DEPLOY_TOKEN"):
+        again.record(Wish())
+    assert again.calls() == []
+    again.copy.edit(SIGN, f"Log in with {secret} and sign the", "Please sign the")
+    told = {"write": {"letters/alpha.md": f"# Letter\nlog in with {secret}\n"}}
+    again.says({**STORY, "alpha.sign.1.1": told})
+    with contextlib.suppress(SecretInRecording):
+        again.record(Wish())
+    left = [path for path in again.copy.root.rglob("*") if path.is_file() and path.name != ".env"]
+    assert not [path for path in left if secret.encode() in path.read_bytes()]
+
+
+def test_what_was_paid_for_other_features_stays(tmp_path: Path) -> None:
+    whole = load(BUNDLED)
+    features = sorted({one.recording.identity.feature for one in whole.taken})
+    place = Workplace(tmp_path / "work", "0")
+    place.folder.mkdir()
+    save(whole._replace(manifest=replace(whole.manifest, stories={}), stories={}), place.paid)
+    left = place.use_up(features[:1])
+    assert left == sum(one.recording.identity.feature != features[0] for one in whole.taken) > 0
+    assert {one.recording.identity.feature for one in load_part(place.paid).taken} == set(features[1:])
+    assert place.use_up(()) == left
+    assert place.use_up(features) == 0
+    assert not place.folder.exists()
 
 
 @pytest.mark.slow

@@ -57,7 +57,12 @@ class Dollars(click.ParamType[int]):
 @click.option("--new", is_flag=True, help="Calls that were never recorded.")
 @click.option("--all", "everything", is_flag=True, help="Every call.")
 @click.option("--prune", is_flag=True, help="Drop recordings that nothing asks for.")
-@click.option("--budget", metavar="USD", type=Dollars(), help="What may be paid; no call is begun that exceeds it.")
+@click.option(
+    "--budget",
+    metavar="USD",
+    type=Dollars(),
+    help="What may be paid; no call is begun that exceeds it or has no price.",
+)
 @click.option(
     "--accept",
     metavar="CLASS",
@@ -102,8 +107,9 @@ def rerecord(
     today's pipeline: what is asked as it was is answered from the recording, the rest by the agent. A feature that does
     not come to the rest that it had keeps its old recordings. What differs is shown class by class, and written when
     every class is accepted; else the new cassette waits. What was paid is never lost: an attempt that was stopped goes
-    on with the same command. Without --changed, --expired, --new or --all it is the first three, or all calls of the
-    features and phases that are named. A PATH is a cassette or a folder of them; without one, the library is meant.
+    on with the same command, and the answers of a feature that is not taken because of another are used again. Without
+    --changed, --expired, --new or --all it is the first three, or all calls of the features and phases that are named.
+    A PATH is a cassette or a folder of them; without one, the library is meant.
     """
     wish = Wish(features=features, phases=phases, changed=changed, expired=expired, new=new, everything=everything)
     if take and (wish != Wish() or agent or prune or budget is not None):

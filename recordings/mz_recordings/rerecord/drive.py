@@ -88,7 +88,7 @@ def drive(
     the run. Raises what a thread died of."""
     world = cassette.manifest.world
     news = News(cassette.manifest.pipeline, live, tell)
-    coordinator = LiveCoordinator(world.run, pins, store, live, cassette, news.see)
+    coordinator = LiveCoordinator(world.run, pins, store, live, cassette, news.see, budget_nanousd)
     coordinator.set_budget(Budget(run_nanousd=budget_nanousd))
 
     def start(feature: FeatureId, door: Coordinating) -> FeatureRun:
@@ -124,6 +124,11 @@ def _why(coordinator: Coordinator, reins: Reins) -> str:
     return "interrupted" if reins.stopped and not state.all_ended else ""
 
 
+def held_up(estimated_nanousd: int | None, committed_nanousd: int, budget_nanousd: int | None) -> bool:
+    """Whether a budget forbids a call whatever it may cost: it has no price, or nothing is left."""
+    return budget_nanousd is not None and (estimated_nanousd is None or committed_nanousd >= budget_nanousd)
+
+
 def _spent(coordinator: Coordinator) -> int:
     """An answer that nobody has read yet counts with what was set aside for it."""
     return coordinator.state.committed_nanousd
@@ -132,14 +137,22 @@ def _spent(coordinator: Coordinator) -> int:
 class LiveCoordinator(Peopled):
     """Recordings cost nothing, and nobody waits for what they say of a wait."""
 
-    def __init__(self, run: str, pins: Pins, store: Store, live: Live, cassette: Cassette, see: Observer) -> None:
+    def __init__(
+        self, run: str, pins: Pins, store: Store, live: Live, cassette: Cassette, see: Observer,
+        budget_nanousd: int | None,
+    ) -> None:  # fmt: skip
         super().__init__(run, pins, store, live.clock, live.blobs, cassette.manifest.world.said, see)
-        self._live = live
+        self._live, self._budget_nanousd = live, budget_nanousd
 
     def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
         match step:
             case ReserveCall(request=request) if self._live.decide(feature, request):
                 step = ReserveCall(replace(request, estimated_nanousd=0))
+            case ReserveCall(request=request) if held_up(
+                request.estimated_nanousd, self.state.committed_nanousd, self._budget_nanousd
+            ):
+                # More than there is: the engine holds the feature, as for any call that does not fit.
+                step = ReserveCall(replace(request, estimated_nanousd=(self._budget_nanousd or 0) + 1))
             case SettleCall(key=key) if self._live.agents.costs_nothing(key):
                 step = SettleCall(key, 0, step.events)
         return super().ask(feature, version, step)

@@ -1,17 +1,21 @@
 """Adapter: where recordings are made again, and what an attempt leaves that did not come to its end.
 
     .mz/rerecord/<cassette>/paid/    a cassette of answers that were paid
-                            run/     the attempt that is under way: repository, log, spools
+                            run-.../ the attempt that is under way: repository, log, spools
 
-The next attempt serves what was paid where arguments, prompt and tree are the same. All of it is thrown away when the
-new cassette is safe. A new cassette that nobody has accepted yet lies in the library, below `.rerecorded/`.
+The next attempt serves what was paid where arguments, prompt and tree are the same; an answer that the attempt did not
+live to note is taken from its spool. Each attempt has a directory that
+no other had: agents know their sessions by it, and a call has the same session whenever it is made. What was
+paid for a feature goes when its new recordings are safe, or when it came to a rest with which nothing is worth keeping.
+A new cassette that nobody has accepted yet lies in the library, below `.rerecorded/`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +25,7 @@ from msgspec.structs import replace
 from mz_engine.agents.registry import built_in
 from mz_engine.errors import MzError
 from mz_engine.home import HOME
-from mz_engine.pins import decode_pins
+from mz_engine.pins import Pins, decode_pins
 from mz_engine.ports import CallResult, RepositoryUnusable
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
@@ -31,10 +35,12 @@ from mz_events.names import feature_stream, run_stream
 from mz_events.store import BlobMissing, Blobs
 
 from mz_recordings.cassette import MANIFEST, Cassette, Provenance, Taken
-from mz_recordings.files.library import load, save
-from mz_recordings.recording.record import Call, SecretInRecording, calls_of, take
+from mz_recordings.files.library import load_part, save
+from mz_recordings.files.swap import recover
+from mz_recordings.recording.record import Call, SecretInRecording, Sources, calls_of, take
 from mz_recordings.recording.sources import sources_of
 from mz_recordings.rerecord.keep import weakest
+from mz_recordings.rerecord.salvage import salvage
 from mz_recordings.rerecord.stage import ASKED
 
 PLACE = "rerecord"
@@ -49,6 +55,8 @@ class Workplace(NamedTuple):
     """Of one cassette, held by this process."""
 
     folder: Path
+    attempt: str
+    """Never used before."""
 
     @property
     def paid(self) -> Path:
@@ -56,10 +64,25 @@ class Workplace(NamedTuple):
 
     @property
     def run(self) -> Path:
-        return self.folder / "run"
+        return self.folder / f"run-{self.attempt}"
 
-    def clear(self) -> None:
-        """The new cassette is safe: nothing of this is needed any more. What was paid goes first."""
+    def left(self) -> tuple[Path, ...]:
+        """Attempts that did not come to their end."""
+        return tuple(sorted(self.folder.glob("run-*")))
+
+    def use_up(self, features: Collection[str]) -> int:
+        """What was paid for these features is needed no more; returns how many answers stay for the next attempt.
+        Without any, nothing of all this stays."""
+        paid = load_part(self.paid) if (self.paid / MANIFEST).is_file() else None
+        left = tuple(one for one in paid.taken if one.recording.identity.feature not in features) if paid else ()
+        if paid is None or not left:
+            self._clear()
+        elif left != paid.taken:
+            save(paid._replace(taken=left), self.paid, replace=True)
+        return len(left)
+
+    def _clear(self) -> None:
+        """What was paid goes first."""
         shutil.rmtree(self.paid, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -80,7 +103,7 @@ def workplace(project: Path, cassette: Path) -> Iterator[Workplace]:
         message = f"another mz records {cassette} again"
         raise MzError("MZ5002", message, hint="wait for it, or stop it with Ctrl-C") from None
     try:
-        yield Workplace(folder)
+        yield Workplace(folder, secrets.token_hex(4))
     finally:
         lock.release()
 
@@ -88,7 +111,6 @@ def workplace(project: Path, cassette: Path) -> Iterator[Workplace]:
 # what was paid --------------------------------------------------------------------------------------------------------
 def begin_attempt(place: Workplace, paid: Cassette, provenance: Provenance) -> Cassette:
     """Makes room for an attempt whose answers will be worth so much; returns what was paid, as it is stored now."""
-    shutil.rmtree(place.run, ignore_errors=True)
     place.run.mkdir(parents=True)
     worth = weakest(*([paid.manifest.provenance] if paid.taken else []), provenance)
     paid = paid._replace(manifest=replace(paid.manifest, provenance=worth))
@@ -96,15 +118,20 @@ def begin_attempt(place: Workplace, paid: Cassette, provenance: Provenance) -> C
     return paid
 
 
-def gather(place: Workplace, old: Cassette, outside: Mapping[str, str]) -> Cassette:
-    """Everything that was paid and not used yet, with what the last attempt adds to it; that one is taken away."""
-    paid = load(place.paid) if (place.paid / MANIFEST).is_file() else _nothing(old)
-    found = {one.recording.identity: one for one in _answers(place.run, old.manifest.world.run, outside)}
-    if found:
-        others = tuple(one for one in paid.taken if one.recording.identity not in found)
-        paid = paid._replace(taken=(*others, *found.values()))
-        save(paid, place.paid, replace=True)
-    shutil.rmtree(place.run, ignore_errors=True)
+def gather(place: Workplace, old: Cassette, outside: Mapping[str, str], project: Path) -> Cassette:
+    """Everything that was paid and not used yet, with what earlier attempts add to it; these are taken away, but for
+    one with an answer whose tree cannot be read now. Raises OSError where the disk is in the way: nothing is lost."""
+    recover(place.folder)
+    paid = load_part(place.paid) if (place.paid / MANIFEST).is_file() else _nothing(old)
+    for attempt in place.left():
+        answers = _answers(attempt, old.manifest.world.run, outside, project)
+        found = {one.recording.identity: one for one in answers.taken}
+        if found:
+            others = tuple(one for one in paid.taken if one.recording.identity not in found)
+            paid = paid._replace(taken=(*others, *found.values()))
+            save(paid, place.paid, replace=True)
+        if not answers.unreadable:
+            shutil.rmtree(attempt, ignore_errors=True)
     return paid
 
 
@@ -113,24 +140,37 @@ def _nothing(old: Cassette) -> Cassette:
     return Cassette(replace(old.manifest, stories={}, evidence={}, provenance="live", world=world), ())
 
 
-def _answers(attempt: Path, run: str, outside: Mapping[str, str]) -> Iterator[Taken]:
+class Answers(NamedTuple):
+    taken: tuple[Taken, ...] = ()
+    unreadable: bool = False
+    """One more is there, and what it left in the tree cannot be read now."""
+
+
+def _answers(attempt: Path, run: str, outside: Mapping[str, str], project: Path) -> Answers:
     """What the real agent answered; a call that failed is worth nothing, and one that holds a secret is not kept."""
     if not (attempt / ASKED).is_file() or not (attempt / LOG).is_file():
-        return
+        return Answers()
     asked = frozenset((attempt / ASKED).read_text("utf-8").splitlines())
     with SqliteStore(attempt / LOG) as log:
         blobs = FileBlobs(attempt / BLOBS)
-        sources = sources_of(attempt / REPOSITORY, outside, log, blobs)
+        sources = sources_of(attempt / REPOSITORY, outside, log, blobs, project)
         started = next((one.event for one in log.read(run_stream(run)) if isinstance(one.event, RunStarted)), None)
         if started is None:
-            return
+            return Answers()
         pins = decode_pins(blobs.get(started.pins))
-        for stream, _ in log.streams(feature_stream(run, "")):
-            for call in calls_of(log, run, stream.rpartition("/")[2]):
-                with suppress(SecretInRecording, BlobMissing, RepositoryUnusable):
-                    read = _read(call, blobs)
-                    if call.request.ref.key in asked and read is not None and read.problem is None:
-                        yield take(sources, run, pins, call._replace(read=read))
+        features = tuple(stream.rpartition("/")[2] for stream, _ in log.streams(feature_stream(run, "")))
+        noted = (call for feature in features for call in calls_of(log, run, feature))
+        taken = [*_worth(sources, run, pins, (call for call in noted if call.request.ref.key in asked))]
+        salvaged, unreadable = salvage(attempt / REPOSITORY, outside, sources, run, pins, features, asked)
+        return Answers((*taken, *_worth(sources, run, pins, salvaged)), unreadable)
+
+
+def _worth(sources: Sources, run: str, pins: Pins, calls: Iterable[Call]) -> Iterator[Taken]:
+    for call in calls:
+        with suppress(SecretInRecording, BlobMissing, RepositoryUnusable):
+            read = _read(call, sources.blobs)
+            if read is not None and read.problem is None:
+                yield take(sources, run, pins, call._replace(read=read))
 
 
 def _read(call: Call, blobs: Blobs) -> ReplyRead | None:
@@ -174,7 +214,9 @@ def leave(new: Cassette, cassette: Path) -> Path:
 
 
 def is_waiting(cassette: Path) -> bool:
-    return (waiting_for(cassette) / MANIFEST).is_file()
+    waiting = waiting_for(cassette)
+    recover(waiting.parent)
+    return (waiting / MANIFEST).is_file()
 
 
 def drop_waiting(cassette: Path) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 from mz_engine.adapters.git_repository import branch_commit
+from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.adapters.machine import SystemClock
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.registry import built_in
@@ -17,15 +18,16 @@ from mz_engine.agents.supervise import offline_works
 from mz_engine.configfile import load_config
 from mz_engine.effects.call import REPLY_TOKENS, worst_of
 from mz_engine.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline
-from mz_engine.pins import Pins
+from mz_engine.pins import Pins, encode_pins
 from mz_engine.pipelines.definition import Phase
 from mz_engine.ports import CallResult
 from mz_engine.preflight import check_agent, check_commands, known_agent
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
+from mz_events.redact import Secrets
 
 from mz_recordings.cassette import BUILDER, Cassette, Identity, Provenance, Taken
-from mz_recordings.files.library import load, save
+from mz_recordings.files.library import load, write_copy
 from mz_recordings.findings import Finding
 from mz_recordings.playing.compare import Happened, judge
 from mz_recordings.playing.drive import begin
@@ -33,7 +35,7 @@ from mz_recordings.playing.renew import drop_unused
 from mz_recordings.playing.replay import Job, perform
 from mz_recordings.playing.stage import Scratch
 from mz_recordings.playing.today import pins_of
-from mz_recordings.recording.record import NothingToRecord, RecordedRun, record_run
+from mz_recordings.recording.record import NothingToRecord, RecordedRun, SecretInRecording, record_run
 from mz_recordings.recording.scratch import unpack
 from mz_recordings.recording.sources import sources_of
 from mz_recordings.rerecord.drive import Ended, Reins, Tell, drive
@@ -44,8 +46,6 @@ from mz_recordings.rerecord.stage import Live, Shelf
 
 RECORDED, PAID = "recorded", "paid"
 """Shelves that answers are served from."""
-OLD_WORLD = "-"
-"""In place of a template: the world is the old one, so no bundle need be made."""
 NOT_AT_REST = "it did not come to rest"
 
 
@@ -94,6 +94,8 @@ class Outcome(NamedTuple):
     kept: tuple[str, ...] = ()
     """Features whose new recordings are in `cassette`."""
     dropped: tuple[Dropped, ...] = ()
+    used_up: tuple[str, ...] = ()
+    """Features whose paid answers have no further use: not those that are dropped only because others are."""
     cassette: Cassette | None = None
     """None: there is nothing new to keep."""
     safe: int = 0
@@ -119,7 +121,7 @@ def prepare(order: Order, place: Workplace) -> Prepared:
     happened = perform(old, job)
     findings = judge(old, happened, order.today)
     cassette = drop_unused(old, happened, findings)[0] if order.prune else old
-    paid = gather(place, old, order.environment)
+    paid = gather(place, old, order.environment, project)
     seen = Seen(happened, findings, order.today, agent, frozenset(one.recording.identity for one in paid.taken))
     guesses = Guesses(cassette, happened, pins)
     return Prepared(old, cassette, pins, plan(cassette, order.wish, seen, guesses.of), findings, paid)
@@ -177,13 +179,16 @@ def carry_out(
 ) -> Outcome:
     """Drives the features that are concerned, and says what is kept of them. Nothing is written to the library. Raises
     WorldMissing, SecretInRecording, and what a thread died of; what was paid is safe then too."""
+    known = Secrets(known_secrets(Path(order.project), order.environment))
+    if names := known.scan(encode_pins(prepared.pins)):
+        raise SecretInRecording("what is to be recorded (settings, pipeline, templates)", names)
     paid = begin_attempt(place, prepared.paid, order.provenance)
     try:
         outcome = _run(order, prepared._replace(paid=paid), place, budget_nanousd, tell, reins)
     except BaseException:
-        gather(place, prepared.old, order.environment)
+        gather(place, prepared.old, order.environment, Path(order.project))
         raise
-    safe = gather(place, prepared.old, order.environment)
+    safe = gather(place, prepared.old, order.environment, Path(order.project))
     return outcome._replace(safe=len(safe.taken))
 
 
@@ -196,7 +201,7 @@ def _run(
     scratch = Scratch(place.run, outside, offline_works())
     heads = unpack(cassette, scratch.root, scratch.commands)
     copy = place.run / "cassette"
-    save(cassette, copy)
+    write_copy(cassette, copy)
     scratch.hire(cassette, copy)
     base = branch_commit(scratch.root, world.base, scratch.commands)
     never = frozenset(one.identity for one in prepared.planned if one.why)
@@ -206,7 +211,7 @@ def _run(
     )
     with SqliteStore(place.run / LOG) as store:
         blobs = FileBlobs(place.run / BLOBS)
-        sources = sources_of(scratch.root, outside, store, blobs)
+        sources = sources_of(scratch.root, outside, store, blobs, Path(order.project))
         live = Live(scratch, shelves, pins, blobs, outside, Path(order.project), sources.tree_id)
         items = tuple(item for item in world.items if item.feature in features)
         try:
@@ -248,7 +253,10 @@ def _kept(
     unchanged = frozenset(feature for feature in features if _as_it_was(old, new, feature, served))
     kept, dropped = settled(old, found, unchanged, whole=new.manifest.agent != old.manifest.agent)
     news = tuple(feature for feature in kept if feature not in unchanged)
-    outcome = outcome._replace(kept=news, dropped=dropped)
+    spared = {one.feature for one in dropped if not found[one.feature]}
+    driven = {one.feature for one in sources}
+    used_up = tuple(feature for feature in features if feature in driven and feature not in spared)
+    outcome = outcome._replace(kept=news, dropped=dropped, used_up=used_up)
     if not news:
         return outcome
     worth = weakest(order.provenance, *([prepared.paid.manifest.provenance] if paid else []))

@@ -15,7 +15,7 @@ from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.adapters.machine import SystemClock, warm_up
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor, built_in
+from mz_engine.agents.registry import AgentDoor
 from mz_engine.pins import Pins
 from mz_engine.ports import CallResult, CallSpec, Place, Reading
 from mz_events.catalog.call import AgentRequested
@@ -24,10 +24,9 @@ from mz_events.redact import Secrets
 from mz_events.store import Blobs
 
 from mz_recordings.cassette import BUILDER, Cassette, Hint, Identity, identity_of
-from mz_recordings.playing.crew import Crew
-from mz_recordings.playing.stage import PROGRAM, Denials, Memory, ReplayedWorkspace, Scratch
-from mz_recordings.playing.standin import SESSION, install
-from mz_recordings.recording.record import invocation_of
+from mz_recordings.playing.crew import Crew, called_with
+from mz_recordings.playing.stage import Denials, Memory, ReplayedWorkspace, Scratch, programs_of
+from mz_recordings.playing.standin import install
 
 ASKED = "asked"
 """File of a run: the keys of the calls that the real agent was given, a line each, before it was started."""
@@ -55,10 +54,8 @@ class Stock(Crew):
         taken = None if identity in self.never else self._taken.get(identity)
         if taken is None:
             return False
-        argv = invocation_of(built_in()[spec.agent], spec).argv
-        told = tuple(SESSION if word == spec.session else word for word in argv)
         return (
-            told == taken.recording.argv
+            called_with(spec) == taken.recording.argv
             and self._other_prompt(taken, spec, self._places(spec)) is None
             and self.tree_id(tree) == taken.recording.tree_before
         )
@@ -156,10 +153,9 @@ class Live:
 
     def _stock(self, scratch: Scratch, shelf: Shelf, tree_id: Callable[[Commit], str]) -> tuple[Stock, AgentDoor]:
         """Stand-ins in a folder of their own."""
-        programs = {one.recording.argv[0] for one in shelf.cassette.taken if one.recording.argv}
         place = scratch.root.parent / f"bin-{shelf.name}"
         journal = scratch.journal / shelf.name
-        install(place, shelf.folder, tuple(sorted(filter(PROGRAM.fullmatch, programs))), INHERITED.pattern, journal)
+        install(place, shelf.folder, programs_of(shelf.cassette), INHERITED.pattern, journal)
         found = {**scratch.agents, "PATH": f"{place}{os.pathsep}{scratch.agents['PATH']}"}
         processes = AgentProcesses(scratch.root, found, self.secrets, stop=self.kill, denied=self.denials)
         door = AgentDoor(processes, found)
