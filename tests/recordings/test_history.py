@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -11,105 +11,44 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine import pins as pinned
-from mz_engine.agents.contract import Capabilities
 from mz_engine.artifacts.rule import Finding as BrokenRule
 from mz_engine.artifacts.validate import validate
 from mz_engine.effects import call, check, dispatch
 from mz_engine.effects.steps import Effect, SettleCall, emit
-from mz_engine.pins import Pins
-from mz_engine.ports import CallResult, Price, Reading
+from mz_engine.ports import Price
 from mz_events.catalog.base import Event, Role
 from mz_events.catalog.call import AgentRequested, CallPriced, CallReserved, ReplyRead, Usage
 from mz_events.catalog.check import ArtifactValidated, GateChecked, Violation
-from mz_events.catalog.feature import Blocked, PhaseStarted, UnitStarted
+from mz_events.catalog.feature import Blocked, HumanRequested, PhaseStarted, UnitStarted
 from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunRested
 from mz_events.envelope import Recorded
-from mz_events.names import Digest, FeatureId, feature_stream, run_stream
-from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAgents, SimulatedPorts, World
+from mz_events.names import Digest, FeatureId
+from mz_projections.feature import follow
+from mz_projections.state import State
+from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAgents, SimulatedPorts
 from mz_recordings.findings import FindingKind
+from mz_recordings.history import feature as core
 from mz_recordings.history.answers import Means
 from mz_recordings.history.changes import Change
 from mz_recordings.history.contrast import masked
 from mz_recordings.history.divergence import Divergence, History, Parting, Replayed, grouped
-from mz_recordings.history.feature import replay_stream
 from mz_recordings.history.past import PinsUnreadable, replay_run
-from mz_recordings.history.run import GRANTED, replay_run_stream
+from mz_recordings.history.run import GRANTED
 from mz_recordings.history.told import findings_of
 from mz_recordings.recording.record import RunUnknown
 
 from tests.support import trial
-
-Stream = list[Recorded[Event]]
-
-
-class Parser:
-    """The simulated agent's adapter, as far as a replay asks it."""
-
-    def __init__(self, world: World) -> None:
-        self._agents = SimulatedAgents(world)
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            agent="simulated", sessions=False, streaming=False, token_counting="estimate", reports_money=False,
-            tools=(), models=dict.fromkeys(("cheap", "mid", "premium"), "simulated"), auth=(),
-        )  # fmt: skip
-
-    def estimate_tokens(self, prompt: str) -> int:
-        return self._agents.estimate_tokens("", prompt)
-
-    def format_prompt(self, prompt: str) -> str:
-        return self._agents.format_prompt("", prompt)
-
-    def parse_output(self, result: CallResult) -> Reading:
-        return self._agents.read("", result)
-
-
-class Past(NamedTuple):
-    """One run of the trial pipeline: units, a reviewer, files that two features want, reworks and a rollback."""
-
-    world: World
-    pins: Pins
-    means: Means
-
-    def stream(self, feature: str = "a") -> Stream:
-        return list(self.world.store.read(feature_stream(trial.RUN, feature)))
-
-    def run(self) -> Stream:
-        return list(self.world.store.read(run_stream(trial.RUN)))
-
-    def replay(self, events: Stream, answered: bool = False, changes: tuple[Change, ...] = ()) -> Replayed:
-        return replay_stream(events, self.pins, answered, self.means, "main", changes)
-
-    def replay_run(self, events: Stream) -> Replayed:
-        return replay_run_stream(events, self.pins, {feature: self.stream(feature) for feature in "abc"})
+from tests.support.pasts import Past, Stream, edited, index_of, renumbered, trial_past
 
 
 @pytest.fixture(scope="module")
 def past() -> Past:
-    world, pins = trial.new_world(), trial.pins()
-    trial.begin(world, pins, {"a": (), "b": ("a",), "c": ()})
-    trial.deliver(world, pins, seed=3)
-    ports = SimulatedPorts(world)
-    readers = {"simulated": Parser(world)}
-    return Past(world, pins, Means(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
+    return trial_past()
 
 
 @pytest.fixture(params=[True, False], ids=["answered", "recomputed"])
 def answered(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
-
-
-def renumbered(events: Sequence[Recorded[Event]]) -> Stream:
-    return [replace(one, version=at) for at, one in enumerate(events, start=1)]
-
-
-def index_of(events: Stream, kind: type[Event], number: int = 0) -> int:
-    return [at for at, one in enumerate(events) if isinstance(one.event, kind)][number]
-
-
-def edited(events: Stream, at: int, **fields: object) -> Stream:
-    event = replace(events[at].event, **fields)
-    return [*events[:at], replace(events[at], event=event), *events[at + 1 :]]
 
 
 def kinds(replayed: Replayed) -> list[tuple[str, Parting]]:
@@ -345,6 +284,19 @@ def test_an_intended_change_explains_what_it_explains(past: Past) -> None:
     assert [(one.kind, one.explained) for one in replayed.divergences] == [("arguments", "templates"), ("result", "")]
     history = History(run="r1", core="0", streams=(replayed,))
     assert [len(each) for each in (history.divergences, history.explained)] == [1, 1]
+
+
+def test_an_explained_divergence_hides_no_later_one(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(state: State, recorded: Recorded[Event]) -> State | None:
+        return None if isinstance(recorded.event, HumanRequested) else follow(state, recorded)
+
+    events, _ = other_arguments(past.stream())
+    change = Change("templates", "9.9", "why not", lambda what, fields: set(fields) == {"template"})
+    monkeypatch.setattr(core, "follow", refuses)
+    plain = [one.place for one in past.replay(past.stream()).divergences]
+    found = [one.place for one in past.replay(events, changes=(change,)).divergences if not one.explained]
+    assert plain
+    assert found == plain
 
 
 # any single decision --------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ of it is held against the recorded one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -34,9 +35,12 @@ from mz_recordings.history.contrast import differences
 from mz_recordings.history.divergence import Replayed
 from mz_recordings.history.sketch import sketch
 from mz_recordings.history.tape import Lost, Tape, Unanswered
-from mz_recordings.history.walk import Walk
+from mz_recordings.history.walk import Walk, said
 
 Stream = Sequence[Recorded[Event]]
+Rests = Mapping[int, Recorded[Event]]
+"""Events of the run's stream that say that the feature came to rest, by the version that its own stream had."""
+NEVER: Rests = MappingProxyType({})
 
 
 def replay_stream(
@@ -46,29 +50,38 @@ def replay_stream(
     means: Means | None = None,
     base: str | None = None,
     changes: tuple[Change, ...] = CHANGES,
+    rests: Rests = NEVER,
 ) -> Replayed:
     """One feature's stream, all of it from version 1.
 
     `answered`: prompts and verdicts are the record's; decisions, keys, orders and arguments are today's. Otherwise all
     that follows from the stream and its texts is computed again with `means`, and once more where it does not come out
-    as recorded: chance shows then. `base` names the run's base branch; None: as the record lets it seem.
+    as recorded: chance shows then. `base` names the run's base branch; None: as the record lets it seem. Where it came
+    to rest by itself (`rests`), today's core must have nothing to do.
     """
     if not events:
         return Replayed(stream=StreamId(""), events=0, compared=0)
-    made = FeatureReplay(events, pins, None if answered else means, base, changes)
+    made = FeatureReplay(events, pins, None if answered else means, base, changes, rests)
     made.run()
     return made.walk.result(made.left)
 
 
 class FeatureReplay:
     def __init__(
-        self, events: Stream, pins: Pins, means: Means | None, base: str | None, changes: tuple[Change, ...]
+        self,
+        events: Stream,
+        pins: Pins,
+        means: Means | None,
+        base: str | None,
+        changes: tuple[Change, ...],
+        rests: Rests,
     ) -> None:
         self.events, self.pins = events, pins
         self.means = None if means is None else replace(means, blobs=ReadOnce(means.blobs))
         self.tape = Tape(events)
         self.base = base if base is not None else _base_of(events)
         self.left: dict[str, int] = {}
+        self._rests = dict(rests)
         self._answers: Answers | None = None
         _, self.run_id, self.feature = events[0].stream.split("/", 2)
         start: State = Unborn()
@@ -78,11 +91,28 @@ class FeatureReplay:
         walk, events = self.walk, self.events
         while walk.at < len(events) and events[walk.at].copied:
             walk.take()  # It was decided in another run, under other keys.
+        self._rest()
         while walk.at < len(events):
             try:
                 self._step(events[walk.at].event)
             except Exception as error:  # Whatever today's code does wrong is a finding, with its place.
                 walk.failed(error)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Where the feature came to rest, today's core has nothing to do either."""
+        walk = self.walk
+        rested = self._rests.pop(self.events[walk.at - 1].version, None) if walk.at else None
+        if rested is None:
+            return
+        try:
+            action = decide(walk.state, self.pins)
+        except Exception as error:
+            walk.not_at_rest(rested, "failure", said(error))
+            return
+        if action is not None:
+            note = f"the feature came to rest here, and today's code goes on with: {words_of(action)}"
+            walk.not_at_rest(rested, "decision", note)
 
     def _step(self, event: Event) -> None:
         action = decide(self.walk.state, self.pins)

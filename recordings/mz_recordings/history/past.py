@@ -17,7 +17,7 @@ from mz_recordings.history.answers import Means
 from mz_recordings.history.changes import CHANGES, Change
 from mz_recordings.history.divergence import History, Replayed
 from mz_recordings.history.feature import replay_stream
-from mz_recordings.history.run import replay_run_stream
+from mz_recordings.history.run import replay_run_stream, rests_of
 from mz_recordings.recording.record import RunUnknown
 
 
@@ -35,8 +35,9 @@ def replay_run(
     prefix = feature_stream(run, "")
     streams = {name.removeprefix(prefix): tuple(log.read(name)) for name, _ in log.streams(prefix)}
     replayed: list[Replayed] = [replay_run_stream(own, pins, streams, changes, answered)]
-    for events in streams.values():
-        replayed.append(replay_stream(events, pins, answered, means, started.base, changes))
+    rests = rests_of(own)
+    for feature, events in streams.items():
+        replayed.append(replay_stream(events, pins, answered, means, started.base, changes, rests.get(feature, {})))
     return History(run=run, core=started.core, streams=tuple(replayed))
 
 

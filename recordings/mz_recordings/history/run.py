@@ -19,12 +19,13 @@ from mz_events.catalog.run import (
     FilesClaimed,
     FilesContended,
     ItemHeld,
+    Rest,
     RunFinished,
     RunHalted,
     RunRested,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import Commit, Digest
+from mz_events.names import Commit, Digest, feature_stream
 from mz_projections.run import RunState, evolve_run
 
 from mz_recordings.history.changes import CHANGES, Change
@@ -57,6 +58,7 @@ def replay_run_stream(
     asked = {feature: Asked(feature_events) for feature, feature_events in features.items()}
     while walk.at < len(events):
         before = walk.moves
+        _reached(walk, events[walk.at].event, features)
         try:
             _step(walk, events[walk.at].event, pins, asked, answered)
         except Exception as error:  # Whatever today's code does wrong is a finding, with its place.
@@ -64,6 +66,26 @@ def replay_run_stream(
         if walk.moves == before:
             walk.nothing_produced()
     return walk.result({})
+
+
+def rests_of(events: Stream) -> Mapping[str, Mapping[int, Recorded[Event]]]:
+    """By feature and version of its stream: where it came to rest by itself. Where the run was stopped or a call lost,
+    it had something to do."""
+    found: dict[str, dict[int, Recorded[Event]]] = {}
+    for one in events:
+        match one.event:
+            case FeatureRested(feature=feature, version=version, status=status) if version and status != Rest.STOPPED:
+                found.setdefault(feature, {})[version] = one
+    return found
+
+
+def _reached(walk: Walk[RunState], event: Event, features: Mapping[str, Stream]) -> None:
+    """A feature's stream is at least as long as it was when the feature came to rest."""
+    if not isinstance(event, FeatureRested):
+        return
+    stream, end = feature_stream(walk.stream.removeprefix("run/"), event.feature), len(features.get(event.feature, ()))
+    if end < event.version:
+        walk.cut_off(f"{stream} ends at its event {end}, and came to rest at {event.version}")
 
 
 def _step(walk: Walk[RunState], event: Event, pins: Pins, asked: Mapping[str, Asked], answered: bool) -> None:

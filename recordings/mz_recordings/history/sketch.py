@@ -73,7 +73,6 @@ from mz_recordings.history.tape import NEAR, Tape
 
 E = TypeVar("E", bound=Event)
 NO_TEXT = Digest("")
-NO_COMMIT = Commit("")
 
 
 class Sketch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
 from mz_events.catalog.base import Event, Role
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
@@ -101,14 +102,22 @@ class Walk(Generic[S]):
 
     def failed(self, error: Exception) -> None:
         """Today's code broke off where it should have gone on."""
-        note = f"{type(error).__name__}: {str(error)[:WORDS_MAX]}"
-        self._part("failure", self.events[self.at], None, note=note)
+        self._part("failure", self.events[self.at], None, note=said(error))
         self._go_astray()
 
     def out_of_place(self, note: str) -> None:
         """The record's next event, a fact, may not come here."""
         self._part("order", self.events[self.at], None, note=note)
         self.take()
+
+    def not_at_rest(self, rested: Recorded[Event], kind: Parting, note: str) -> None:
+        """Where the record came to rest, by this event of the run's stream, today's code does something."""
+        here = replace(rested, stream=self.stream, version=self.events[self.at - 1].version)
+        self._part(kind, here, None, note=note)
+
+    def cut_off(self, note: str) -> None:
+        """What the next event, a fact, cites is not in the record."""
+        self._part("missing", self.events[self.at], None, note=note)
 
     def by_chance(self, at: int, first: Event | None, second: Event | None) -> None:
         """The same input gave two answers; `at` is the place of the recorded event that they stand for."""
@@ -163,7 +172,7 @@ class Walk(Generic[S]):
 
     def _take_or_tell(self) -> None:
         recorded = self.events[self.at]
-        if not self.take() and not self.found:
+        if not self.take() and all(one.explained for one in self.found):
             self._part("decision", recorded, None, note="today's code does not let this event come in this state")
 
     def _differ(self, recorded: Recorded[Event], event: Event, found: tuple[Difference, ...]) -> None:
@@ -311,6 +320,11 @@ def whose(event: Event) -> tuple[object, ...]:
     ref = getattr(event, "ref", None)
     names = ("key", "feature", "phase", "unit", "iteration", "artifact", "gate", "name", "stage")
     return (ref.key if ref is not None else "", *(getattr(event, name, "") for name in names))
+
+
+def said(error: Exception) -> str:
+    """What it is, and its own words, shortened."""
+    return f"{type(error).__name__}: {str(error)[:WORDS_MAX]}"
 
 
 def _type(recorded: Recorded[Event] | None) -> str:
