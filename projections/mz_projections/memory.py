@@ -57,8 +57,9 @@ def learn(events: Iterable[Recorded[Event]]) -> dict[str, Learning]:
             case GateChecked(passed=True) as gate:
                 was = failing.get(stream)
                 if was is not None and was.gate == gate.gate and was.cell == (gate.phase, gate.unit):
-                    known[was.signature] = _mended(known[was.signature], recorded.place, changes.get(stream))
                     del failing[stream]
+                    if not recorded.copied:
+                        known[was.signature] = _mended(known[was.signature], recorded.place, changes.get(stream))
     return known
 
 

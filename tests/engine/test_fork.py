@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -21,12 +22,11 @@ from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
 from mz_projections.cost import costs
 from mz_projections.delivered import DELIVERED, newest
-from mz_projections.memory import learn
 from mz_projections.overview import overview
 from mz_projections.run import RunState
 from mz_projections.runner import Views
 
-from tests.support.workshop import STORY, Workshop
+from tests.support.workshop import STORY, Workshop, clone
 
 OTHER = {
     **STORY,
@@ -93,7 +93,6 @@ def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
     with Views(None, session.store, (DELIVERED,)) as views:
         views.refresh()
         known = newest(views.rows(DELIVERED))
-    learned = learn(session.store.read_all())
     session.fork(run, "alpha", 1, Change())
     state = session.drive()
     name = state.started.run if state.started else ""
@@ -107,9 +106,6 @@ def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
     with Views(None, session.store, (DELIVERED,)) as views:
         views.refresh()
         assert newest(views.rows(DELIVERED)) == known
-    assert {name: one.seen for name, one in learned.items()}.items() <= {
-        name: one.seen for name, one in learn(session.store.read_all()).items()
-    }.items()
 
 
 def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: Session) -> None:
@@ -171,3 +167,17 @@ def test_every_version_can_be_forked_or_says_why(done: tuple[Workshop, str], ses
     versions = [settled(events, pins, at)[0] for at in range(1, len(events))]
     assert versions == sorted(versions)
     assert all(version <= at for at, version in enumerate(versions, start=1))
+
+
+@pytest.mark.slow
+def test_a_fork_is_recorded_and_plays(tmp_path: Path) -> None:
+    """What was copied is recorded as if it had happened in the fork."""
+    workshop = Workshop(tmp_path)
+    run = workshop.run()
+    with Session(workshop.root, workshop.environment, lambda recorded: None) as session:
+        at = phase_start(events_of(session, run), "sign")
+        assert at is not None
+        session.fork(run, "alpha", at, Change())
+        name = _run(session.drive())
+    workshop.keep(workshop.record(name).cassette)
+    assert clone(workshop.root, tmp_path / "clone").settle().findings == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 from mz_events.catalog.check import Change, ChangesChecked
-from mz_events.names import Path
+from mz_events.names import Path, StreamId
 from mz_projections.memory import learn
 
 from tests.support.given import BASE, gate, recorded, ref
@@ -38,3 +38,15 @@ def test_streams_do_not_mix() -> None:
     first = recorded(FAILED)
     second = recorded(changed("x"), PASSED, stream="run/r1/b")
     assert learn((*first, *second))["s1"].mended == 0
+
+
+def test_a_fork_knows_nothing_that_its_source_did_not() -> None:
+    """Its copies are told by their causation; what it mends itself is learned."""
+    own = recorded(FAILED, changed("mended.py"), PASSED)
+    copies = tuple(
+        replace(one, stream=StreamId("run/r2/a"), position=one.position + 10, causation=one.place) for one in own
+    )
+    assert learn((*own, *copies)) == learn(own)
+    live = recorded(FAILED, changed("other.py"), PASSED, stream="run/r2/a")
+    mended = learn((*own, *copies[:1], *live[1:]))["s1"]
+    assert (mended.seen, mended.mended, mended.mended_in) == (1, 2, "run/r2/a@3")

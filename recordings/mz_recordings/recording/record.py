@@ -50,7 +50,7 @@ from mz_recordings.cassette import (
 from mz_recordings.recording.circumstances import LeftOut, dependencies, hints, left_out, said
 from mz_recordings.recording.conceal import conceal
 from mz_recordings.recording.scrub import Places, scrub
-from mz_recordings.recording.story import story, write
+from mz_recordings.recording.story import in_run, story, write
 
 Outcome = AgentReplied | AgentFailed | AgentLost
 
@@ -193,7 +193,8 @@ def _heads(below: tuple[ItemSkipped, ...]) -> dict[str, Commit]:
 
 
 def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
-    return (recorded.event for recorded in log.read(feature_stream(run, feature)))
+    stream = log.read(feature_stream(run, feature))
+    return (in_run(recorded.event, run) if recorded.copied else recorded.event for recorded in stream)
 
 
 def calls_of(log: Store, run: str, feature: str) -> Iterator[Call]:
@@ -307,7 +308,8 @@ def _harmless(sources: Sources, output: bytes, places: tuple[Places, ...]) -> by
 
 def _places(sources: Sources, run: str, call: Call, stdout: bytes) -> tuple[Places, ...]:
     """This repository, and wherever else the agent said that it lay: it may have been moved since."""
-    within = f"/.mz/worktrees/{run}/{call.feature}"
+    made_in = call.request.ref.key.partition("/")[0]  # Of a fork, another run.
+    within = f"/.mz/worktrees/{made_in}/{call.feature}"
     said = re.findall(rb'"(/[^"\n]*)' + re.escape(within.encode()) + rb'"', stdout)
     roots = dict.fromkeys((sources.root, *(_unquoted(root) for root in said)))
     session = call.request.session or ""

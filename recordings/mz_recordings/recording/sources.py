@@ -19,8 +19,11 @@ from mz_recordings.recording.record import Sources
 from mz_recordings.recording.scratch import bundle_of
 
 
-def sources_of(root: Path, environment: Mapping[str, str], log: Store, blobs: Blobs) -> Sources:
-    """`environment` is the one in which the run's agents were called. Raises RepositoryUnusable."""
+def sources_of(
+    root: Path, environment: Mapping[str, str], log: Store, blobs: Blobs, project: Path | None = None
+) -> Sources:
+    """`environment` is the one in which the run's agents were called; `project` is the repository whose secrets count,
+    where `root` is a scratch one. Raises RepositoryUnusable."""
 
     def tree_id(commit: Commit) -> str:
         done = ask(root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{commit}^{{tree}}")
@@ -36,7 +39,7 @@ def sources_of(root: Path, environment: Mapping[str, str], log: Store, blobs: Bl
         tree_id=tree_id,
         bundle=lambda base, heads: bundle_of(root, environment, base, heads),
         adapters=built_in(),
-        secrets=Secrets(known_secrets(root, environment)),
+        secrets=Secrets(known_secrets(project or root, environment)),
         root=str(root.resolve()),
         home=home,
         user=environment.get("USER") or Path(home).name,

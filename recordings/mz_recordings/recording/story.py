@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallHeld, CallPriced, CallReserved, CallSettled, ReplyRead
+from mz_events.catalog.call import AgentRequested, CallHeld, CallPriced, CallRef, CallReserved, CallSettled, ReplyRead
 from mz_events.catalog.delivery import (
     ChecksRerun,
     ChecksSeen,
@@ -81,6 +81,18 @@ def _plain(event: Event) -> Event:
     return event
 
 
+def in_run(event: Event, run: str) -> Event:
+    """What happened in the run that this one was forked from, as if it had happened here: with keys of this run."""
+    ref, key = getattr(event, "ref", None), getattr(event, "key", None)
+    if isinstance(ref, CallRef):
+        return replace(event, ref=replace(ref, key=_key_in(ref.key, run)))
+    return replace(event, key=_key_in(key, run)) if isinstance(key, str) else event
+
+
+def _key_in(key: str, run: str) -> str:
+    return "/".join((run, *key.split("/")[1:]))
+
+
 def write(events: Iterable[Event]) -> bytes:
     """A line of JSON an event; its sha256 is `mz_events.codec.log_digest` of the same events."""
     return b"".join(msgspec.json.encode(comparable(event), order="deterministic") + b"\n" for event in events)
@@ -103,11 +115,15 @@ def _calls(told: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 def divergence(recorded: bytes, produced: bytes) -> Divergence | None:
     """Where two stories part for the first time; None: nowhere."""
+    return next(divergences(recorded, produced), None)
+
+
+def divergences(recorded: bytes, produced: bytes) -> Iterator[Divergence]:
+    """Every event that is not the one in the same place of the other story."""
     was, now = recorded.splitlines(), produced.splitlines()
     for at, (old, new) in enumerate(_pairs(was, now), start=1):
         if old is None or new is None or old != _as_then(old, new):
-            return Divergence(at, old, new)
-    return None
+            yield Divergence(at, old, new)
 
 
 def _as_then(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +148,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {type_of(kind): _defaults(kind) for kind 
 
 
 class Divergence(msgspec.Struct, frozen=True):
-    """The first event that is another one, from 1; None where one story has ended."""
+    """An event that is another one, from 1; None where one story has ended."""
 
     at: int
     recorded: dict[str, Any] | None
