@@ -21,6 +21,7 @@ from mz_cli.reports.html import html, policy
 from mz_cli.reports.junit import junit
 from mz_cli.reports.plain import CHARACTERS_MAX, bounded, cleaned, visible, without_places
 from mz_cli.reports.sarif import FINGERPRINT, sarif
+from mz_cli.reports.view import view
 from mz_recordings.findings import KINDS, Finding
 from syrupy.assertion import SnapshotAssertion
 
@@ -83,7 +84,8 @@ def test_texts_are_cleaned_together_and_find_their_places_again() -> None:
 # JUnit ----------------------------------------------------------------------------------------------------------------
 CHILDREN = {
     "testsuites": {"testsuite"}, "testsuite": {"properties", "testcase"}, "properties": {"property"},
-    "testcase": {"failure", "error"}, "property": set(), "failure": set(), "error": set(),
+    "testcase": {"failure", "error", "system-out"}, "property": set(), "failure": set(), "error": set(),
+    "system-out": set(),
 }  # fmt: skip
 ATTRIBUTES = {
     "testsuites": ({"name", "time", "tests", "failures", "errors"}, set()),
@@ -93,6 +95,7 @@ ATTRIBUTES = {
     "testcase": ({"name"}, {"classname", "time"}),
     "failure": (set(), {"type", "message"}),
     "error": (set(), {"type", "message"}),
+    "system-out": (set[str](), set[str]()),
 }
 """Of `junit-10.xsd`: what we use of it; required and optional."""
 TIME = re.compile(r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]*)?")
@@ -110,6 +113,32 @@ def check_junit(text: str) -> Xml.Element:
         for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
             assert suite.get(name) == str(sum(1 for _ in suite.iter(tag)))
     return root
+
+
+def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> None:
+    """Two findings of high risk, and the command fails for one of them."""
+    grave, told = FOUND[2], msgspec.structs.replace(FOUND[2], feature="alpha", what="told only", fails=False)
+    other = Suite(name="other", findings=(told,), cases=("alpha",))
+    report = Report(
+        title="mz drift", exit=3, version="1", suites=(msgspec.structs.replace(NOTES, findings=(grave, told)), other)
+    )
+    root = check_junit(junit(report))
+    assert [suite.get("failures") for suite in root] == ["1", "0"]
+    assert [element.text and "told only" in element.text for element in root.iter("system-out")] == [True, True]
+    shown = view(report)
+    assert [(suite.label, suite.passed, suite.failed) for suite in shown.suites] == [
+        ("recordings/notes", False, 1), ("other", True, 0),
+    ]  # fmt: skip
+    page = html(report)
+    assert "1 (EVENT)" in page
+    assert "high risk, fails nothing" in page
+
+
+def test_kinds_have_the_risk_that_was_found() -> None:
+    low = msgspec.structs.replace(FOUND[2], risk="low")
+    for findings, risk in (((low,), "low"), ((low, FOUND[2]), "high")):
+        report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
+        assert [each.risk for each in view(report).kinds] == [risk]
 
 
 @pytest.mark.parametrize("report", [FAILED, PASSED], ids=["failed", "passed"])

@@ -13,6 +13,8 @@ from mz_cli.reports.facts import Report, Suite
 from mz_cli.reports.github import EACH_MAX, annotated, command
 from mz_cli.reports.plain import cleaned, visible
 from mz_cli.reports.summary import BYTES_MAX, summary
+from mz_cli.reports.summary import FAILED as FAILED_MARK
+from mz_cli.reports.summary import PASSED as PASSED_MARK
 from mz_recordings.findings import Finding
 from syrupy.assertion import SnapshotAssertion
 
@@ -46,6 +48,17 @@ def many(number: int, kind: str = "EVENT") -> Report:
     return msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
 
 
+def told_only(report: Report) -> Report:
+    """The same where the command fails for nothing."""
+    suites = (
+        msgspec.structs.replace(
+            suite, findings=tuple(msgspec.structs.replace(each, fails=False) for each in suite.findings)
+        )
+        for suite in report.suites
+    )
+    return msgspec.structs.replace(report, exit=0, suites=tuple(suites))
+
+
 # annotations ----------------------------------------------------------------------------------------------------------
 def test_annotations(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(annotated(relieved(FAILED))) == snapshot
@@ -55,11 +68,29 @@ def test_annotations(snapshot: SnapshotAssertion) -> None:
 def test_what_is_grave_comes_first_and_one_cause_once() -> None:
     said = [taken(line) for line in annotated(relieved(FAILED))]
     assert [(name, properties["title"].split(":")[0]) for name, properties, _ in said] == [
-        ("error", "UNUSABLE"), ("error", "EVENT"), ("error", "PROMPT"), ("warning", "UNUSED"),
+        ("error", "UNUSABLE"), ("error", "EVENT"), ("error", "PROMPT"), ("error", "UNUSED"),
     ]  # fmt: skip
     prompt = said[2]
     assert (prompt[1]["file"], prompt[1]["line"]) == ("pipelines/templates/write.md.j2", "14")
     assert "+Be brief: 100%, `at` most." in prompt[2].splitlines()
+
+
+def test_what_is_told_and_fails_nothing_is_a_warning_and_the_step_passed() -> None:
+    """Of high risk too: what fails is the command's to say."""
+    report = told_only(many(2))
+    assert [taken(line)[0] for line in annotated(report)] == ["warning", "warning"]
+    text = summary(report)
+    assert PASSED_MARK in text
+    assert FAILED_MARK not in text
+    assert "1 of 1 as they should be, 2 findings of 2 causes. " in text
+    assert "(high risk, fails nothing)" in text
+
+
+def test_the_table_of_kinds_has_the_risk_that_was_found() -> None:
+    low, high = (msgspec.structs.replace(many(1).suites[0].findings[0], risk=risk) for risk in ("low", "high"))
+    for findings, risk in (((low,), "low"), ((low, high), "high")):
+        report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
+        assert f"| EVENT | {len(findings)} | {risk} |" in summary(report)
 
 
 def test_ten_of_a_kind_are_shown_and_the_last_sums_up_the_rest() -> None:

@@ -93,7 +93,7 @@ def test_reports_are_written_whole(summary: Path, capsys: pytest.CaptureFixture[
     os.umask(mask)
     assert stat.S_IMODE(Path("mz.html").stat().st_mode) == 0o666 & ~mask
     assert summary.read_text().startswith("before\n## ")
-    assert capsys.readouterr().out.count("\n::error") + 1 == 3
+    assert capsys.readouterr().out.count("\n::error") + 1 == 4
     here = {path.name for path in Path().iterdir()}
     assert here == {".git", "summary.md", "kept.xml", "junit.xml", "mz.sarif", "mz.html"}
 
@@ -159,6 +159,25 @@ def test_nothing_on_the_page_is_a_command_of_the_runner(capsys: pytest.CaptureFi
     assert len(token) == 32
     assert lines[1:3] == ["::error::not mine", f"::{token}::"]
     assert lines[3] != lines[0]
+
+
+def test_nothing_beside_json_or_in_a_report_on_stdout_is_a_command_of_the_runner(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(ReportOptions(github=True), as_json=True):
+        print("{}")
+    told = capsys.readouterr()
+    assert told.out == "{}\n"
+    begun, ended = told.err.splitlines()
+    assert ended == f"::{begun.removeprefix('::stop-commands::')}::"
+
+    options = ReportOptions(junit="-", github=True)
+    write_reports(options, "mz replay", FAILED.suites, Exit.DRIFT)
+    told = capsys.readouterr()
+    assert Xml.fromstring(told.out).tag == "testsuites"
+    begun, ended, *annotations = told.err.splitlines()
+    assert ended == f"::{begun.removeprefix('::stop-commands::')}::"
+    assert len([line for line in annotations if line.startswith("::")]) == 4
 
 
 def test_the_page_makes_room_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:

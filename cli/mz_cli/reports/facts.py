@@ -25,6 +25,11 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
         """What people know it by."""
         return self.path or self.name
 
+    @property
+    def fails(self) -> bool:
+        """Whether something in it is found that the command fails for; else it passed, whatever there is to tell."""
+        return any(finding.fails for finding in self.findings)
+
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All suites of one command."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from mz_recordings.findings import RISKS, Finding, risk_of
-from mz_recordings.grouping import Group, group_found
+from mz_recordings.findings import RISKS
+from mz_recordings.grouping import Group
 
 from mz_cli.render.text import counted
-from mz_cli.replaypage import mending
 from mz_cli.reports.facts import Report
+from mz_cli.reports.groups import groups_of, mend_of, places_of
 from mz_cli.reports.plain import one_line
 
 Level = Literal["error", "warning"]
@@ -26,8 +26,9 @@ DETAIL_MAX = 20
 
 
 def annotated(report: Report) -> Iterator[str]:
-    """Lines without their ends. The report has been cleaned. Findings of low risk are warnings, all others errors."""
-    groups = sorted(groups_of(report), key=lambda each: -RISKS.index(risk(each)))
+    """Lines without their ends. The report has been cleaned. What the command fails for are errors, all else is
+    warnings."""
+    groups = sorted(groups_of(report), key=lambda each: -RISKS.index(each.risk))
     for level in LEVELS:
         mine = [each for each in groups if level_of(each) == level]
         fit = mine if len(mine) <= EACH_MAX else mine[: EACH_MAX - 1]
@@ -39,37 +40,8 @@ def annotated(report: Report) -> Iterator[str]:
             yield command(level, f"{kinds}; the summary of this step and the reports have all of them", title=title)
 
 
-def groups_of(report: Report) -> tuple[Group, ...]:
-    """What was found, by kind and cause."""
-    return group_found((suite.label, finding) for suite, finding in report.findings)
-
-
-def risk(each: Group) -> Literal["low", "medium", "high"]:
-    """The greatest of its findings."""
-    return max((risk_of(finding) for _, finding in each.places), key=RISKS.index)
-
-
 def level_of(each: Group) -> Level:
-    return "warning" if risk(each) == "low" else "error"
-
-
-def places_of(each: Group, most: int) -> str:
-    """`recordings/a: alpha/write, alpha/sign; recordings/b: ...`, at most so many calls."""
-    named = [
-        (label, "/".join(part for part in (finding.feature, finding.call) if part)) for label, finding in each.places
-    ]
-    by_label: dict[str, list[str]] = {}
-    for label, call in named[:most]:
-        by_label.setdefault(label, []).extend([call] if call else [])
-    parts = [f"{label}: {', '.join(calls)}" if calls else label for label, calls in by_label.items()]
-    more = [f"and {len(named) - most:,} more"] if len(named) > most else []
-    return "; ".join([*parts, *more])
-
-
-def mend_of(each: Group, most: int) -> str:
-    """The command that mends it, for as many cassettes as are named; empty where there is none."""
-    finding: Finding = each.places[0][1]
-    return mending(finding.mend, each.cassettes[:most]) + (" ..." if len(each.cassettes) > most else "")
+    return "error" if each.fails else "warning"
 
 
 def _annotation(level: Level, each: Group) -> str:

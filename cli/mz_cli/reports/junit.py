@@ -20,7 +20,7 @@ ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
 
 def junit(report: Report) -> str:
     """The whole file. The report has been cleaned."""
-    made = [_suite(suite, report.exit != Exit.OK) for suite in report.suites]
+    made = [_suite(suite) for suite in report.suites]
     root = Xml.Element("testsuites", name=report.title, time=_seconds(sum(suite.seconds for suite in report.suites)))
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in made)))
@@ -29,8 +29,8 @@ def junit(report: Report) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
 
 
-def _suite(suite: Suite, failing: bool) -> Xml.Element:
-    cases = [_case(suite, name, findings, failing) for name, findings in by_case(suite).items()]
+def _suite(suite: Suite) -> Xml.Element:
+    cases = [_case(suite, name, findings) for name, findings in by_case(suite).items()]
     element = Xml.Element("testsuite", name=suite.label, tests=str(len(cases)))
     for name, tag in (("failures", "failure"), ("errors", "error")):
         element.set(name, str(sum(case.find(tag) is not None for case in cases)))
@@ -44,17 +44,18 @@ def _suite(suite: Suite, failing: bool) -> Xml.Element:
     return element
 
 
-def _case(suite: Suite, name: str, findings: Sequence[Finding], failing: bool) -> Xml.Element:
+def _case(suite: Suite, name: str, findings: Sequence[Finding]) -> Xml.Element:
     element = Xml.Element("testcase", name=name, classname=suite.label)
     text = "\n\n".join("\n".join(_lines(suite, finding)) for finding in findings)
-    if findings and not failing:  # Told, and not grave enough to fail for.
-        Xml.SubElement(element, "system-out").text = text
-    elif findings:
-        broken = any(KINDS[finding.kind].exit in ERRORS for finding in findings)
-        kinds = dict.fromkeys(finding.kind for finding in findings)
-        message = "; ".join(dict.fromkeys(one_line(finding.what) for finding in findings))
+    failing = [finding for finding in findings if finding.fails]
+    if failing:
+        broken = any(KINDS[finding.kind].exit in ERRORS for finding in failing)
+        kinds = dict.fromkeys(finding.kind for finding in failing)
+        message = "; ".join(dict.fromkeys(one_line(finding.what) for finding in failing))
         tag = Xml.SubElement(element, "error" if broken else "failure", type=", ".join(kinds), message=message)
         tag.text = text
+    elif findings:
+        Xml.SubElement(element, "system-out").text = text
     return element
 
 

@@ -5,9 +5,9 @@
     def drift(..., reports: ReportOptions) -> int:
         check_reports(reports)                          # before any work
         ...
-        with answering(reports) as stream:              # the page for people
+        with answering(reports, as_json) as stream:     # the work, and the page for people
             put_lines(stream, page(results))
-        write_reports(reports, "mz drift", suites, exit)
+        write_reports(reports, "mz drift", suites, exit, as_json)
 
 The modules that make the reports are imported when one is wanted, and not before.
 """
@@ -21,7 +21,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -118,10 +118,10 @@ def _unwritable(path: Path, error: OSError) -> MzError:
 
 
 @contextmanager
-def answering(options: ReportOptions) -> Iterator[TextIO]:
-    """Where the page for people goes: stdout, or stderr where a report takes stdout. With `--github` nothing in it is
-    taken for a command of the runner's."""
-    stream = sys.stderr if options.takes_stdout else sys.stdout
+def answering(options: ReportOptions, as_json: bool = False) -> Iterator[TextIO]:
+    """Where the page for people goes: stdout, or stderr where a report or JSON takes stdout. With `--github` nothing
+    that is written meanwhile, whereto ever, is taken for a command of the runner's."""
+    stream = sys.stderr if options.takes_stdout or as_json else sys.stdout
     if not options.github:
         yield stream
         return
@@ -150,8 +150,9 @@ def write_reports(
         Secrets(known_secrets(Path(home), os.environ)).redact,
         lambda text: without_places(text, home, str(Path.home()), tempfile.gettempdir()),
     )
-    for form, path in options.files.items():
-        _write(path, made(form, relieved))
+    with answering(options, as_json) if options.takes_stdout else nullcontext():
+        for form, path in options.files.items():
+            _write(path, made(form, relieved))
     if options.github:
         _tell_github(relieved, sys.stderr if options.takes_stdout or as_json else sys.stdout)
 

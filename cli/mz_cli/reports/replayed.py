@@ -35,5 +35,7 @@ def _facts(played: Played) -> Iterator[tuple[str, str]]:
     yield "network", "cut off" if played.offline else "not cut off"
     for feature, digest in played.stories.items():
         yield f"log digest of {feature}", digest
+    if played.held:
+        yield "settings of the cassette, not of mz.yaml", ", ".join(played.held)
     for words in played.renewed:
         yield "renewed", words

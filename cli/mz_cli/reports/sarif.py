@@ -18,7 +18,7 @@ from mz_recordings.findings import KINDS, Finding, FindingKind, Risk
 from mz_recordings.grouping import Group
 
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.github import groups_of, mend_of, places_of, risk
+from mz_cli.reports.groups import groups_of, mend_of, places_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS: Mapping[Risk, str] = {"high": "error", "medium": "warning", "low": "note"}
@@ -88,7 +88,7 @@ def _result(each: Group, suites: Mapping[str, Suite], seen: Counter[str]) -> dic
     return {
         "ruleId": each.kind,
         "ruleIndex": RULES.index(each.kind),
-        "level": LEVELS[risk(each)],
+        "level": LEVELS[each.risk],
         "message": {"text": _message(each)},
         "locations": [_location(suites[label], finding)],
         "occurrenceCount": len(each.places),

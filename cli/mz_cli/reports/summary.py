@@ -16,7 +16,7 @@ from mz_recordings.grouping import ORDER, Group
 
 from mz_cli.render.text import counted
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.github import groups_of, mend_of, places_of, risk
+from mz_cli.reports.groups import groups_of, mend_of, places_of, risk_of_kind
 from mz_cli.reports.plain import one_line
 
 BYTES_MAX = 1_000_000
@@ -30,7 +30,7 @@ def summary(report: Report, room: int = BYTES_MAX) -> str:
     """The whole text, of at most `room` bytes: whole findings are left out where they do not fit, and counted. The
     report has been cleaned."""
     groups = groups_of(report)
-    text = "\n".join([*_head(report, groups), *_kinds(report)]) + "\n"
+    text = "\n".join([*_head(report, groups), *_kinds(groups)]) + "\n"
     tail = "\n".join(_suites(report)) + "\n"
     left, shown = room - len(text.encode()) - len(tail.encode()) - 200, 0
     for each in groups:
@@ -50,28 +50,29 @@ def _head(report: Report, groups: tuple[Group, ...]) -> Iterator[str]:
     yield f"## {PASSED if passed else FAILED} {words(report.title)}: {'passed' if passed else 'failed'}"
     yield ""
     found = f"{counted(len(report.findings), 'finding')} of {counted(len(groups), 'cause')}" if groups else "no finding"
-    bad = sum(bool(suite.findings) for suite in report.suites)
+    bad = sum(suite.fails for suite in report.suites)
     yield f"{len(report.suites) - bad:,} of {len(report.suites):,} as they should be, {found}. "
     yield f"Exit code {report.exit}: {words(MEANINGS[Exit(report.exit)])}"
     yield ""
 
 
-def _kinds(report: Report) -> Iterator[str]:
-    """A table: how often each kind was found."""
-    counts = Counter(finding.kind for _, finding in report.findings)
+def _kinds(groups: tuple[Group, ...]) -> Iterator[str]:
+    """A table: how often each kind was found, and its greatest risk."""
+    counts = Counter(each.kind for each in groups for _ in each.places)
     if not counts:
         return
     yield "| kind | findings | risk | what it means |"
     yield "|---|---:|---|---|"
     for kind in ORDER:
         if counts[kind]:
-            yield f"| {kind} | {counts[kind]:,} | {KINDS[kind].risk} | {KINDS[kind].meaning} |"
+            yield f"| {kind} | {counts[kind]:,} | {risk_of_kind(groups, kind)} | {KINDS[kind].meaning} |"
     yield ""
 
 
 def _group(each: Group) -> Iterator[str]:
+    told = "" if each.fails else ", fails nothing"
     yield "<details>"
-    yield f"<summary><b>{each.kind}</b> {words(one_line(each.what))} ({risk(each)} risk)</summary>"
+    yield f"<summary><b>{each.kind}</b> {words(one_line(each.what))} ({each.risk} risk{told})</summary>"
     yield ""
     finding = each.places[0][1]
     if finding.file:
@@ -96,7 +97,7 @@ def _suites(report: Report) -> Iterator[str]:
     yield ""
     yield "| | checked | findings | time |"
     yield "|---|---|---:|---:|"
-    ordered = sorted(report.suites, key=lambda suite: not suite.findings)
+    ordered = sorted(report.suites, key=lambda suite: (not suite.fails, not suite.findings))
     for suite in ordered[:SUITES_MAX]:
         yield _suite(suite)
     if len(ordered) > SUITES_MAX:
@@ -104,7 +105,7 @@ def _suites(report: Report) -> Iterator[str]:
 
 
 def _suite(suite: Suite) -> str:
-    mark = FAILED if suite.findings else PASSED
+    mark = FAILED if suite.fails else PASSED
     return f"| {mark} | {code(suite.label)} | {len(suite.findings):,} | {suite.seconds:.1f} s |"
 
 

@@ -13,7 +13,7 @@ from mz_recordings.grouping import ORDER, Group
 from mz_cli.render.text import counted, duration
 from mz_cli.reports.cases import by_case
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.github import groups_of, mend_of, risk
+from mz_cli.reports.groups import groups_of, mend_of, risk_of_kind
 from mz_cli.reports.plain import one_line
 
 MENDED_MAX = 12
@@ -45,7 +45,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     file: str
     count: str
-    exit: int
+    fails: bool
     diff: tuple[DiffLine, ...]
     mend: str
     places: tuple[Where, ...]
@@ -118,7 +118,9 @@ def _sums(report: Report, groups: tuple[Group, ...], suites: tuple[SuiteView, ..
 
 def _kinds(groups: tuple[Group, ...]) -> tuple[KindView, ...]:
     counts = Counter(each.kind for each in groups)
-    return tuple(KindView(kind=kind, count=counts[kind], risk=KINDS[kind].risk) for kind in ORDER if counts[kind])
+    return tuple(
+        KindView(kind=kind, count=counts[kind], risk=risk_of_kind(groups, kind)) for kind in ORDER if counts[kind]
+    )
 
 
 def _group(each: Group, anchors: dict[str, str]) -> GroupView:
@@ -131,12 +133,12 @@ def _group(each: Group, anchors: dict[str, str]) -> GroupView:
     words = (each.kind, each.what, file, *each.causes, *calls, *(call for mine in calls.values() for call in mine))
     return GroupView(
         kind=each.kind,
-        risk=risk(each),
+        risk=each.risk,
         what=one_line(each.what),
         meaning=KINDS[each.kind].meaning,
         file=file,
         count=counted(len(each.places), "place"),
-        exit=int(KINDS[each.kind].exit),
+        fails=each.fails,
         diff=tuple(_line(text) for line in each.detail for text in line.split("\n")),
         mend=mend_of(each, MENDED_MAX) if finding.mend else "",
         places=places,
@@ -158,11 +160,11 @@ def _suite(suite: Suite, anchor: str) -> SuiteView:
     return SuiteView(
         anchor=anchor,
         label=suite.label,
-        passed=not suite.findings,
+        passed=not suite.fails,
         findings=len(suite.findings),
         kinds=kinds,
         cases=len(cases),
-        failed=sum(bool(found) for found in cases.values()),
+        failed=sum(any(each.fails for each in found) for found in cases.values()),
         time=_time(suite.seconds),
         facts=suite.facts,
     )
