@@ -6,35 +6,41 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec.structs import replace
 from mz_engine.errors import MzError
-from mz_recordings.drift.noisefile import NAME, NoiseUnusable, read_noise
-from mz_recordings.drift.run import Drifted, Known, check_today, refused_entries
+from mz_recordings.drift.known import Known, read_known
+from mz_recordings.drift.noisefile import NAME
+from mz_recordings.drift.run import Drifted, check_today
 from mz_recordings.files.library import CassetteUnusable, load
 from mz_recordings.wire.check import TRUSTED, Baselines, grown, observed_in
-from mz_recordings.wire.files import FOLDER, BaselineUnusable, built_in_place, load_baselines, write_baseline
+from mz_recordings.wire.files import write_baseline
 from mz_recordings.wire.wire import counted
 
 from mz_cli.commands.replay import cassettes_at, jobs_of, tell
 from mz_cli.recording import library_of, shown
 from mz_cli.render.console import note
+from mz_cli.render.text import line
 from mz_cli.shapes.drift import BaselineShape
+
+HINTS = {
+    "MZ6020": "`mz explain MZ6020` shows what an entry looks like",
+    "MZ6021": "restore it from git, or remove it and write it anew",
+}
+"""For a file that cannot be read."""
 
 
 def known_of(home: Path, wire: Path | None = None) -> Known:
     """What the library knows. Raises MzError (MZ6020, MZ6021)."""
-    library, today = library_of(home), datetime.now(UTC).date()
-    try:
-        noise = read_noise(library)
-        baselines = load_baselines((built_in_place(), wire or library / FOLDER))
-    except NoiseUnusable as error:
-        raise MzError("MZ6020", str(error), hint="`mz explain MZ6020` shows what an entry looks like") from error
-    except BaselineUnusable as error:
-        raise MzError("MZ6021", str(error), hint="restore it from git, or remove it and write it anew") from error
-    if refused := refused_entries(noise, today):
-        at, first = refused[0]
-        message = f"{shown(library / NAME)}: entry {at} ({first.what}) is refused: {first.name}: {first.why}"
-        raise MzError("MZ6020", message, hint=f"{len(refused)} entries are refused; mend them or take them out")
-    return Known(library=Path(shown(library)), noise=noise, baselines=baselines, today=today)
+    library = library_of(home)
+    known, wrong = read_known(library, datetime.now(UTC).date(), wire)
+    if wrong:
+        first = wrong[0]
+        if first.refusal:
+            number = sum(bool(one.refusal) for one in wrong)
+            hint = f"{number} entries are refused; mend them or take them out"
+            raise MzError(first.code, f"{shown(library / NAME)}: {first.what}", hint=hint)
+        raise MzError(first.code, first.what, hint=HINTS[first.code])
+    return replace(known, library=Path(shown(library)))
 
 
 def check_library(
@@ -65,7 +71,7 @@ def write_wires(found: tuple[Path, ...], known: Known, folder: Path, reason: str
         except CassetteUnusable as error:
             raise MzError("MZ6005", str(error), hint=f"git restore {shown(path)}") from error
         if cassette.manifest.provenance not in TRUSTED:
-            note(f"{shown(path)}: left out, its streams are {cassette.manifest.provenance}")
+            note(f"{line(shown(path))}: left out, its streams are {cassette.manifest.provenance}")
             continue
         for seen in observed_in(cassette):
             key = seen.wire.agent, seen.wire.version

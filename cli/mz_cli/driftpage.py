@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
+from msgspec.structs import replace
 from mz_engine.exits import Exit, worst
 from mz_recordings.drift.noise import Noise, Refusal
 from mz_recordings.drift.noisefile import NAME
@@ -33,6 +34,18 @@ def exit_of(findings: Iterable[Finding], fail_on: Risk) -> Exit:
 def own_exit(kind: FindingKind, risk: Risk, fail_on: Risk) -> Exit:
     found = KINDS[kind].exit
     return Exit.OK if found is Exit.DRIFT and RISKS.index(risk) < RISKS.index(fail_on) else found
+
+
+def judged(drifted: Drifted, fail_on: Risk) -> Drifted:
+    """The same, where each finding says whether it fails."""
+    played = tuple(
+        replace(one, findings=tuple(_judged(finding, fail_on) for finding in one.findings)) for one in drifted.played
+    )
+    return replace(drifted, played=played)
+
+
+def _judged(finding: Finding, fail_on: Risk) -> Finding:
+    return replace(finding, fails=own_exit(finding.kind, risk_of(finding), fail_on) is not Exit.OK)
 
 
 def classes(drifted: Drifted, fail_on: Risk) -> tuple[DriftClass, ...]:

@@ -13,7 +13,7 @@ def finding_shape(finding: Finding, path: str) -> ReplayFinding:
     return ReplayFinding(
         kind=finding.kind,
         risk=risk_of(finding),
-        exit=int(KINDS[finding.kind].exit),
+        exit=int(KINDS[finding.kind].exit) if finding.fails else 0,
         what=finding.what,
         feature=finding.feature or None,
         call=finding.call or None,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.registry import built_in
 from mz_engine.configfile import load_config
@@ -24,6 +25,7 @@ from mz_recordings.history.trees import GitTrees
 
 from mz_cli.context import Reading, reading
 from mz_cli.historypage import document, exit_of, judge_document, judge_exit, judge_findings, judge_page, page
+from mz_cli.past import clamped
 from mz_cli.render.console import put_lines
 from mz_cli.render.document import show_document
 from mz_cli.reports.facts import ReportOptions, Suite
@@ -32,17 +34,19 @@ from mz_cli.reports.options import answering, write_reports
 NOT_READABLE = "use the version of mz that started it, or replay a run that this one can read: mz runs"
 
 
-def replay_history(wanted: str, as_json: bool, reports: ReportOptions) -> int:
-    """A past run through today's code; returns the exit code. Raises MzError (MZ5001, MZ6001, MZ6010)."""
+def replay_history(wanted: str, bisect: bool, as_json: bool, reports: ReportOptions) -> int:
+    """A past run through today's code; returns the exit code, with `bisect` that for git. Raises MzError
+    (MZ5001, MZ6001, MZ6010)."""
     with reading() as log:
         history = history_of(log, log.find_run(wanted))
+    ended = clamped(exit_of(history)) if bisect else exit_of(history)
     if as_json:
-        show_document("replay-run", document(history))
+        show_document("replay-run", replace(document(history), exit=int(ended)))
     else:
         with answering(reports) as stream:
             put_lines(stream, page(history))
-    write_reports(reports, "mz replay --run", _suites(history), exit_of(history), as_json)
-    return int(exit_of(history))
+    write_reports(reports, "mz replay --run", _suites(history), ended, as_json)
+    return int(ended)
 
 
 def history_of(log: Reading, run: str) -> History:

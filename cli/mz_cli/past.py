@@ -27,7 +27,7 @@ def past_options(function: Callable[..., Any]) -> Callable[..., Any]:
         def work() -> int:
             if run is None and not judge:
                 return int(function(*args, bisect=bisect, **rest))
-            return _past(run, judge, rest)
+            return _past(run, judge, bisect, rest)
 
         return undecided_but_for_verdicts(work) if bisect else work()
 
@@ -42,7 +42,7 @@ def past_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def _past(run: str | None, judge: bool, rest: dict[str, Any]) -> int:
+def _past(run: str | None, judge: bool, bisect: bool, rest: dict[str, Any]) -> int:
     from mz_cli.history import judge_past, replay_history
     from mz_cli.reports.options import check_reports
 
@@ -53,7 +53,7 @@ def _past(run: str | None, judge: bool, rest: dict[str, Any]) -> int:
     if judge:
         return judge_past(run, rest["as_json"], rest["reports"])
     assert run is not None
-    return replay_history(run, rest["as_json"], rest["reports"])
+    return replay_history(run, bisect, rest["as_json"], rest["reports"])
 
 
 def undecided_but_for_verdicts(work: Callable[[], int]) -> int:
@@ -62,18 +62,18 @@ def undecided_but_for_verdicts(work: Callable[[], int]) -> int:
 
     context = click.get_current_context()
     try:
-        return clamped(work())
+        return int(clamped(work()))
     except Exception as error:
         report(error, (context.command_path, "--bisect", *(["--json"] if context.params.get("as_json") else [])))
         return int(Exit.NOT_COMPARABLE)
 
 
-def clamped(code: int) -> int:
+def clamped(code: int) -> Exit:
     """Verdicts as they are, anything else as 125."""
-    return code if code in tuple(map(int, VERDICTS)) else int(Exit.NOT_COMPARABLE)
+    return Exit(code) if code in VERDICTS else Exit.NOT_COMPARABLE
 
 
 def of_command(words: Sequence[str], code: int) -> int:
     """The code of the whole process: also a command line that is not understood, or code that does not load, must not
     be blamed on a commit."""
-    return clamped(code) if "--bisect" in words and "replay" in words else code
+    return int(clamped(code)) if "--bisect" in words and "replay" in words else code

@@ -7,18 +7,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.config import Config
 from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
 from mz_engine.pipelines.load import find_pipeline
+from mz_engine.pipelines.own import sound_material
+from mz_events.names import run_stream
+from mz_events.redact import Secrets
+from mz_projections.run import fold_run
 from mz_recordings.cassette import Cassette, Provenance
 from mz_recordings.files.library import CassetteExists, CassetteUnusable, check_vacant, save
+from mz_recordings.files.lint import packed
 from mz_recordings.recording.record import NothingToRecord, RecordedRun, SecretInRecording, record_run
 from mz_recordings.recording.sources import sources_of
 
 from mz_cli.context import Reading, reading
 from mz_cli.render.console import note
-from mz_cli.shapes.replay import LeftOutShape, RecordResult
+from mz_cli.render.text import line
+from mz_cli.shapes.replay import CommittedSecret, LeftOutShape, RecordResult
 
 
 def library_of(home: Path) -> Path:
@@ -33,9 +40,15 @@ def default_place(home: Path, config: Config) -> Path:
 
 
 def refuse_before(home: Path, flags: Mapping[str, object]) -> None:
-    """Says before anything is paid that the run could not be recorded where it would be. Raises MzError."""
-    place = default_place(home, load_config(home, os.environ, flags).config)
+    """Says before anything is paid that the run could not be recorded, or not where it would be. Raises MzError."""
+    config = load_config(home, os.environ, flags).config
+    place = default_place(home, config)
     refuse_taken(place, False, "move it, or run without --record and then: mz record --replace")
+    material = sound_material(home)
+    made_of = msgspec.json.encode((config, material.templates, material.rules))
+    if found := Secrets(known_secrets(home, os.environ)).scan(made_of):
+        message = f"settings, rules or templates hold a secret ({', '.join(found)}); the run could not be recorded"
+        raise MzError("MZ6004", message, hint="take it out; nothing was called")
 
 
 def record_after(run: str) -> None:
@@ -77,7 +90,18 @@ def record(
         features=tuple(item.feature for item in cassette.manifest.world.items),
         recordings=len(cassette.taken),
         left_out=tuple(LeftOutShape(feature=out.feature, why=out.why) for out in made.left_out),
+        committed=committed_in(cassette, log.home) if cassette.bundle else (),
     )
+
+
+def committed_in(cassette: Cassette, home: Path) -> tuple[CommittedSecret, ...]:
+    """Secrets in the content of the repository, each once a file."""
+    secrets = Secrets(known_secrets(home, os.environ))
+    found: dict[tuple[str, str], CommittedSecret] = {}
+    for file, leak in packed(cassette.bundle, secrets, os.environ):
+        if leak.certain:
+            found.setdefault((file, leak.what), CommittedSecret(file=file, line=leak.line, what=leak.what))
+    return tuple(found[key] for key in sorted(found))
 
 
 def keep_bytes(library: Path) -> None:
@@ -99,6 +123,11 @@ def made_of(log: Reading, run: str, provenance: Provenance, max_age_days: int | 
         raise MzError("MZ6004", str(error), hint=hint) from error
 
 
+def newest(log: Reading) -> str | None:
+    """The newest run that is no experiment; None: there is none."""
+    return next((run for run in log.runs() if fold_run(log.store.read(run_stream(run))).forked is None), None)
+
+
 def named(cassette: Cassette, name: str) -> Cassette:
     return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, name=name))
 
@@ -115,3 +144,6 @@ def tell(result: RecordResult, say: Callable[[str], None], aside: Callable[[str]
     say(f"{result.cassette}: {result.recordings} recordings of {features}, {result.provenance}")
     for out in result.left_out:
         aside(f"left out: {out.feature}: {out.why}")
+    for one in result.committed:
+        aside(line(f"{one.file}:{one.line}: {one.what} is committed, and is in world.bundle as it is; take it out and "
+                   "record another run: `mz recordings lint` refuses this one"))  # fmt: skip

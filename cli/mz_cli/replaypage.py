@@ -11,8 +11,6 @@ from mz_recordings.grouping import Group, group
 from mz_cli.render.styled import Line, Span
 
 PLACES_MAX = 6
-UNTOLD = "recorded without a story to compare with; record it again"
-ADD = "mz replay {cassette} --accept EVENT --reason TEXT"
 LOOKS = {"-": "red", "+": "green"}
 
 
@@ -21,11 +19,12 @@ def page(results: Sequence[Played]) -> Iterator[Line]:
     for one in results:
         for words in one.renewed:
             yield (Span(f"{one.path}: {words}"),)
-        if one.compared < len(one.stories):
-            yield (Span(f"{one.path}: {UNTOLD}, or add it: {mending(ADD, (one.path,))}"),)
     for each in group(results):
         yield from _group(each)
         yield ()
+    for one in results:
+        if one.held:
+            yield (Span(f"{one.path}: its own settings count, not those of mz.yaml: {', '.join(one.held)}", "dim"),)
     yield (Span(summary(results)),)
 
 
@@ -58,7 +57,8 @@ def _group(each: Group) -> Iterator[Line]:
         yield (Span(f"  {line}", LOOKS.get(line[:1], "")),)
     finding = each.places[0][1]
     mend = mending(finding.mend, each.cassettes)
-    yield (Span("  mend: ", "bold"), Span(mend), Span(f"  (exit {int(KINDS[each.kind].exit)})", "dim"))
+    code = int(KINDS[each.kind].exit) if each.fails else 0
+    yield (Span("  mend: ", "bold"), Span(mend), Span(f"  (exit {code})", "dim"))
 
 
 def _places(each: Group) -> Iterator[tuple[str, str]]:

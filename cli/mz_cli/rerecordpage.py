@@ -63,8 +63,6 @@ def summing(works: Sequence[tuple[str, Prepared]], budget_nanousd: int | None) -
     yield f"{words}; " + (f"budget {money(budget_nanousd)}" if budget_nanousd is not None else "no budget")
     if any(not one.why and not one.paid for one in planned):
         yield "what follows is called only where its prompt, its arguments or its tree are then other ones"
-    if budget_nanousd is not None and len(priced) < len(planned):
-        yield "a call without a price is not held up by the budget"
 
 
 def nothing(path: str, prepared: Prepared) -> str:

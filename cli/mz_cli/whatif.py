@@ -24,6 +24,7 @@ from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.styled import Line, Span
 from mz_cli.render.table import Table, columns
+from mz_cli.render.text import line
 from mz_cli.shapes.whatif import BrokenVariant, InjectResult, VariantsResult, VariedCassette
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def play_all_variants(found: Sequence[tuple[Path, Path]], as_json: bool) -> int:
     for path, project in found:
         outcomes = _outcomes(loaded(path), project)
         played.append((shown(path), outcomes))
-        note(f"{shown(path)}: {len(outcomes)} variants")
+        note(f"{line(shown(path))}: {len(outcomes)} variants")
     broken = any(one.violations for _, outcomes in played for one in outcomes)
     code = Exit.VERDICT if broken else Exit.OK
     if as_json:

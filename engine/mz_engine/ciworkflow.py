@@ -49,6 +49,7 @@ jobs:
       with:
         python-version: "3.12"
 
+    # Until mz-engine is on PyPI: name a wheel, a checkout or a git URL here instead.
     # What the gates run has to be here as well: add what else this project's tests need.
     - name: Install mz
       run: python -m pip install --disable-pip-version-check mz-engine=={version}

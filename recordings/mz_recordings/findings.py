@@ -37,7 +37,7 @@ KINDS: dict[FindingKind, KindFacts] = {
     "POLICY": KindFacts(Exit.DRIFT, "high", "a rule, a gate or a permission decides otherwise"),
     "STALE": KindFacts(Exit.RECORDING, "medium", "the answers are older than they may be"),
     "UNUSED": KindFacts(Exit.RECORDING, "low", "nothing asks for the recording"),
-    "MISSING": KindFacts(Exit.RECORDING, "high", "a call was not recorded"),
+    "MISSING": KindFacts(Exit.RECORDING, "high", "a call or a story was not recorded"),
     "SEEDED": KindFacts(Exit.RECORDING, "high", "the answers are another agent's"),
     "NETWORK": KindFacts(Exit.NETWORK, "high", "something tried to reach the network"),
     "SECRET": KindFacts(Exit.SECRET, "high", "the recording holds a secret"),
@@ -89,6 +89,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What it is about, relative to the project: a template, a rule set, mz.yaml, a file of the cassette."""
     line: int | None = None
     """Of that file, from 1, where it is known."""
+    fails: bool = True
+    """Whether the command that tells it fails for it."""
 
 
 def risk_of(finding: Finding) -> Risk:
@@ -114,7 +116,11 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     """By feature, the log digest of what happened now."""
     compared: int = 0
     """Features whose recorded story was there to compare with."""
+    judged: int = 0
+    """Recorded artifacts that today's rules judged."""
     duration_ms: int = 0
     findings: tuple[Finding, ...] = ()
+    held: tuple[str, ...] = ()
+    """Settings that `mz.yaml` has otherwise now: the cassette's count."""
     renewed: tuple[str, ...] = ()
     """What was written into the cassette, in words."""

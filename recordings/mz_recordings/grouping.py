@@ -29,6 +29,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return max((risk_of(finding) for _, finding in self.places), key=RISKS.index)
 
     @property
+    def fails(self) -> bool:
+        """Whether the command fails for one of them."""
+        return any(finding.fails for _, finding in self.places)
+
+    @property
     def detail(self) -> tuple[str, ...]:
         """Of the first; the others look alike."""
         return self.places[0][1].detail
@@ -60,6 +65,13 @@ def group_found(found: Iterable[tuple[str, Finding]]) -> tuple[Group, ...]:
         owner |= dict.fromkeys(keys[first] if others else mine, first)
     made = (_group(entries) for entries in groups.values())
     return tuple(sorted(made, key=lambda one: ORDER.index(one.kind)))
+
+
+def ended(played: Played, path: str) -> str:
+    """A word on a cassette as it ends, always one line: whoever made the folder has chosen its name. `path` is what
+    people know it by."""
+    verdict = "as recorded" if not played.findings else ", ".join(sorted({one.kind for one in played.findings}))
+    return f"{' '.join(path.split())}: {verdict} ({played.duration_ms / 1000:.1f} s)"
 
 
 def _keys(finding: Finding) -> Iterator[object]:

@@ -15,6 +15,8 @@ NEW = f"{RERECORD} --new"
 UPDATE_UNUSED = "mz replay {cassette} --update-unused"
 LEARN = "mz drift {cassette} --learn --reason TEXT"
 """Propose what differs as noise."""
+COMMITTED = "take it out of the project and commit, then: mz run && mz record --replace --to {cassette}"
+"""Have the world of another commit: no answer of an agent changes what the project holds."""
 UPDATE_WIRE = "mz drift {cassette} --update-wire --reason TEXT"
 
 

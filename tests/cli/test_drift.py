@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.driftpage import exit_of, page, summary, table
+from mz_cli.driftdocument import document
+from mz_cli.driftpage import exit_of, judged, page, summary, table
 from mz_cli.render.styled import plain
 from mz_engine.exits import Exit
 from mz_recordings.cassette import Cassette
@@ -55,6 +56,21 @@ def test_drift_fails_from_the_risk_on_that_was_asked_for() -> None:
     assert exit_of([unused], "high") is Exit.RECORDING, "it keeps the comparison from being one"
 
 
+def test_findings_say_whether_the_command_fails_for_them() -> None:
+    assert [one.fails for one in judged(DRIFTED, "low").played[0].findings] == [True, True]
+    assert [one.fails for one in judged(DRIFTED, "medium").played[0].findings] == [False, True]
+    assert [each["exit"] for each in found_as_json(judged(DRIFTED, "medium"))] == [0, 3]
+    prompt = msgspec.structs.replace(POLICY, kind="PROMPT")
+    played = msgspec.structs.replace(DRIFTED.played[0], findings=(prompt,))
+    (played,) = judged(msgspec.structs.replace(DRIFTED, played=(played,)), "high").played
+    assert not played.findings[0].fails
+
+
+def found_as_json(drifted: Drifted) -> list[dict[str, object]]:
+    told = msgspec.to_builtins(document(drifted, 3, "medium", "today"))
+    return [each for one in told["cassettes"] for each in one["findings"]]
+
+
 # wrong use ------------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -70,6 +86,19 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )  # fmt: skip
 def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     assert run(capsys, "drift", *words).exit == 2
+
+
+@pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize(
+    "words", [("--static",), ("-n", "2"), ("--fail-on", "medium"), ("--junit", "x"), ("--sarif", "x"),
+              ("--html", "x"), ("--github",)],
+)  # fmt: skip
+def test_what_means_nothing_to_who_writes_baselines_is_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    found = run(capsys, "drift", "--update-wire", "--reason", "x", *words)
+    assert found.exit == 2
+    assert f"--update-wire checks nothing, so {words[0]} would say nothing" in found.err
 
 
 def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:

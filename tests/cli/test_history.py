@@ -8,11 +8,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from mz_cli.commands.replay import blaming
+from mz_cli.commands.replay import exit_of as exit_of_replay
 from mz_cli.historypage import document, exit_of, judge_page, judge_summary, page, summary
 from mz_cli.past import clamped, of_command
 from mz_cli.render.styled import plain
 from mz_engine.exits import Exit
 from mz_events.names import StreamId
+from mz_recordings.files.library import save
+from mz_recordings.findings import Finding, Played
 from mz_recordings.history.divergence import Difference, Divergence, History, Replayed
 from mz_recordings.history.judge import Broken, Judged, Judgement
 from syrupy.assertion import SnapshotAssertion
@@ -129,6 +134,17 @@ def test_whatever_is_no_verdict_is_skipped(story: Story, capsys: pytest.CaptureF
     assert found.err.startswith("error[")
 
 
+def test_no_commit_is_blamed_for_the_clock_or_for_where_answers_are_from() -> None:
+    """They come and go whatever is changed, so no verdict may rest on them."""
+    aged = Finding(kind="STALE", what="old"), Finding(kind="SEEDED", what="copied")
+    drift, broken = Finding(kind="PROMPT", what="other"), Finding(kind="UNUSABLE", what="damaged")
+    for findings, usual, bisected in ((aged, 4, 0), ((*aged, drift), 3, 3), ((*aged, broken), 4, 125), ((), 0, 0)):
+        results = (Played(path="a", name="a", findings=findings),)
+        assert (exit_of_replay(results), exit_of_replay(blaming(results), True)) == (usual, bisected)
+    crashed = (Played(path="a", name="a", findings=(Finding(kind="PIPELINE", what="invalid"),)),)
+    assert (exit_of_replay(crashed), exit_of_replay(blaming(crashed), True)) == (10, 125)
+
+
 # the real thing -------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -191,5 +207,26 @@ def test_git_finds_the_commit_that_changed_a_prompt(recorded: Path, tmp_path: Pa
     )
     assert f"{commits[4]} is the first bad commit" in done.stdout, done
     git(copy.root, "checkout", "--quiet", commits[2])
-    broken = spawn(copy.root, "replay", "--bisect")
-    assert broken.exit == 125, broken
+    broken = spawn(copy.root, "replay", "--bisect", "--json", "--sarif", "mz.sarif")
+    assert (broken.exit, json.loads(broken.out)["exit"]) == (125, 125), broken
+    assert json.loads((copy.root / "mz.sarif").read_text())["runs"][0]["invocations"][0]["exitCode"] == 125
+
+
+@pytest.mark.slow
+def test_a_library_that_has_expired_still_finds_the_commit(recorded: Path, tmp_path: Path) -> None:
+    copy = clone(recorded, tmp_path / "clone")
+    cassette = copy.cassette()
+    manifest = replace(cassette.manifest, max_age_days=30)
+    taken = tuple(
+        one._replace(recording=replace(one.recording, recorded_at="2020-01-01T00:00:00Z")) for one in cassette.taken
+    )
+    save(cassette._replace(manifest=manifest, taken=taken), copy.place, replace=True)
+    GitRepo(copy.root).commit()
+    assert spawn(copy.root, "replay").exit == 4
+    told = spawn(copy.root, "replay", "--bisect", "--json", "--junit", "junit.xml")
+    shown = json.loads(told.out)
+    assert (told.exit, shown["exit"]) == (0, 0)
+    assert [one["kind"] for one in shown["cassettes"][0]["findings"]] == ["STALE"]
+    assert 'failures="0"' in (copy.root / "junit.xml").read_text()
+    copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
+    assert spawn(copy.root, "replay", "--bisect").exit == 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from mz_cli.commands.replay import tell
 from mz_cli.render.styled import plain
 from mz_cli.replaypage import mending, page, summary
 from mz_engine.exits import Exit
@@ -57,6 +58,11 @@ def test_every_kind_has_the_exit_code_of_its_meaning() -> None:
         "NETWORK": Exit.NETWORK,
         "UNUSABLE": Exit.NOT_COMPARABLE,
     }
+
+
+def test_the_name_of_a_folder_is_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(Played(path="evil\n::error file=x::pwned\u2028::y", name="evil"), 2)
+    assert capsys.readouterr().err == "evil ::error file=x::pwned ::y: as recorded (0.0 s)\n"
 
 
 # wrong use ------------------------------------------------------------------------------------------------------------

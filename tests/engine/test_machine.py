@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mz_engine.adapters.known_secrets import known_secrets, secret_values
+import pytest
+from mz_engine.adapters.known_secrets import known_secrets, parse_dotenv, secret_values
 from mz_engine.adapters.machine import warm_up
 
 from tests.support.gitrepo import GitRepo
@@ -90,3 +91,31 @@ def test_secrets_that_lie_in_a_repository_without_being_in_git(tmp_path: Path) -
 
 def test_where_there_is_no_repository_the_environment_is_all(tmp_path: Path) -> None:
     assert known_secrets(tmp_path, {"PATH": os.environ["PATH"], "A_TOKEN": "x"}) == {"A_TOKEN": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("API_TOKEN=Zx9#qwertyuiop1234567890", "Zx9#qwertyuiop1234567890"),
+        ("API_TOKEN=qwertyuiop # mine", "qwertyuiop"),
+        ("API_TOKEN= # none yet, ask somebody", None),
+        ('API_TOKEN="ab\\"cdefgh\\\\ij\\nkl" # mine', 'ab"cdefgh\\ij\nkl'),
+        ("API_TOKEN='ab\\ncd # efgh'", "ab\\ncd # efgh"),
+        ("API_TOKEN=`abcd'efgh`\r\n", "abcd'efgh"),
+        ('API_TOKEN="line one\nOTHER_KEY=within\nline three"\n', "line one\nOTHER_KEY=within\nline three"),
+        ('API_TOKEN="never-closed\nOTHER_KEY="0123456789"', "never-closed"),
+        ("API_TOKEN=abcdefghijk", "abcdefghijk"),
+        ("API_TOKEN=PostGres", None),
+        ("# API_TOKEN=abcdefghijk", None),
+    ],
+)
+def test_what_a_line_of_a_dotenv_file_means(text: str, found: str | None) -> None:
+    known = parse_dotenv(f"NAME=x\n{text}")
+    assert known.get("API_TOKEN") == found
+    assert known.get("OTHER_KEY") == ("0123456789" if "never" in text else None)
+
+
+def test_a_dotenv_file_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / ".env").symlink_to("/proc/self/mem")
+    (tmp_path / ".env.local").write_text("\ufeffAPI_TOKEN=abcdefghijk\n")
+    assert known_secrets(tmp_path, {"PATH": os.environ["PATH"]}) == {"API_TOKEN": "abcdefghijk"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ from mz_engine.artifacts.load import assemble, load_rules, shared_rules
 from mz_engine.artifacts.rule import Bytes, Field, RuleSet, Section
 from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
-from mz_qa.layers.artifacts import check_rules, judged, own_rules
+from mz_qa.layers.artifacts import check_rules, judged, own_rules, recorded
 from mz_qa.layers.drafts import draft
 from mz_qa.layers.mutations import Mutation, mutations
+from mz_recordings.files.library import load
 
-from tests.support.gates import checked, findings, remarks
+from tests.support.gates import checked, findings, project_of, remarks
 from tests.support.tree import ROOT
 
+BUNDLED = ROOT / "recordings" / "mz_recordings" / "bundled" / "monozukuri-claude-code"
 KINDS = sorted(load_rules())
 TRIAL = sorted((ROOT / "pipelines" / "rules").glob("*.yaml"))
 
@@ -171,6 +174,32 @@ def test_limits_by_name_are_those_of_the_project() -> None:
     made = draft(rules, Limits(task_files_max=1), 3)
     assert all(len(item.get(files.field, item.get("files", ()))) == 1 for item in made.items)
     assert findings(check_rules(rules, Limits(task_files_max=1), "")) == []
+
+
+# what was recorded ----------------------------------------------------------------------------------------------------
+def test_recorded_artifacts_count_as_they_are_judged(tmp_path: Path) -> None:
+    said = list(recorded(project_of(tmp_path, BUNDLED)))
+    assert findings(said) == []
+    stored = [file for one in load(BUNDLED).taken for file in one.recording.files if file.kind == "artifact"]
+    assert checked(said) == {"recorded artifacts": len(stored)}
+
+
+def test_without_a_pipeline_of_today_nothing_was_judged(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "monozukuri.yaml").write_text("pipeline: monozukuri\n")
+    said = list(recorded(project_of(tmp_path, BUNDLED)))
+    assert [one.kind for one in findings(said)] == ["PIPELINE"]
+    assert checked(said) == {"recorded artifacts": 0}
+
+
+def test_a_cassette_that_cannot_be_read_is_found_here_too(tmp_path: Path) -> None:
+    copy = tmp_path / "cassette"
+    shutil.copytree(BUNDLED, copy)
+    with open(copy / "cassette.yaml", "a") as file:
+        file.write("# changed\n")
+    said = list(recorded(project_of(tmp_path, copy)))
+    assert [one.kind for one in findings(said)] == ["UNUSABLE"]
+    assert checked(said) == {"recorded artifacts": 0}
 
 
 @pytest.mark.slow

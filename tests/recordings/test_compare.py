@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import msgspec
+import pytest
 from mz_engine.config import Config
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Pipeline
@@ -15,19 +16,22 @@ from mz_events.catalog.feature import Ask, FeatureHeld, HumanAnswered, HumanRequ
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.codec import log_digest
 from mz_events.names import Commit, Digest, FeatureId, Path
-from mz_recordings.cassette import Accepted, Cassette, Identity, Item
+from mz_events.redact import Secrets
+from mz_recordings.cassette import Accepted, Cassette, Identity, Item, Taken
 from mz_recordings.files.library import digest
-from mz_recordings.findings import Finding, Noted, Played
+from mz_recordings.findings import ACCEPTABLE, Finding, Noted, Played
 from mz_recordings.grouping import group
-from mz_recordings.playing.compare import Happened, expires, judge, nearest
+from mz_recordings.playing.compare import Happened, effect_of, expires, judge, nearest
+from mz_recordings.playing.leaking import leaking
 from mz_recordings.playing.parting import partings
-from mz_recordings.playing.renew import accept
+from mz_recordings.playing.renew import accept, drop_unused
 from mz_recordings.recording.story import as_asked, divergence, story, write
 
 from tests.support.tapes import cassette, recording
 
 TREE = "1" * 40
 TODAY = datetime(2026, 6, 2, tzinfo=UTC)
+IDENTITY = Identity(pipeline="monozukuri", feature="f", phase="prd")
 STARTED, DONE = PhaseStarted(phase="prd", iteration=1), PhaseCompleted(phase="prd")
 NOTHING = Digest("0" * 64)
 
@@ -42,9 +46,8 @@ def asked(prompt: str, model: str = "m") -> AgentRequested:
 
 
 def happened(**more: object) -> Happened:
-    identity = Identity(pipeline="monozukuri", feature="f", phase="prd")
     pins = Pins(pipeline=Pipeline(pipeline="p", version=1, phases=()), rules={}, templates={}, config=Config())
-    plain = Happened({identity: Noted()}, (), {identity: asked("x")}, {}, {}, pins)
+    plain = Happened({IDENTITY: Noted()}, (), {IDENTITY: asked("x")}, {}, {}, pins)
     return plain._replace(**more)  # type: ignore[arg-type]
 
 
@@ -121,6 +124,17 @@ def test_the_first_event_that_differs_names_the_class() -> None:
     assert classes([read(), DONE], [read(usage=usage), DONE]) == ["COST"]
     assert classes([read(), checked(True)], [read(usage=usage), checked(False)]) == ["COST", "POLICY"]
     assert classes([read()], [read(parser="a/2")]) == [], "another parser that reads the same"
+    other = replace(parsed, fields={"severity": "LOW"})
+    assert classes([read(), parsed, checked(True)], [read(bad_lines=1), other, checked(False)]) == [
+        "WIRE", "ARTIFACT", "POLICY",
+    ]  # fmt: skip
+    elsewhere = replace(changed, changes=(Change(path=Path("x"), kind="added"),))
+    assert classes([changed, checked(True)], [elsewhere, checked(False)]) == ["EFFECT", "POLICY"]
+    assert classes([checked(True), DONE], [checked(True, "x"), waits]) == ["POLICY"], "each class once"
+    assert classes([parsed, checked(True)], [replace(parsed, artifact="spec"), checked(False)]) == ["ARTIFACT"], (
+        "nothing is said of what follows another step"
+    )
+    assert classes([STARTED, checked(True)], [PhaseStarted(phase="prd", iteration=2), checked(False)]) == ["EVENT"]
 
 
 # findings -------------------------------------------------------------------------------------------------------------
@@ -141,8 +155,22 @@ def test_what_builds_on_a_feature_that_stopped_is_not_blamed() -> None:
         for name, below in (("e", ()), ("f", ("e",)))
     )
     missed = Identity(pipeline="monozukuri", feature="e", phase="prd")
-    found = judge(tape(items=items), happened(played={}, missed=(missed,)), TODAY)
+    one = tape(items=items)._replace(stories={"e": b"", "f": b""})
+    found = judge(one, happened(played={}, missed=(missed,)), TODAY)
     assert [one.kind for one in found] == ["MISSING"]
+
+
+def test_a_recording_without_a_story_is_a_finding() -> None:
+    """Nothing that was decided can be compared, so nothing may pass; accepting EVENT writes the story."""
+    one = tape(items=(Item(feature="f", title="t", body="b", priority=1, depends_on=()),))
+    told = happened(stories={"f": write([STARTED])})
+    (found,) = judge(one, told, TODAY)
+    assert (found.kind, found.what) == ("MISSING", "recorded without a story: no verdict can be compared")
+    assert (found.detail, found.mend) == (("  f",), "mz replay {cassette} --accept EVENT --reason TEXT")
+    assert accept(one, told, ("PROMPT", "POLICY"), "r", "2026-06-02T00:00:00Z") == (one, ())
+    renewed, _ = accept(one, told, ("EVENT",), "r", "2026-06-02T00:00:00Z")
+    assert renewed.stories == {"f": write([STARTED])}
+    assert judge(renewed, told, TODAY) == ()
 
 
 def test_a_cassette_without_recordings_proves_nothing() -> None:
@@ -195,9 +223,51 @@ def test_renewing_keeps_the_answer_and_nothing_else() -> None:
     assert made.contents["prd.stream-json"] == one.taken[0].contents["prd.stream-json"]
     assert made.recording.accepted == Accepted(what=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
     assert said == ("renewed what went in, and kept the answers: f/prd",)
-    assert renewed.manifest.stories == {"f": digest(write([STARTED]))}
+    assert renewed.manifest.stories == {}, "no story is written that nobody has accepted"
     assert accept(one, told, ("EVENT",), "why not", "2026-06-02T00:00:00Z")[1] == ("renewed the story of f",)
     assert accept(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"missed": (Identity(pipeline="monozukuri", feature="f", phase="sign"),)},
+        {"played": {IDENTITY: Noted(tree="2" * 40)}},
+        {"played": {IDENTITY: Noted(refused="does not apply")}},
+        {"played": {}},
+    ],
+)
+def test_a_story_that_was_cut_short_is_never_renewed(more: dict[str, object]) -> None:
+    """Nor is that of what builds on it: what was recorded would be lost."""
+    items = tuple(
+        Item(feature=name, title="t", body="b", priority=1, depends_on=below)
+        for name, below in (("f", ()), ("g", ("f",)), ("h", ()))
+    )
+    recorded = dict.fromkeys(("f", "g", "h"), write([STARTED, DONE]))
+    one = tape(items=items)._replace(stories=recorded)
+    told = happened(stories={"f": write([STARTED]), "g": b"", "h": write([STARTED])}, **more)
+    assert "EVENT" in {found.kind for found in judge(one, told, TODAY) if found.feature == "h"}
+    renewed, said = accept(one, told, ACCEPTABLE, "r", "2026-06-02T00:00:00Z")
+    assert renewed.stories == {**recorded, "h": write([STARTED])}
+    assert said == ("renewed the story of h",)
+
+
+def test_what_is_no_longer_asked_for_is_dropped_and_the_story_accepted_at_once() -> None:
+    one = tape()._replace(stories={"f": write([STARTED, DONE])})
+    told = happened(played={}, stories={"f": write([STARTED])})
+    left, _ = drop_unused(one, told, judge(one, told, TODAY))
+    assert accept(left, told, ("EVENT",), "r", "2026-06-02T00:00:00Z")[0].stories == {"f": write([STARTED])}
+
+
+def test_a_verdict_is_never_accepted_with_something_else() -> None:
+    parsed = ArtifactParsed(artifact="prd", phase="prd", unit="", path=None, digest=NOTHING)
+    gate = GateChecked(phase="prd", unit="", gate="test", passed=True)
+    replace = msgspec.structs.replace
+    one = tape()._replace(stories={"f": write([parsed, gate])})
+    told = happened(stories={"f": write([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])})
+    assert [found.kind for found in judge(one, told, TODAY)] == ["ARTIFACT", "POLICY"]
+    assert accept(one, told, ("ARTIFACT",), "r", "2026-06-02T00:00:00Z") == (one, ())
+    assert accept(one, told, ("ARTIFACT", "POLICY"), "r", "2026-06-02T00:00:00Z")[1] == ("renewed the story of f",)
 
 
 def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
@@ -214,3 +284,39 @@ def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
     assert (found.kind, found.call, found.mend) == (
         "WIRE", "prd", "mz replay {cassette} --accept WIRE --reason TEXT",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "effect"),
+    [
+        ("r/f/code/-/1/0/gate.test", ("f", "code", "gate.test")),
+        ("r/f/code/u1/2/1/prepare.a/b", ("f", "code u1", "prepare.a/b")),
+        ("r/f/setup/-/1/2/agent.builder", ("f", "setup", "agent.builder")),
+        ("r/f/setup/npm ci", ("f", "", "npm ci")),
+        ("r/f/setup/a/b/1/2/\nc", ("f", "", "a/b/1/2/\nc")),
+        ("r/f/setup", ("f", "", "setup")),
+        ("check", ("", "", "")),
+    ],
+)
+def test_whoever_wanted_the_network_is_named(key: str, effect: tuple[str, str, str]) -> None:
+    assert effect_of(key) == effect
+    found = [one for one in judge(tape(), happened(denied={key: 2}), TODAY) if one.kind == "NETWORK"]
+    assert [one.feature for one in found] == [effect[0]]
+
+
+def test_what_is_renewed_may_bring_no_secret() -> None:
+    key = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+    old, secrets = tape(), Secrets({"API_KEY": "tell-nobody"})
+    manifest = msgspec.structs.replace(old.manifest, evidence={"templates": {"a.j2": f"say\n{key}"}})
+    one = old.taken[0]
+    reason = Accepted(what=("PROMPT",), reason="tell-nobody", at="2026-06-01T10:00:00Z")
+    argv = msgspec.structs.replace(one.recording, accepted=reason)
+    name = f"{one.recording.identity.name}.prompt.md"
+    taken = Taken(argv, {**one.contents, name: b"tell-nobody"})
+    found = leaking(old, old._replace(manifest=manifest, taken=(taken,), stories={"f": b"tell-nobody"}), secrets)
+    assert [(each.kind, each.feature, each.call) for each in found] == [
+        ("SECRET", "", ""), ("SECRET", "f", "prd"), ("SECRET", "f", "prd"), ("SECRET", "f", ""),
+    ]  # fmt: skip
+    assert "cassette.yaml (evidence.templates.a.j2)" in found[0].what
+    assert not any(key in each.what or "tell-nobody" in each.what for each in found)
+    assert leaking(old._replace(manifest=manifest), old._replace(manifest=manifest), secrets) == ()

@@ -146,6 +146,14 @@ SINGLE = changes(
         lambda one: with_event(one, "month-filter", "artifact.parsed", lambda line: {**line, "files": ["other.py"]}, 1),
     ),
     (
+        "ARTIFACT",
+        "medium",
+        "month-filter",
+        lambda one: with_event(
+            one, "month-filter", "artifact.parsed", lambda line: {**line, "fields": {"model": "other"}}
+        ),
+    ),
+    (
         "POLICY",
         "high",
         "month-filter/prd",
@@ -177,6 +185,15 @@ def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str
     assert found.mend.startswith("mz rerecord {cassette} --")
     assert compare_cassettes(change(ONE), change(ONE)) == ()
     assert compare_cassettes(change(ONE), ONE), "it is seen from the other side too"
+
+
+def test_which_files_a_unit_may_change_is_no_matter_of_words() -> None:
+    def with_units(*files: str) -> Cassette:
+        units = [{"id": "u1", "depends_on": [], "files": list(files)}]
+        return with_event(ONE, "month-filter", "artifact.parsed", lambda line: {**line, "units": units})
+
+    (found,) = compare_cassettes(with_units("a.py"), with_units("a.py", "secrets.py"))
+    assert told(found) == ("ARTIFACT", "medium", "month-filter")
 
 
 def test_another_model_is_told_once() -> None:
@@ -252,8 +269,11 @@ def test_the_structure_of_an_artifact() -> None:
     text = "# Any title\n\n## 1. Scope\n\n| file | why |\n|---|---|\n| a | b |\n| c | d |\n\n### Deep\n\n#### Deeper\n"
     assert structure(text, "x.md") == ("#", "## scope", "table: file | why", "### deep")
     assert structure('[{"id": "U1", "files": ["a"], "size": 2}]', "x.json") == (
-        "[]", "[].files[]", "[].files[]: string", "[].id: string", "[].size: number",
+        "[U1]", "[]", "[].files[]", "[].files[]: string", "[].id: string", "[].size: number",
     )  # fmt: skip
+    one, two = '{"units": [{"id": "a"}]}', '{"units": [{"id": "a"}, {"id": "b"}]}'
+    assert set(structure(two, "x.json")) - set(structure(one, "x.json")) == {"units[b]"}
+    assert set(structure("[{}, {}]", "x.json")) - set(structure("[{}]", "x.json")) == {"[1]"}
     assert structure("{", "x.json") == ("no JSON",)
 
 

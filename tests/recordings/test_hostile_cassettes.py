@@ -98,6 +98,7 @@ BOMB = "a: &a [1]\n" + "".join(f"{key}: &{key} [{', '.join([f'*{before}'] * 9)}]
     "abcdefgh", "bcdefghi", strict=True))  # fmt: skip
 HOSTILE: dict[str, Callable[[Path], object]] = {
     "newer": lambda place: replaced(place, "cassette.yaml", "format: 2", "format: 9"),
+    "older": lambda place: replaced(place, "cassette.yaml", "format: 2", "format: 1"),
     "newer-recording": lambda place: replaced(place, "alpha/sign.json", '"format": 2', '"format": 9'),
     "no-manifest": lambda place: (place / "cassette.yaml").unlink(),
     "no-sums": lambda place: (place / SUMS).unlink(),
@@ -207,6 +208,20 @@ def test_a_patch_that_leaves_the_tree(copy: Copy, tmp_path: Path, path: str) -> 
     (found,) = copy.settle().findings
     assert (found.kind, found.feature, found.call) == ("EFFECT", "alpha", "write")
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_program_that_is_no_agents(copy: Copy) -> None:
+    """A stand-in for git would be called by the stand-ins, itself among them, without end."""
+
+    def changed(one: Taken) -> Taken:
+        argv = ("git", *one.recording.argv[1:])
+        return one._replace(recording=msgspec.structs.replace(one.recording, argv=argv))
+
+    cassette = copy.cassette()
+    save(cassette._replace(taken=(changed(cassette.taken[0]), *cassette.taken[1:])), copy.place, replace=True)
+    played = copy.settle()
+    assert [one.kind for one in played.findings] == ["UNUSABLE"]
+    assert "calls 'git', which is no agent's command" in played.findings[0].what
 
 
 def with_world(cassette: Cassette, **more: object) -> Cassette:

@@ -83,6 +83,17 @@ def test_amounts_within_their_range() -> None:
     assert heard.hidden == ((known[0], 2),)
 
 
+def test_what_was_learned_from_a_difference_hides_it() -> None:
+    """To the token: a range is rounded up, never down."""
+    for old, new, within in ((10_000, 12_000, 20), (10_000, 12_004, 25), (3, 4, 35), (10**18, 10**18 + 1, 5)):
+        found = cost(old, new)
+        learned, refused = learn([found], "x", "why", TODAY)
+        assert ([one.within for one in learned], refused) == ([within], ())
+        assert without_noise([found], learned, ["x"]).kept == ()
+    just_over = cost(10**18, 12 * 10**17 + 1)
+    assert without_noise([just_over], [entry("COST", "usage.output", within=20)], ["x"]).kept == (just_over,)
+
+
 def test_lines_that_match_and_all_of_them() -> None:
     known = (entry("ARTIFACT", r"^Took \d+ ms$"),)
     assert without_noise([text(("Took 3 ms", "Took 4 ms"))], known, ["x"]).kept == ()
@@ -174,6 +185,27 @@ def test_entries_are_added_below_what_people_wrote(tmp_path: Path) -> None:
     add_noise(tmp_path, (second,))
     assert read_noise(tmp_path) == (first, second)
     assert "# Ada looked at it." in path.read_text()
+
+
+@pytest.mark.parametrize("told", ["", "noise:\n", "noise: []\n", "noise: [ ]  # for now\n", "{}\n", "noise: ~\n"])
+def test_a_file_without_entries_keeps_its_comments(tmp_path: Path, told: str) -> None:
+    one = entry("COST", "usage.output", within=20)
+    (tmp_path / NAME).write_text(f"# Ada decides what goes in here.\n{told}")
+    add_noise(tmp_path, (one,))
+    assert read_noise(tmp_path) == (one,)
+    text = (tmp_path / NAME).read_text()
+    assert text.startswith("# Ada decides what goes in here.\n")
+    assert text.count("noise:") == 1
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    path = add_noise(tmp_path, (entry("COST", "usage.output", within=20),))
+    before = path.read_bytes()
+    (tmp_path / f".{NAME}.partial").mkdir()
+    with pytest.raises(OSError, match="partial"):
+        add_noise(tmp_path, (entry("COST", "usage.input", within=20),))
+    assert path.read_bytes() == before
 
 
 def test_a_file_in_another_style_keeps_its_entries(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 from mz_events.codec import log_digest
-from mz_recordings.cassette import Cassette, Identity, Taken
+from mz_recordings.cassette import EVENTS, MANIFEST, Cassette, Identity, Taken
 from mz_recordings.files.library import digest, save
+from mz_recordings.files.sums import SUMS
 from mz_recordings.findings import Played
 from mz_recordings.playing.fleet import play_all, shuffled
 from mz_recordings.playing.replay import play
@@ -171,6 +173,39 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
     assert kinds(later) == ["STALE"]
 
 
+def test_what_is_accepted_may_bring_no_secret(copy: Copy) -> None:
+    key = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+    copy.edit("pipelines/templates/sign.md.j2", "Sign the", f"Use {key} and sign the")
+    before = copy.cassette()
+    again = copy.settle(accept=("PROMPT",), reason="more words")
+    assert kinds(again)[0] == "SECRET"
+    assert again.renewed == ()
+    assert copy.cassette() == before
+
+
+def test_an_old_recording_without_stories_passes_once_they_are_accepted(copy: Copy) -> None:
+    """A cassette of format 1 plays, and proves nothing of what was decided."""
+    stories = copy.cassette().manifest.stories
+    as_format_1(copy.place)
+    (found,) = copy.settle().findings
+    assert (found.kind, found.what) == ("MISSING", "recorded without a story: no verdict can be compared")
+    accepted = copy.settle(accept=("EVENT",), reason="they are right today")
+    assert accepted.findings == ()
+    assert accepted.compared == len(stories)
+    assert copy.cassette().manifest.stories.keys() == stories.keys()
+
+
+def as_format_1(place: Path) -> None:
+    manifest = yaml.safe_load((place / MANIFEST).read_text())
+    del manifest["stories"], manifest["world"]["run"]
+    (place / MANIFEST).write_text(yaml.safe_dump({**manifest, "format": 1}, sort_keys=False))
+    (place / SUMS).unlink()
+    for path in place.glob(f"*/{EVENTS}"):
+        path.unlink()
+    for path in place.glob("*/*.json"):
+        path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+
+
 def test_another_model_is_a_drift_of_settings(copy: Copy) -> None:
     (copy.root / "mz.yaml").write_text((copy.root / "mz.yaml").read_text() + "models: {mid: claude-haiku-4-5}\n")
     played = copy.settle()
@@ -285,3 +320,21 @@ def test_the_bundled_recordings_play_as_recorded(tmp_path: Path) -> None:
     played, _ = play(Copy(tmp_path).job(path=str(BUNDLED), parallel=2))
     assert played.findings == ()
     assert (played.played, played.compared) == (20, 3)
+
+
+def test_a_gate_with_a_command_that_the_cassette_does_not_know(copy: Copy) -> None:
+    """The command is today's; what the world knows is the world's, and what differs is named."""
+    copy.edit("mz.yaml", "commands:\n", 'commands:\n  lint: {run: "true", timeout: 1m}\n')
+    copy.edit("mz.yaml", "grep -rh broken notes", "grep -rh other notes")
+    copy.edit("pipelines/notes.yaml", "gates: [{run: check, cause: text}]", "gates: [{run: check}, {run: lint}]")
+    played = copy.settle()
+    assert "PIPELINE" not in kinds(played)
+    assert set(kinds(played)) & {"POLICY", "EVENT"}
+    assert played.held == ("commands.check",)
+
+
+def test_a_call_that_a_rule_of_today_asks_for_names_the_rule(copy: Copy) -> None:
+    copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 30")
+    missing = [finding for finding in copy.settle().findings if finding.kind == "MISSING"]
+    assert missing
+    assert "  asked for by: note.bytes notes/alpha.md" in {line for one in missing for line in one.detail}

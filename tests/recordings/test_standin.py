@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from mz_engine.ports import CallResult
 from mz_recordings.cassette import Failure, Identity
-from mz_recordings.playing.standin import DRIFT, MISSING
+from mz_recordings.files.library import CassetteUnusable
+from mz_recordings.playing.stage import programs_of
+from mz_recordings.playing.standin import DRIFT, MISSING, _listed
+from mz_recordings.playing.treeid import tree_of
 
-from tests.support.tapes import NOTE, OTHER_SESSION, PROMPT, Stage, git
+from tests.support.tapes import NOTE, OTHER_SESSION, PROMPT, Stage, cassette, git, recording, repository
 
 
 @pytest.fixture
@@ -148,3 +151,73 @@ def test_a_key_with_everything_in_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path, identity=identity)
     assert (stage.library / "f" / "code.unit=i2.i3.a2.reviewer.json").exists()
     assert stage.call(key="r/f/code/i2/3/2/agent.reviewer").exit == 0
+
+
+def test_a_git_beside_it_is_not_git(stage: Stage) -> None:
+    """Were that a stand-in too, each would start the next, without end."""
+    other = stage.library.parents[1] / "bin" / "git"
+    other.write_text("#!/bin/sh\nexit 9\n")
+    other.chmod(0o755)
+    result = stage.call()
+    assert (result.exit, words(result)) == (0, "")
+
+
+def test_only_agents_have_stand_ins() -> None:
+    assert programs_of(cassette(recording("1" * 40))) == ("claude",)
+    for name in ("git", "/bin/claude", ".."):
+        with pytest.raises(CassetteUnusable, match=r"^f/prd\.json: calls .*, which is no agent's command \(claude\)"):
+            programs_of(cassette(recording("1" * 40, argv=(name, "-p"))))
+
+
+def test_a_breakdown_is_not_the_agents(stage: Stage) -> None:
+    path = stage.library / "f" / "prd.json"
+    path.write_text(path.read_text().replace('"exit"', '"way_out"'))
+    result = stage.call()
+    assert result.exit == DRIFT
+    assert words(result) == "stand-in: broke down: KeyError: 'exit'\n"
+
+
+# what became something else ------------------------------------------------------------------------------------------
+def git_tree(root: Path) -> str:
+    """As git would commit it."""
+    git(root, "add", "-A")
+    return git(root, "write-tree")
+
+
+@pytest.mark.parametrize(
+    "change", ["nothing", "a directory", "a link", "a link inside", "nothing left", "a file", "odd"]
+)
+def test_the_tree_is_gits_also_with_submodules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    root = repository(tmp_path / "repository")
+    commit = git(root, "rev-parse", "HEAD")
+    (root / "lib.d").mkdir()
+    (root / "lib.d" / "x").write_text("x")
+    (root / "lib-a").write_text("a")
+    git(root, "add", "-A")
+    git(root, "update-index", "--add", "--cacheinfo", f"160000,{commit},lib")
+    git(root, "commit", "-q", "-m", "submodule")
+    (root / "lib").mkdir()
+    match change:
+        case "a directory":
+            (root / "README.md").unlink()
+            (root / "README.md").mkdir()
+            (root / "README.md" / "x").write_text("x")
+        case "a link" | "a link inside":
+            (root / "lib.d").rename(root / "other")
+            (root / "lib.d").symlink_to("other" if change == "a link" else "lib.d")
+        case "nothing left":
+            (root / "lib").rmdir()
+        case "a file":
+            (root / "lib").rmdir()
+            (root / "lib").write_text("lib")
+        case "odd":
+            (root / f"H 160000 {commit} 0\todd").mkdir()
+            (root / f"H 160000 {commit} 0\todd" / "x").write_text("x")
+            (root / f"160000 {commit} 0\todd").write_text("x")
+    monkeypatch.chdir(root)
+    assert tree_of(*_arguments()) == git_tree(root)
+
+
+def _arguments() -> tuple[list[bytes], str, dict[bytes, str]]:
+    paths, modules = _listed()
+    return paths, "sha1", modules

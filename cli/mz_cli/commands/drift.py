@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from mz_recordings.drift.run import Drifted, compare_two
 from mz_recordings.files.library import is_cassette
 from mz_recordings.findings import RISKS, Risk
@@ -14,7 +15,7 @@ from mz_cli.commands.replay import cassettes_at
 from mz_cli.context import find_home
 from mz_cli.driftdocument import document
 from mz_cli.drifting import check_library, known_of, write_wires
-from mz_cli.driftpage import exit_of, page, summary, table
+from mz_cli.driftpage import exit_of, judged, page, summary, table
 from mz_cli.help import command
 from mz_cli.recording import shown
 from mz_cli.render.console import answer, put_lines
@@ -25,6 +26,12 @@ from mz_cli.reports.facts import ReportOptions
 from mz_cli.reports.options import answering, check_reports, relative_to, report_options, write_reports
 from mz_cli.reports.replayed import suites_of
 from mz_cli.shapes.drift import BaselineShape
+
+UNHEEDED = {
+    "static": "--static", "workers": "-n", "fail_on": "--fail-on", "junit": "--junit", "sarif": "--sarif",
+    "html": "--html", "github": "--github",
+}  # fmt: skip
+"""Options that mean nothing where baselines are written."""
 
 
 @command(
@@ -83,6 +90,7 @@ def drift(
     that are missing, unused or too old.
     """
     _refuse_odd(context, learn, update_wire, reason)
+    _refuse_unheeded(context, update_wire)
     check_reports(reports, as_json)
     home = find_home(Path.cwd())
     pair = len(paths) == 2 and all(is_cassette(path) for path in paths) and not update_wire
@@ -93,16 +101,17 @@ def drift(
         folder = wire or known.library / FOLDER
         _tell_written(write_wires(cassettes_at(home, paths), known, folder, reason or ""), fail_on, as_json)
         return 0
-    if pair:
-        drifted = compare_two(Path(shown(paths[0])), Path(shown(paths[1])), known, (reason or "") if learn else "")
-    else:
-        drifted = check_library(home, paths, known, static, workers, (reason or "") if learn else "")
     against = shown(paths[1]) if pair else "today"
-    ended = exit_of((finding for one in drifted.played for finding in one.findings), fail_on)
-    if as_json:
-        show_document("drift", document(drifted, int(ended), fail_on, against))
-    else:
-        with answering(reports) as stream:
+    with answering(reports, as_json) as stream:
+        if pair:
+            drifted = compare_two(Path(shown(paths[0])), Path(shown(paths[1])), known, (reason or "") if learn else "")
+        else:
+            drifted = check_library(home, paths, known, static, workers, (reason or "") if learn else "")
+        drifted = judged(drifted, fail_on)
+        ended = exit_of((finding for one in drifted.played for finding in one.findings), fail_on)
+        if as_json:
+            show_document("drift", document(drifted, int(ended), fail_on, against))
+        else:
             put_lines(stream, page(drifted, fail_on))
             if any(one.findings for one in drifted.played):
                 show(table(drifted, fail_on), stream)
@@ -116,6 +125,14 @@ def _refuse_odd(context: click.Context, learn: bool, update_wire: bool, reason: 
         raise click.UsageError("--learn and --update-wire write different files; give one of them", context)
     if (learn or update_wire) != bool(reason and reason.strip()):
         raise click.UsageError("--reason goes with --learn or --update-wire, and they with it: why is it so?", context)
+
+
+def _refuse_unheeded(context: click.Context, update_wire: bool) -> None:
+    """Baselines are written without a check: nothing is played, nothing fails, and there is nothing to report."""
+    given = [name for name in UNHEEDED if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if update_wire and given:
+        flags = ", ".join(UNHEEDED[name] for name in given)
+        raise click.UsageError(f"--update-wire checks nothing, so {flags} would say nothing; leave it out", context)
 
 
 def _tell_written(written: tuple[BaselineShape, ...], fail_on: Risk, as_json: bool) -> None:

@@ -70,11 +70,11 @@ def gate(
     found = cassettes_at(home, paths) if paths else ()
     project = project_at(home, os.environ, found, workers or os.cpu_count() or 1, datetime.now(UTC), note, Path.cwd())
     chosen, may_be_empty = [int(one) for one in layers] or NUMBERS, [int(one) for one in allow_empty]
-    if as_json:
-        result = run_gate(project, chosen, may_be_empty, lambda layer: note(plain(layer_line(layer))))
-        show_document("gate", document(result))
-    else:
-        with answering(reports) as stream:
+    with answering(reports, as_json) as stream:
+        if as_json:
+            result = run_gate(project, chosen, may_be_empty, lambda layer: note(plain(layer_line(layer))))
+            show_document("gate", document(result))
+        else:
             result = run_gate(project, chosen, may_be_empty, lambda layer: put_lines(stream, (layer_line(layer),)))
             put_lines(stream, rest_of_page(result))
     write_reports(reports, "mz gate", suites_of(result), result.exit, as_json)

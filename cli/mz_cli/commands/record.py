@@ -10,8 +10,8 @@ from mz_recordings.cassette import Provenance
 
 from mz_cli.context import reading
 from mz_cli.help import command
+from mz_cli.recording import newest, tell
 from mz_cli.recording import record as make
-from mz_cli.recording import tell
 from mz_cli.render.console import answer, note
 from mz_cli.render.document import show_document
 
@@ -44,11 +44,12 @@ def record(
 
     Takes up every call of every feature that has come to rest, and the world that they happened in: the repository's
     content, the backlog, what people answered. Nothing is called. Secrets are taken out of what agents said; one in a
-    prompt, a patch or an artifact stops the recording. RUN is a run's id or the beginning of one; without it, the
-    newest run is meant.
+    prompt, a patch or an artifact stops the recording. What you have committed goes into it as it is: a secret there is
+    named with its file, and `mz recordings lint` refuses it. RUN is a run's id or the beginning of one; without it, the
+    newest run that is no fork is meant.
     """
     with reading() as log:
-        result = make(log, log.find_run(run), to, replace, provenance, max_age)
+        result = make(log, log.find_run(run or newest(log)), to, replace, provenance, max_age)
     if as_json:
         show_document("record", result)
     else:

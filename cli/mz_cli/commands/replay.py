@@ -11,14 +11,15 @@ import click
 from msgspec.structs import replace
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit, worst
-from mz_recordings.findings import ACCEPTABLE, KINDS, Played
+from mz_recordings.findings import ACCEPTABLE, KINDS, FindingKind, Played
+from mz_recordings.grouping import ended as words_of
 from mz_recordings.playing.fleet import environment_of, find, play_all, shuffled
 from mz_recordings.playing.replay import Job
 
 from mz_cli.context import find_home
 from mz_cli.findingshape import finding_shape
 from mz_cli.help import command
-from mz_cli.past import past_options
+from mz_cli.past import clamped, past_options
 from mz_cli.recording import library_of, shown
 from mz_cli.render.console import note, put_lines
 from mz_cli.render.document import show_document
@@ -33,6 +34,9 @@ OPEN = (
     "warning: network-not-denied: there is no network namespace here, so agents and commands are only told of a proxy "
     "that leads nowhere"
 )
+
+UNBLAMED: tuple[FindingKind, ...] = ("STALE", "SEEDED")
+"""What no commit does: the clock has gone on, or the answers never were the agent's."""
 
 
 @command(
@@ -98,18 +102,20 @@ def replay(
     )
     if bundled:
         jobs = tuple(replace(job, project=str(project_of(Path(os.path.realpath(job.path))))) for job in jobs)
-    results = play_all(jobs, workers or os.cpu_count() or 1, lambda played: tell(played, len(jobs)))
     place = {shown(path): at for at, path in enumerate(found)}
-    results = tuple(sorted(results, key=lambda one: place[one.path]))
-    if not all(one.offline for one in results):
-        note(OPEN)
-    if as_json:
-        show_document("replay", document(results))
-    else:
-        with answering(reports) as stream:
+    with answering(reports, as_json) as stream:
+        results = play_all(jobs, workers or os.cpu_count() or 1, lambda played: tell(played, len(jobs)))
+        results = tuple(sorted(results, key=lambda one: place[one.path]))
+        results = blaming(results) if bisect else results
+        if not all(one.offline for one in results):
+            note(OPEN)
+        ended = exit_of(results, bisect)
+        if as_json:
+            show_document("replay", document(results, ended))
+        else:
             put_lines(stream, page(results))
-    write_reports(reports, "mz replay", suites_of(results, relative_to(home)), exit_of(results, bisect), as_json)
-    return int(exit_of(results, bisect))
+    write_reports(reports, "mz replay", suites_of(results, relative_to(home)), ended, as_json)
+    return int(ended)
 
 
 def cassettes_at(home: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -146,16 +152,25 @@ def jobs_of(
 def tell(played: Played, number: int) -> None:
     """A word on each of several, as it ends."""
     if number > 1:
-        verdict = "as recorded" if not played.findings else ", ".join(sorted({one.kind for one in played.findings}))
-        note(f"{played.path}: {verdict} ({played.duration_ms / 1000:.1f} s)")
+        note(words_of(played, played.path))
+
+
+def blaming(results: Sequence[Played]) -> tuple[Played, ...]:
+    """The same where only what a commit can have done fails."""
+    return tuple(
+        replace(one, findings=tuple(replace(each, fails=each.kind not in UNBLAMED) for each in one.findings))
+        for one in results
+    )
 
 
 def exit_of(results: Sequence[Played], bisect: bool = False) -> Exit:
-    return worst((KINDS[finding.kind].exit for one in results for finding in one.findings), bisect)
+    """The gravest of what fails; with `bisect` as git takes it."""
+    code = worst((KINDS[finding.kind].exit for one in results for finding in one.findings if finding.fails), bisect)
+    return clamped(code) if bisect else code
 
 
-def document(results: Sequence[Played]) -> ReplayResult:
-    return ReplayResult(exit=int(exit_of(results)), cassettes=tuple(_cassette(one) for one in results))
+def document(results: Sequence[Played], ended: Exit) -> ReplayResult:
+    return ReplayResult(exit=int(ended), cassettes=tuple(_cassette(one) for one in results))
 
 
 def _cassette(played: Played) -> ReplayedCassette:
@@ -171,5 +186,6 @@ def _cassette(played: Played) -> ReplayedCassette:
         compared=played.compared,
         duration_ms=played.duration_ms,
         findings=tuple(finding_shape(one, played.path) for one in played.findings),
+        held=played.held,
         renewed=played.renewed,
     )

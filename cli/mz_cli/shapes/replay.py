@@ -12,6 +12,15 @@ class LeftOutShape(Shape, frozen=True, kw_only=True):
     why: str
 
 
+class CommittedSecret(Shape, frozen=True, kw_only=True):
+    """A secret in a file of the project, which is in the cassette's `world.bundle` as it was committed."""
+
+    file: str
+    line: int
+    what: str
+    """In words, without the secret."""
+
+
 class RecordResult(Shape, frozen=True, kw_only=True):
     run: str
     cassette: str
@@ -23,6 +32,8 @@ class RecordResult(Shape, frozen=True, kw_only=True):
     features: tuple[str, ...]
     recordings: int
     left_out: tuple[LeftOutShape, ...]
+    committed: tuple[CommittedSecret, ...]
+    """What `mz recordings lint` will refuse."""
 
 
 class ReplayFinding(Shape, frozen=True, kw_only=True):
@@ -34,6 +45,7 @@ class ReplayFinding(Shape, frozen=True, kw_only=True):
     risk: str
     """low, medium or high."""
     exit: int
+    """What the command ends with for it; 0: it fails nothing."""
     what: str
     feature: str | None
     call: str | None
@@ -67,6 +79,8 @@ class ReplayedCassette(Shape, frozen=True, kw_only=True):
     """Features whose recorded story was there to compare with."""
     duration_ms: int
     findings: tuple[ReplayFinding, ...]
+    held: tuple[str, ...]
+    """Settings, such as `commands.test`, that mz.yaml has otherwise: the cassette's count."""
     renewed: tuple[str, ...]
     """What was written into the cassette, in words."""
 

@@ -5,10 +5,13 @@ Only the names are ever shown.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
+
+from mz_events.redact import VALUE_CHARS_MIN
 
 from mz_engine.adapters.git_repository import ask
 
@@ -21,10 +24,28 @@ IN_URL = re.compile(r"://([^/\s:@'\"]*)(?::([^/\s@'\"]*))?@")
 TOKEN_CHARS_MIN = 16
 """A name before the `@` of a URL, without a password, that is as long as this is a token."""
 PASSWORD_CHARS_MIN = 12
-"""Of what stands in files and URLs: shorter ones are mostly of a database on this machine (`postgres`), and words that
+"""Of what stands in URLs: shorter ones are mostly of a database on this machine (`postgres`), and words that
 stand everywhere."""
 IN_CONFIG = r"^(remote\..*\.(url|pushurl)|url\..*\.(insteadof|pushinsteadof)|http\.(.*\.)?extraheader)$"
-DOTENV = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^#]*))")
+DEFAULTS = frozenset(
+    ("password", "changeme", "changeit", "postgres", "postgresql", "rabbitmq", "minioadmin", "localhost", "development")
+)
+"""What stands in many an `.env` file where a password would, and in many a text too."""
+DOTENV = re.compile(
+    r"""
+    ^[ \t]* (?:export[ \t]+)? ([A-Za-z_][A-Za-z0-9_]*) [ \t]*=[ \t]*
+    (?:
+        (?: "([^"\\]*+(?:\\.[^"\\]*+)*+)" | '([^']*+)' | `([^`]*+)` ) [ \t\r]*(?:\#[^\n]*)?$
+        | ([^\n]*)
+    )
+    """,
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+"""Name, and the value: in double quotes, where a backslash escapes, in others, or bare; in quotes it may go on over
+several lines."""
+COMMENT = re.compile(r"(?:^|\s)#.*")
+"""Behind a bare value: only after a blank."""
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 DOTENV_BYTES_MAX = 1_000_000
 
 
@@ -73,18 +94,29 @@ def _dotenv(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     committed = set(listed.text.split("\0"))
     found: dict[str, str] = {}
     for path in files:
-        if path.name not in committed and path.stat().st_size <= DOTENV_BYTES_MAX:
-            found |= parse_dotenv(path.read_text("utf-8", "replace"))
+        # Whoever may not read it may not show it either: agents and commands are the same user.
+        with contextlib.suppress(OSError):
+            if path.name not in committed and path.stat().st_size <= DOTENV_BYTES_MAX:
+                found |= parse_dotenv(path.read_text("utf-8-sig", "replace"))
     return found
 
 
 def parse_dotenv(text: str) -> dict[str, str]:
-    """The secrets among the lines `NAME=value`, by name; passwords in URLs too."""
+    """The secrets among the settings `NAME=value`, by name; passwords in URLs too."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
-        if parts := DOTENV.match(line.strip()):
-            name, value = parts[1], (parts[2] or parts[3] or parts[4] or "").strip()
-            inside = (value,) if is_secret(name) else tuple(in_urls(value))
-            if inside and len(inside[0]) >= PASSWORD_CHARS_MIN:
-                found[name] = inside[0]
+    for parts in DOTENV.finditer(text):
+        name, value = parts[1], _meant(parts).strip()
+        if not is_secret(name):
+            value = next(in_urls(value), "")
+        if len(value) >= VALUE_CHARS_MIN and value.lower() not in DEFAULTS:
+            found[name] = value
     return found
+
+
+def _meant(parts: re.Match[str]) -> str:
+    _, escaped, single, ticked, bare = parts.groups()
+    if escaped is not None:
+        return re.sub(r"\\(.)", lambda found: ESCAPES.get(found[1], found[1]), escaped, flags=re.DOTALL)
+    quoted = single if single is not None else ticked
+    # A quote that is never closed belongs to nothing.
+    return quoted if quoted is not None else COMMENT.sub("", bare).strip().strip("\"'`")

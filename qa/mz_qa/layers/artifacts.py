@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from mz_engine.artifacts.parse import parse
@@ -16,7 +15,6 @@ from mz_engine.artifacts.rule import Rule, RuleSet
 from mz_engine.artifacts.validate import SLOT, STOPPING, requirements, validate
 from mz_engine.config import Limits
 from mz_engine.pipelines.own import RULES, load_material
-from mz_recordings.files.library import CassetteUnusable, load
 from mz_recordings.findings import Finding
 
 from mz_qa.conformance.readings import damage
@@ -32,6 +30,8 @@ SECONDS = 60
 DAMAGES = 20
 WHERE = "artifact"
 SHOWN_MAX = 200
+TOLD = (*ABOUT_ARTIFACTS, "PIPELINE", "UNUSABLE")
+"""Verdicts, and what stands in their way: today's pipeline, or the cassette."""
 
 
 def check(project: Project) -> Iterator[Said]:
@@ -60,14 +60,12 @@ def _all_said(rules: RuleSet, limits: Limits, file: str) -> tuple[Said, ...]:
 
 
 def recorded(project: Project) -> Iterator[Said]:
-    """What was handed over in the cassettes is judged, and read, as it was when it was recorded."""
-    for path in project.cassettes:
-        with suppress(CassetteUnusable):
-            files = [file for taken in load(path).taken for file in taken.recording.files]
-            yield Checked("recorded artifacts", sum(file.kind == "artifact" for file in files))
+    """What was handed over in the cassettes is judged, and read, as it was when it was recorded. What keeps it from
+    being judged is said here too."""
     played, _ = drifted(project, played=False) if project.cassettes else ((), ())
     for one in played:
-        yield from told(project, Path(one.path), [each for each in one.findings if each.kind in ABOUT_ARTIFACTS])
+        yield Checked("recorded artifacts", one.judged)
+        yield from told(project, Path(one.path), [each for each in one.findings if each.kind in TOLD])
 
 
 def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[Said]:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from mz_recordings.cassette import MANIFEST
-from mz_recordings.drift.noisefile import NAME, NoiseUnusable, read_noise
-from mz_recordings.drift.run import Known, check_today, refused_entries
+from mz_recordings.drift.known import Known, Unsound, read_known
+from mz_recordings.drift.noisefile import NAME
+from mz_recordings.drift.run import check_today
 from mz_recordings.files.library import is_cassette
 from mz_recordings.findings import Finding, Played, risk_of
+from mz_recordings.grouping import ended
 from mz_recordings.playing.fleet import environment_of
 from mz_recordings.playing.replay import Job
-from mz_recordings.wire.files import FOLDER, BaselineUnusable, built_in_place, load_baselines
 
 from mz_qa.layers.facts import Project, Remark, Said
 
@@ -27,7 +28,7 @@ def drifted(project: Project, *, played: bool) -> tuple[tuple[Played, ...], tupl
     whole = set(project.cassettes) == set(cassettes_of(known.library))
     found = check_today(
         tuple(jobs(project)), known, static=not played, whole=whole, workers=project.workers,
-        tell=lambda one: report(project, one),
+        tell=lambda one: project.say(ended(one, project.shown(Path(one.path)))),
     )  # fmt: skip
     return found.played, wrong
 
@@ -38,29 +39,15 @@ def cassettes_of(library: Path) -> tuple[Path, ...]:
 
 def known_of(project: Project) -> tuple[Known, tuple[Finding, ...]]:
     """What the library knows; what of it is unusable counts for nothing, and is a finding."""
-    library, today = project.root / project.config.recordings, project.today.date()
-    known = Known(library=library, noise=(), baselines={}, today=today)
-    wrong: list[Finding] = []
-    file = project.shown(library / NAME)
-    try:
-        noise = read_noise(library)
-        refused = refused_entries(noise, today)
-        known = replace(known, noise=() if refused else noise)
-        for at, one in refused:
-            what = f"entry {at} ({one.what}) is refused: {one.name}: {one.why}"
-            wrong.append(Finding(kind="PIPELINE", what=what, cause=one.name, file=file, mend="mz explain MZ6020"))
-    except NoiseUnusable as error:
-        wrong.append(Finding(kind="PIPELINE", what=_relative(project, error), file=file, mend="mz explain MZ6020"))
-    try:
-        known = replace(known, baselines=load_baselines((built_in_place(), library / FOLDER)))
-    except BaselineUnusable as error:
-        wrong.append(Finding(kind="PIPELINE", what=_relative(project, error), mend="mz explain MZ6021"))
-        known = replace(known, baselines=load_baselines((built_in_place(),)))
-    return known, tuple(wrong)
+    known, wrong = read_known(project.root / project.config.recordings, project.today.date())
+    return known, tuple(_wrong(project, one, project.shown(known.library / NAME)) for one in wrong)
 
 
-def _relative(project: Project, error: Exception) -> str:
-    return str(error).replace(f"{project.root}/", "")
+def _wrong(project: Project, one: Unsound, file: str) -> Finding:
+    return Finding(
+        kind="PIPELINE", what=one.what.replace(f"{project.root}/", ""), cause=one.refusal,
+        file=file if one.code == "MZ6020" else "", mend=f"mz explain {one.code}",
+    )  # fmt: skip
 
 
 def jobs(project: Project) -> Iterator[Job]:
@@ -73,12 +60,6 @@ def jobs(project: Project) -> Iterator[Job]:
             parallel=max(1, project.workers // number),
             today=project.today,
         )
-
-
-def report(project: Project, one: Played) -> None:
-    """A word on a cassette as it ends."""
-    verdict = "as recorded" if not one.findings else ", ".join(sorted({each.kind for each in one.findings}))
-    project.say(f"{project.shown(Path(one.path))}: {verdict} ({one.duration_ms / 1000:.1f} s)")
 
 
 def told(project: Project, path: Path, found: Sequence[Finding]) -> Iterator[Said]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.files.library import load, save
+from mz_recordings.files.library import load_part, write_copy
 from mz_recordings.playing.replay import Job, perform
 from mz_recordings.whatif.variants import Variant, altered, content, paced
 
@@ -59,7 +59,7 @@ def _outcomes(cassette: Cassette, one: Taken, place: Path, job: Job) -> Iterator
         for variant in paced(one):
             well = bool(succeeds(cassette.manifest.agent, variant.stdout)) and variant.ours is None
             folder, made = place / variant.name, altered(cassette, variant)
-            save(made if well else _unanswered(made), folder)
+            write_copy(made if well else _unanswered(made), folder)
             done = pool.submit(played, str(folder), job)
             try:
                 story = parse_story(done.result(SECONDS_MAX)[feature])
@@ -89,7 +89,7 @@ def _outcome(variant: Variant, end: str, found: tuple[str, ...]) -> Outcome:
 
 def played(path: str, job: Job) -> dict[str, bytes]:
     """The stories of a cassette as it is played now; runs in a process of its own."""
-    return dict(perform(load(Path(path)), job).stories)
+    return dict(perform(load_part(Path(path)), job).stories)
 
 
 def _pool() -> ProcessPoolExecutor:

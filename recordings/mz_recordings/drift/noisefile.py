@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import msgspec
 import yaml
 
 from mz_recordings.drift.noise import Noise
-from mz_recordings.files.plainfiles import TEXT_BYTES_MAX, Unreadable, read_plain
+from mz_recordings.files.plainfiles import TEXT_BYTES_MAX, Unreadable, locked, read_plain
 
 NAME = "noise.yaml"
 """In a library."""
@@ -18,12 +19,17 @@ HEAD = """\
 """
 
 
+KEYED = re.compile(r"^noise[ \t]*:", re.MULTILINE)
+EMPTY = re.compile(r"^noise[ \t]*:[ \t]*(?:\[\s*\]|~|null\b)", re.MULTILINE)
+"""A list in which nothing stands."""
+
+
 class NoiseUnusable(Exception):
     """The file cannot be read as what it is; names it and says why."""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    noise: tuple[Noise, ...] = ()
+    noise: tuple[Noise, ...] | None = None
 
 
 def read_noise(library: Path) -> tuple[Noise, ...]:
@@ -32,29 +38,47 @@ def read_noise(library: Path) -> tuple[Noise, ...]:
     if not path.exists() and not path.is_symlink():
         return ()
     try:
-        plain = yaml.safe_load(read_plain(path, TEXT_BYTES_MAX))
-        return msgspec.convert(plain if plain is not None else {}, _File).noise
+        return _parsed(read_plain(path, TEXT_BYTES_MAX))
     except (Unreadable, yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
         raise NoiseUnusable(f"{path}: {' '.join(str(error).split())}") from error
 
 
 def add_noise(library: Path, entries: tuple[Noise, ...]) -> Path:
-    """Adds entries below those that are there, whose text and comments stay. Raises NoiseUnusable."""
-    before = read_noise(library)
+    """Adds entries below those that are there; the text and the comments of the file stay. It is written whole or not
+    at all. Raises NoiseUnusable."""
     library.mkdir(parents=True, exist_ok=True)
     path = library / NAME
-    text = path.read_text("utf-8") if before else f"{HEAD}noise:\n"
-    path.write_text(text.rstrip("\n") + "\n" + _yaml(entries), "utf-8")
-    if _reads(library) != (*before, *entries):  # Written in another style: nothing but the entries can be kept.
-        path.write_text(f"{HEAD}noise:\n{_yaml((*before, *entries))}", "utf-8")
+    with locked(library, alone=True):
+        before = read_noise(library)
+        text = path.read_text("utf-8") if path.exists() else HEAD
+        partial = library / f".{NAME}.partial"
+        partial.write_text(with_entries(text, before, entries), "utf-8")
+        partial.replace(path)
     return path
 
 
-def _reads(library: Path) -> tuple[Noise, ...]:
+def with_entries(text: str, before: tuple[Noise, ...], entries: tuple[Noise, ...]) -> str:
+    """The file's text with more entries. One in another style, to which nothing can be added, is written anew, with
+    the lines that are comments above everything else."""
+    kept, more = text.rstrip("\n"), _yaml(entries)
+    opened = EMPTY.sub("noise:", kept) if EMPTY.search(kept) else kept if KEYED.search(kept) else f"{kept}\nnoise:"
+    made = f"{opened}\n{more}"
+    if _reads(made) == (*before, *entries):
+        return made
+    comments = "".join(f"{line}\n" for line in text.splitlines() if line.startswith("#"))
+    return f"{comments or HEAD}noise:\n{_yaml((*before, *entries))}"
+
+
+def _reads(text: str) -> tuple[Noise, ...]:
     try:
-        return read_noise(library)
-    except NoiseUnusable:
+        return _parsed(text)
+    except (yaml.YAMLError, msgspec.ValidationError, ValueError):
         return ()
+
+
+def _parsed(text: str | bytes) -> tuple[Noise, ...]:
+    plain = yaml.safe_load(text)
+    return msgspec.convert(plain if plain is not None else {}, _File).noise or ()
 
 
 def _yaml(entries: tuple[Noise, ...]) -> str:

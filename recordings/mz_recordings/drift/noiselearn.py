@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date
+from math import ceil
 
 import msgspec
 
@@ -63,7 +64,7 @@ def _proposed(difference: Difference, cassette: str, reason: str) -> Iterator[No
         return
     for atom in atoms:
         change = grown(atom) if kind == "COST" else None
-        within = -(-int(abs(change) * 1000) // (STEP * 10)) * STEP if change is not None else None
+        within = ceil(abs(change) * 100 / STEP) * STEP if change is not None else None
         if kind == "COST":
             within = max(within, STEP) if within is not None else WITHIN_MAX + 1
         yield Noise(kind=kind, path=atom.path, reason=reason, cassette=cassette, within=within)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import NamedTuple
 
 from mz_engine.agents.contract import Adapter
@@ -11,7 +12,7 @@ from mz_engine.agents.registry import built_in
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_recordings.cassette import Cassette, Kind, Recording, Taken
+from mz_recordings.cassette import Kind, Recording, Taken
 from mz_recordings.drift.difference import Atom, Difference, Pair
 from mz_recordings.drift.patches import changed_files
 from mz_recordings.drift.structure import structure
@@ -150,18 +151,18 @@ def of_costs(pair: Pair) -> Iterator[Difference]:
             line for path in differing
             for line in (f"- {path}: {_shown(path, before[path])}", f"+ {path}: {_shown(path, after[path])}")
         )  # fmt: skip
-        grave = any(grown(atom) is None or abs(grown(atom) or 0) > GROWTH_MAX for atom in atoms)
+        grave = any((change := grown(atom)) is None or abs(change) > GROWTH_MAX for atom in atoms)
         what = "it takes other tokens or other money"
         yield _of(pair, "COST", what, "tokens", detail, "medium" if grave else "low", atoms)
 
 
-def grown(atom: Atom) -> float | None:
-    """By which part of what it was a number has grown; None where that cannot be said."""
+def grown(atom: Atom) -> Fraction | None:
+    """By which part of what it was a number has grown, exactly; None where that cannot be said."""
     try:
         old, new = int(atom.old), int(atom.new)
     except ValueError:
         return None
-    return (new - old) / old if old else None
+    return Fraction(new - old, old) if old else None
 
 
 def _plain(value: int | str | None) -> str:
@@ -225,10 +226,6 @@ def streams_of(ones: Iterable[Taken]) -> Iterator[Stream]:
 def content(one: Taken, kind: Kind) -> bytes:
     file = one.recording.find(kind)
     return b"" if file is None else one.contents[file.name]
-
-
-def agents_of(cassette: Cassette) -> tuple[str, ...]:
-    return tuple(sorted({one.recording.agent for one in cassette.taken}))
 
 
 def _of(

@@ -3,9 +3,7 @@ known to be noise."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -17,32 +15,20 @@ from mz_engine.pins import Pins
 from mz_recordings.cassette import Cassette
 from mz_recordings.drift.difference import Difference
 from mz_recordings.drift.drift import differences
+from mz_recordings.drift.known import Known
 from mz_recordings.drift.noise import Heard, Noise, Refusal, refusal_of, without_noise
 from mz_recordings.drift.noisefile import NAME, add_noise
 from mz_recordings.drift.noiselearn import learn, may_match
-from mz_recordings.drift.static import check
+from mz_recordings.drift.static import check, judged
 from mz_recordings.files.library import CassetteUnusable, load
 from mz_recordings.findings import Finding, Played
-from mz_recordings.locate import located
 from mz_recordings.mending import ALL
 from mz_recordings.playing.compare import by_itself, counted
 from mz_recordings.playing.fleet import play_all
-from mz_recordings.playing.replay import Job, unplayable
-from mz_recordings.playing.today import pins_of, texts_of
+from mz_recordings.playing.replay import Job, placed, unplayable
+from mz_recordings.playing.today import pins_of
 from mz_recordings.recording.scratch import WorldMissing
-from mz_recordings.wire.check import Baselines, check_wires
-
-NOISE_AGED = ("EXPIRED", "UNUSED_ENTRY")
-"""Refusals of entries that were sound once: findings, where the others are errors of the file."""
-
-
-class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What a library knows besides its cassettes."""
-
-    library: Path
-    noise: tuple[Noise, ...]
-    baselines: Baselines
-    today: date
+from mz_recordings.wire.check import check_wires
 
 
 class Drifted(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +41,6 @@ class Drifted(msgspec.Struct, frozen=True, kw_only=True):
     """Differences that are hidden."""
     learned: tuple[Noise, ...] = ()
     refused: tuple[Refusal, ...] = ()
-
-
-def refused_entries(noise: Iterable[Noise], today: date) -> tuple[tuple[int, Refusal], ...]:
-    """Entries that never were sound, each with its number from 1."""
-    found = ((at, entry, refusal_of(entry, today)) for at, entry in enumerate(noise, start=1))
-    return tuple((at, Refusal(name, f"{e.kind} {e.path}")) for at, e, name in found if name and name not in NOISE_AGED)
 
 
 # against today --------------------------------------------------------------------------------------------------------
@@ -84,18 +64,9 @@ def check_today(
         cassettes += [cassette] if cassette else []
         found.append((cassette.manifest.name if cassette else "", result, plain))
     drifted = _heard(found, known, reason)
-    drifted = replace(drifted, played=tuple(_placed(one, Path(jobs[0].project)) for one in drifted.played))
+    drifted = replace(drifted, played=tuple(placed(one, Path(jobs[0].project)) for one in drifted.played))
     aged = tuple(_aged(known, cassettes, whole and len(cassettes) == len(jobs)))
     return replace(drifted, played=(*drifted.played, *aged))
-
-
-def _placed(played: Played, project: Path) -> Played:
-    """With the file of the project that each finding is about."""
-    if all(finding.file for finding in played.findings):
-        return played
-    here, there = project.resolve(), Path(os.path.realpath(played.path))
-    relative = there.relative_to(here).as_posix() if there.is_relative_to(here) else ""
-    return replace(played, findings=located(played.findings, texts_of(here, there), relative))
 
 
 def _checked(
@@ -124,6 +95,7 @@ def _checked(
         plain = tuple(Difference(finding) for finding in by_itself(cassette, job.today))
     else:
         plain = (*check(cassette, pins, GenaiPrices(), job.today), *check_wires(cassette, known.baselines))
+        result = replace(result, judged=judged(cassette, pins) if pins is not None else 0)
     return cassette, result, tuple(each for each in plain if not _told(each.finding, result.findings))
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import msgspec
 from mz_engine.agents.registry import built_in
 from mz_engine.artifacts.parse import parse
+from mz_engine.artifacts.rule import RuleSet
 from mz_engine.artifacts.validate import validate
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Phase
@@ -17,7 +19,7 @@ from mz_engine.ports import Prices, Reading
 from mz_events.catalog.call import CallRef
 from mz_events.catalog.check import Violation
 
-from mz_recordings.cassette import BUILDER, Cassette, Identity, Taken, identity_of, parse_time
+from mz_recordings.cassette import BUILDER, Cassette, Identity, StoredFile, Taken, identity_of, parse_time
 from mz_recordings.drift.difference import Atom, Difference
 from mz_recordings.drift.noise import WITHIN_MAX
 from mz_recordings.drift.outputs import NANOUSD_PER_USD, grown, reading_of
@@ -97,44 +99,71 @@ def _prices(
         if price is not None and reading.reported_nanousd is not None:
             calls, reported, computed = calls + 1, reported + reading.reported_nanousd, computed + price
     atom = Atom("prices", str(reported), str(computed))
-    if calls and abs(grown(atom) or 0) > PRICE_TOLERANCE:
+    if calls and abs(grown(atom) or Fraction()) > PRICE_TOLERANCE:
         told = [f"${amount / NANOUSD_PER_USD:.6f}" for amount in (reported, computed)]
         what = f"the agent reported {told[0]} for {calls} calls, and today's price table says {told[1]}"
         detail = (f"- prices: {told[0]}", f"+ prices: {told[1]}")
-        mend = LEARN if abs(grown(atom) or 0) * 100 <= WITHIN_MAX else ALL
+        mend = LEARN if abs(grown(atom) or Fraction()) * 100 <= WITHIN_MAX else ALL
         yield Difference(Finding(kind="COST", what=what, cause="prices", detail=detail, mend=mend), (atom,))
 
 
 # rules ----------------------------------------------------------------------------------------------------------------
+class Handed(NamedTuple):
+    """What a call had to hand over: judged by these rules, together with what was there already."""
+
+    artifact: str
+    path: str
+    rules: RuleSet
+    stored: StoredFile | None
+    """None: it was not there."""
+    text: str | None
+    others: Mapping[str, str]
+
+
+def judged(cassette: Cassette, pins: Pins) -> int:
+    """How many recorded artifacts today's rules judge."""
+    return sum(one.text is not None for _, _, handed in _handed_over(cassette, pins) for one in handed)
+
+
 def _rules(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
     """POLICY and ARTIFACT: what today's rules say of the recorded artifacts, and take from them."""
+    parsed = {(call.feature, line.get("digest")): line for call, line in _parsed(cassette)}
+    for call, line, handed in _handed_over(cassette, pins):
+        violations: list[tuple[str, str]] = []
+        for one in handed:
+            found = validate(one.rules, one.text, one.path or one.artifact, pins.config.limits, one.others)
+            violations += [(each.violation.rule, each.violation.path) for each in found]
+            if one.text is not None and one.stored is not None:
+                before = parsed.get((call.feature, one.stored.sha256))
+                yield from _taken_from(call, one.artifact, before, parse(one.rules, one.text))
+        yield from _verdict(call, _recorded_violations(line), violations)
+
+
+def _handed_over(cassette: Cassette, pins: Pins) -> Iterator[tuple[Identity, Line, tuple[Handed, ...]]]:
+    """Each call that the story has a verdict on and today's pipeline has a phase for, with that verdict."""
     order = [phase.phase for phase in pins.pipeline.phases]
     taken = {one.recording.identity: one for one in cassette.taken}
-    parsed = {(call.feature, line.get("digest")): line for call, line in _parsed(cassette)}
     texts: dict[str, dict[tuple[int, str], str]] = {}
     for call, line in _told(cassette, "artifact.validated"):
         one, phase = taken.get(call), pins.pipeline.find(call.phase) if call.phase in order else None
         if one is None or phase is None:
             continue
-        at = order.index(call.phase)
-        others = {
-            name: text for (place, name), text in sorted(texts.setdefault(call.feature, {}).items()) if place <= at
-        }
-        violations: list[tuple[str, str]] = []
-        for artifact, path, rules in _outputs(phase, call):
-            stored = next(
-                (file for file in one.recording.files if (file.artifact, file.path) == (artifact, path)), None
-            )
-            text = one.contents[stored.name].decode("utf-8", "replace") if stored else None
-            if rules not in pins.rules:
-                continue
-            found = validate(pins.rules[rules], text, path or artifact, pins.config.limits, others)
-            violations += [(each.violation.rule, each.violation.path) for each in found]
-            if text is not None and stored is not None:
-                texts[call.feature][at, artifact] = others[artifact] = text
-                before = parsed.get((call.feature, stored.sha256))
-                yield from _taken_from(call, artifact, before, parse(pins.rules[rules], text))
-        yield from _verdict(call, _recorded_violations(line), violations)
+        at, known = order.index(call.phase), texts.setdefault(call.feature, {})
+        others = {name: text for (place, name), text in sorted(known.items()) if place <= at}
+        handed = tuple(_handed(one, phase, pins, others))
+        known |= {(at, each.artifact): each.text for each in handed if each.text is not None}
+        yield call, line, handed
+
+
+def _handed(one: Taken, phase: Phase, pins: Pins, others: Mapping[str, str]) -> Iterator[Handed]:
+    """What one call had to hand over, as far as there are rules for it today."""
+    for artifact, path, rules in _outputs(phase, one.recording.identity):
+        if rules not in pins.rules:
+            continue
+        stored = next((file for file in one.recording.files if (file.artifact, file.path) == (artifact, path)), None)
+        text = one.contents[stored.name].decode("utf-8", "replace") if stored else None
+        yield Handed(artifact, path, pins.rules[rules], stored, text, others)
+        others = others if text is None else {**others, artifact: text}
 
 
 def _verdict(call: Identity, was: list[tuple[str, str]], now: list[tuple[str, str]]) -> Iterator[Difference]:

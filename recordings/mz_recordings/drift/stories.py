@@ -61,16 +61,18 @@ def _plain(told: bytes) -> bytes:
 def _without(line: Line) -> Line:
     kind = line.get("type")
     drop = ELSEWHERE - {"passed", "files"} if kind in ("gate.checked", "artifact.parsed") else ELSEWHERE
-    return {name: _inner(name, value) for name, value in line.items() if name not in drop}
+    # Of what an artifact lists, everything counts: the files of a unit are those that it may change.
+    within = frozenset[str]() if kind == "artifact.parsed" else ELSEWHERE
+    return {name: _inner(name, value, within) for name, value in line.items() if name not in drop}
 
 
-def _inner(name: str, value: Any) -> Any:
+def _inner(name: str, value: Any, drop: frozenset[str]) -> Any:
     if name == "key" and isinstance(value, str):
         return value.partition("/")[2]
     if isinstance(value, dict):
-        return {key: _inner(key, inner) for key, inner in value.items() if key not in ELSEWHERE}
+        return {key: _inner(key, inner, drop) for key, inner in value.items() if key not in drop}
     if isinstance(value, list):
-        return [_inner("", inner) for inner in value]
+        return [_inner("", inner, drop) for inner in value]
     return value
 
 

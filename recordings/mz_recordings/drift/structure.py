@@ -1,4 +1,4 @@
-"""Pure: how an artifact is built, whatever its words are: headings, tables, keys."""
+"""Pure: how an artifact is built, whatever its words are: headings, tables, keys, and which things it lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ TITLE, DEEPEST = 1, 3
 
 def structure(text: str, name: str) -> tuple[str, ...]:
     """A line a part, in the order in which they stand: `## scope`, `table: file | why`; of JSON, by name, `units[].id:
-    string`. Total; `name` is the file's, whose ending says what it is."""
+    string`, and for each object in a list `units[U1]`, or its number where it has no id. Total; `name` is the file's,
+    whose ending says what it is."""
     if name.endswith(".json"):
         try:
             return tuple(dict.fromkeys(sorted(_keys(json.loads(text), ""))))
@@ -44,10 +45,17 @@ def _keys(value: object, path: str) -> Iterator[str]:
             yield from _keys(inner, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         yield f"{path}[]"
-        for inner in value:
+        for at, inner in enumerate(value):
+            if isinstance(inner, dict):
+                yield f"{path}[{_id(inner, at)}]"
             yield from _keys(inner, f"{path}[]")
     else:
         yield f"{path}: {json_type(value)}"
+
+
+def _id(value: dict[str, object], at: int) -> str:
+    name = value.get("id")
+    return name if isinstance(name, str) else str(at)
 
 
 def json_type(value: object) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,6 +21,8 @@ from mz_recordings.recording.story import as_asked
 ACCEPTED_DAYS = 90
 """How long an answer that predates its prompt is believed, in a cassette without a `max_age`."""
 DIFF_LINES_MAX = 40
+EFFECT = re.compile(r"[^/]+/([^/]+)/([^/]+)/([^/]+)/\d+/\d+/((?:agent|gate|prepare)\..+)", re.DOTALL)
+"""The key of what takes place in a phase: feature, phase, unit, effect."""
 
 
 class Happened(NamedTuple):
@@ -44,15 +48,29 @@ def judge(cassette: Cassette, happened: Happened, today: datetime) -> tuple[Find
         *_drifted(cassette, happened),
         *_missing(cassette, happened),
     ]
-    stopped = {finding.feature for finding in found if finding.kind in ("EFFECT", "MISSING")}
-    unused = tuple(_unused(cassette, happened, stopped))
-    other = tuple(_events(cassette, happened, stopped | {finding.feature for finding in unused}))
+    other = tuple(_events(cassette, happened, cut_short(cassette, happened)))
+    unused = tuple(_unused(cassette, happened, _behind(cassette, _stopped(happened))))
     return (*found, *other, *unused)
 
 
+def cut_short(cassette: Cassette, happened: Happened) -> frozenset[str]:
+    """Features that did not come to what was recorded of them, for want of an answer or since they ask for less, and
+    what builds on them: their stories end early, so they say nothing and are worth nothing."""
+    waits = _behind(cassette, _stopped(happened))
+    left = (one.recording.identity for one in cassette.taken if one.recording.identity not in happened.played)
+    return frozenset(_behind(cassette, waits | {identity.feature for identity in left}))
+
+
+def _stopped(happened: Happened) -> set[str]:
+    """Features in which a call could not be answered."""
+    unfit = {each.feature for each, noted in happened.played.items() if noted.tree or noted.refused is not None}
+    return unfit | {identity.feature for identity in happened.missed}
+
+
 def by_itself(cassette: Cassette, today: datetime) -> tuple[Finding, ...]:
-    """What a cassette says by itself: whether its answers are worth something, and not too old."""
-    return (*_worthless(cassette), *_expired(cassette, today))
+    """What a cassette says by itself: whether its answers are worth something, and not too old, and whether there is
+    anything to compare verdicts with."""
+    return (*_worthless(cassette), *_untold(cassette), *_expired(cassette, today))
 
 
 def counted(cassette: Cassette) -> int:
@@ -67,6 +85,17 @@ def _worthless(cassette: Cassette) -> Iterator[Finding]:
     if cassette.manifest.provenance == "seeded":
         what = f"its answers were copied from another agent: {cassette.manifest.agent} never gave them"
         yield Finding(kind="SEEDED", what=what, mend=ALL)
+
+
+def _untold(cassette: Cassette) -> Iterator[Finding]:
+    """Without its story a feature's calls are compared, and nothing that was decided on them."""
+    items = cassette.manifest.world.items
+    untold = [item.feature for item in items if item.feature not in cassette.stories]
+    if untold:
+        which = "recorded" if len(untold) == len(items) else f"{len(untold)} of {len(items)} features were recorded"
+        what = f"{which} without a story: no verdict can be compared"
+        detail = tuple(f"  {feature}" for feature in untold[:DIFF_LINES_MAX])
+        yield Finding(kind="MISSING", what=what, cause="story", detail=detail, mend=ACCEPT % "EVENT")
 
 
 def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
@@ -91,11 +120,23 @@ def expires(recording: Recording, max_age_days: int | None, today: datetime) -> 
 # what went in ---------------------------------------------------------------------------------------------------------
 def _network(happened: Happened) -> Iterator[Finding]:
     for key, times in sorted(happened.denied.items()):
-        _, feature, phase, unit, *_, effect = key.split("/")
-        place = phase if unit == "-" else f"{phase} {unit}"
-        what = f"{effect} in {place} tried to reach the network ({times} times at least), and was not let through"
+        feature, place, effect = effect_of(key)
+        who = f"{effect} in {place}" if place else f"the set-up command `{' '.join(effect.split())}`"
+        what = f"{who} tried to reach the network ({times} times at least), and was not let through"
         mend = "make the command work offline, then: mz replay {cassette}"
-        yield Finding(kind="NETWORK", what=what, feature=feature, call=place, cause=effect, mend=mend)
+        yield Finding(
+            kind="NETWORK", what=what, feature=feature, call=place, cause=effect if place else "setup", mend=mend
+        )
+
+
+def effect_of(key: str) -> tuple[str, str, str]:
+    """Feature, place and effect of any key that a process was started with; a set-up command, which may hold anything,
+    has no place and is the effect itself."""
+    if found := EFFECT.fullmatch(key):
+        feature, phase, unit, effect = found.groups()
+        return feature, phase if unit == "-" else f"{phase} {unit}", effect
+    _, feature, effect = (*key.split("/", 2), "", "")[:3]
+    return feature, "", effect.removeprefix("setup/")
 
 
 def _drifted(cassette: Cassette, happened: Happened) -> Iterator[Finding]:
@@ -161,6 +202,7 @@ def _missing(cassette: Cassette, happened: Happened) -> Iterator[Finding]:
     for identity in happened.missed:
         near = nearest(cassette, identity)
         detail = () if near is None else (_nearest_words(near, identity),)
+        detail = (*_refusals(happened.stories.get(identity.feature, b""), identity), *detail)
         yield Finding(
             kind="MISSING",
             what="today's pipeline makes a call that was not recorded",
@@ -169,6 +211,19 @@ def _missing(cassette: Cassette, happened: Happened) -> Iterator[Finding]:
             detail=detail,
             mend=NEW,
         )
+
+
+def _refusals(told: bytes, identity: Identity) -> Iterator[str]:
+    """Which verdict of today's asked for the call, where one did."""
+    refused: tuple[str, ...] = ()
+    for line in map(json.loads, told.splitlines()):
+        ref = line.get("ref") or {}
+        if line["type"] == "agent.requested" and (ref["phase"], ref["attempt"]) == (identity.phase, identity.attempt):
+            break
+        if line["type"] in ("artifact.validated", "gate.checked"):
+            rules = (f"{one['rule']} {one.get('path', '')}".rstrip() for one in line.get("violations", ()))
+            refused = tuple(dict.fromkeys(rules)) or (() if line.get("passed", True) else (line["gate"],))
+    yield from (f"  asked for by: {words}" for words in refused[:DIFF_LINES_MAX])
 
 
 def nearest(cassette: Cassette, wanted: Identity) -> Identity | None:
@@ -188,12 +243,11 @@ def _nearest_words(near: Identity, wanted: Identity) -> str:
     return f"  nearest: {near.path} ({', '.join(differing)})"
 
 
-def _unused(cassette: Cassette, happened: Happened, stopped: set[str]) -> Iterator[Finding]:
+def _unused(cassette: Cassette, happened: Happened, waits: Collection[str]) -> Iterator[Finding]:
     """Nothing is said of what a feature could not come to any more."""
     by_feature: dict[str, list[Identity]] = {}
     for one in cassette.taken:
         by_feature.setdefault(one.recording.identity.feature, []).append(one.recording.identity)
-    waits = _behind(cassette, stopped)
     for feature, identities in by_feature.items():
         left = [identity for identity in identities if identity not in happened.played]
         if not left or feature in waits:
@@ -214,9 +268,8 @@ def _behind(cassette: Cassette, stopped: set[str]) -> set[str]:
     return found
 
 
-def _events(cassette: Cassette, happened: Happened, explained: set[str]) -> Iterator[Finding]:
+def _events(cassette: Cassette, happened: Happened, silent: Collection[str]) -> Iterator[Finding]:
     """Where the story parts from the recorded one, and nothing else says why."""
-    silent = _behind(cassette, explained)
     for feature, recorded in cassette.stories.items():
         told = happened.stories.get(feature, b"")
         for parting in () if feature in silent else partings(as_asked(recorded, told), told):

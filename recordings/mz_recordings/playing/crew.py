@@ -10,13 +10,14 @@ from pathlib import Path
 
 import msgspec
 from mz_engine.adapters.environment import worktree
-from mz_engine.agents.registry import AgentDoor
+from mz_engine.agents.registry import AgentDoor, built_in
 from mz_engine.ports import CallResult, CallSpec, Interrupted, Reading
 from mz_events.catalog.call import Offence, Problem, ProblemClass
 
 from mz_recordings.cassette import Cassette, Identity, Taken
 from mz_recordings.findings import Noted
-from mz_recordings.playing.standin import DRIFT, KEY, MISSING
+from mz_recordings.playing.standin import DRIFT, KEY, MISSING, SESSION
+from mz_recordings.recording.record import invocation_of
 from mz_recordings.recording.scrub import Places, expand
 
 REFUSED = b"stand-in: "
@@ -54,11 +55,12 @@ class Crew:
         if taken.recording.outcome == "replied":
             return self._spawn(spec, taken)
         places = self._places(spec)
-        self._note(identity, Noted(prompt=self._other_prompt(taken, spec, places)))
+        noted = self._compared(taken, spec, places)
+        self._note(identity, noted)
         if taken.recording.outcome == "lost":
             raise Interrupted(spec.key)
         if words := self._apply(taken, worktree(self._root, spec.place)):
-            self._note(identity, Noted(refused=words))
+            self._note(identity, msgspec.structs.replace(noted, refused=words))
             return refused("drift")
         result = _result(taken, places)
         return msgspec.structs.replace(result, version=taken.recording.version)
@@ -117,6 +119,13 @@ class Crew:
         user = self._environment.get("USER") or Path(self._home).name
         return Places(str(worktree(self._root, spec.place)), str(self._root), self._home, user, spec.session or "")
 
+    def _compared(self, taken: Taken, spec: CallSpec, places: Places) -> Noted:
+        """What a call is given for which no stand-in is started that could compare it. Without a process it sees no
+        variables; and what it left has to fit its tree."""
+        argv = called_with(spec)
+        other = argv if argv != taken.recording.argv else None
+        return Noted(prompt=self._other_prompt(taken, spec, places), argv=other)
+
     def _other_prompt(self, taken: Taken, spec: CallSpec, places: Places) -> str | None:
         recorded = expand(_content(taken, "prompt"), places)
         return None if recorded == spec.prompt.encode() else spec.prompt
@@ -135,6 +144,12 @@ class Crew:
             check=False,
         )
         return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
+
+
+def called_with(spec: CallSpec) -> tuple[str, ...]:
+    """The arguments of a call, as recordings have them."""
+    argv = invocation_of(built_in()[spec.agent], spec).argv
+    return tuple(SESSION if word == spec.session else word for word in argv)
 
 
 def _shortened(spec: CallSpec, taken: Taken) -> CallSpec:

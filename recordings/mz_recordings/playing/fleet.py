@@ -10,10 +10,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from msgspec.structs import replace
+from mz_engine.adapters.known_secrets import known_secrets
+from mz_events.redact import Secrets
 
 from mz_recordings.cassette import STAMP
 from mz_recordings.files.library import CassetteUnusable, cassettes, is_cassette, load, renew, seal_of
 from mz_recordings.findings import Played
+from mz_recordings.playing.leaking import leaking
 from mz_recordings.playing.renew import accept, drop_unused
 from mz_recordings.playing.replay import Job, play, unplayable
 
@@ -82,6 +85,7 @@ def _settle(job: Job, seal: str) -> Played:
         return result
     place = Path(job.path)
     cassette, said = load(place), list[str]()
+    old = cassette
     if job.update_unused:
         cassette, told = drop_unused(cassette, happened, result.findings)
         said += told
@@ -90,6 +94,9 @@ def _settle(job: Job, seal: str) -> Played:
         said += told
     if not said:
         return result
+    known = Secrets(known_secrets(Path(job.project), job.environment))
+    if leaks := leaking(old, cassette, known):
+        return replace(result, findings=(*leaks, *result.findings))
     if kept := renew(cassette, place, seal):
         said.append(f"a copy of what it was lies in {kept}")
     again, _ = play(replace(job, accept=(), update_unused=False))

@@ -1,7 +1,7 @@
 """Pure: where two stories part, and which class of drift that is.
 
-The first event that differs decides. After one that decides nothing (tokens, money) the comparison goes on, so that a
-cheaper call never hides another verdict; after any other the rest follows from it.
+Events in the same place are held against each other as long as they are about the same matter, so that what is read or
+changed otherwise never hides another verdict. Where one story does something else than the other, the rest follows.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from mz_events.catalog.call import CallRef
 
 from mz_recordings.cassette import identity_of
 from mz_recordings.findings import FindingKind
-from mz_recordings.recording.story import Divergence, divergence
+from mz_recordings.recording.story import Divergence, divergences
 
 Line = dict[str, Any]
 VERDICTS = ("artifact.validated", "gate.checked", "human.requested")
 """Events in which a rule, a gate or a permission decides."""
 MONEY = frozenset({"usage", "reported_nanousd"})
+MATTER = ("type", "ref", "phase", "unit", "iteration", "artifact", "stage", "name", "gate")
+"""Fields of an event that say what it is about."""
 SAID = {
     "PROMPT": "is asked otherwise",
     "CONFIG": "is called otherwise",
@@ -60,13 +62,12 @@ def call_name(line: Line | None) -> str:
 def partings(recorded: bytes, produced: bytes) -> tuple[Parting, ...]:
     """Where two stories part, each class once, in the order of the story; empty: nowhere."""
     found: dict[FindingKind, Parting] = {}
-    recorded = one_parser(recorded, produced)
-    while (where := divergence(recorded, produced)) is not None:
+    for where in divergences(one_parser(recorded, produced), produced):
         kind = kind_of(where)
         found.setdefault(kind, Parting(kind, where))
-        if kind != "COST":
+        old, new = where.recorded or {}, where.produced or {}
+        if any(old.get(name) != new.get(name) for name in MATTER):
             break
-        recorded = _evened(recorded, produced, where.at)
     return tuple(found.values())
 
 
@@ -90,14 +91,8 @@ def _replaced(told: bytes, lines: dict[bytes, Line]) -> bytes:
     return b"".join(made.get(raw, raw) + b"\n" for raw in told.splitlines())
 
 
-def _evened(recorded: bytes, produced: bytes, at: int) -> bytes:
-    lines, others = recorded.splitlines(), produced.splitlines()
-    lines[at - 1] = others[at - 1]
-    return b"".join(line + b"\n" for line in lines)
-
-
 def kind_of(where: Divergence) -> FindingKind:
-    """The class of drift that the first event which differs stands for."""
+    """The class of drift that an event which differs stands for."""
     old, new = where.recorded or {}, where.produced or {}
     if old.get("type") != new.get("type"):
         return "POLICY" if _decides(old) or _decides(new) else "EVENT"

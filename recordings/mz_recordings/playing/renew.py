@@ -7,10 +7,11 @@ from collections.abc import Collection
 
 import msgspec
 from msgspec.structs import replace
+from mz_engine.pins import encode_pins
 
 from mz_recordings.cassette import Accepted, Cassette, Recording, StoredFile, Taken
 from mz_recordings.findings import Finding, Noted
-from mz_recordings.playing.compare import Happened
+from mz_recordings.playing.compare import Happened, cut_short
 from mz_recordings.playing.parting import partings
 from mz_recordings.recording.scrub import Places, scrub
 from mz_recordings.recording.story import as_asked
@@ -23,8 +24,8 @@ def accept(
     cassette: Cassette, happened: Happened, kinds: Collection[str], reason: str, at: str
 ) -> tuple[Cassette, tuple[str, ...]]:
     """Renews what differs in one of these ways (`findings.ACCEPTABLE`), and says what it did; nothing where nothing
-    differs. A story is renewed where all classes in which it differs are accepted. `at`: UTC,
-    `2026-11-21T10:28:00Z`."""
+    differs. A story is renewed where all classes in which it differs are accepted, and never where the replay could not
+    tell it to its end. `at`: UTC, `2026-11-21T10:28:00Z`."""
     said: list[str] = []
     taken = tuple(
         _renewed(one, happened, kinds, Accepted(what=_sorted(kinds), reason=reason, at=at)) for one in cassette.taken
@@ -32,17 +33,17 @@ def accept(
     changed = [new.recording.identity.path for old, new in zip(cassette.taken, taken, strict=True) if old is not new]
     if changed:
         said.append(f"renewed what went in, and kept the answers: {', '.join(changed)}")
-    stories = dict(cassette.stories)
+    stories, ends_early = dict(cassette.stories), cut_short(cassette, happened)
     for feature, told in happened.stories.items():
         recorded = cassette.stories.get(feature)
-        if _told_anew(recorded, told, kinds):
+        if feature not in ends_early and _told_anew(recorded, told, kinds):
             stories[feature] = told
             said.append(f"renewed the story of {feature}")
-        elif changed:
-            stories[feature] = told if recorded is None else as_asked(recorded, told)
+        elif changed and recorded is not None:
+            stories[feature] = as_asked(recorded, told)
     if not said:
         return cassette, ()
-    evidence = msgspec.json.decode(msgspec.json.encode(happened.pins), type=dict[str, object])
+    evidence = msgspec.json.decode(encode_pins(happened.pins), type=dict[str, object])
     manifest = replace(cassette.manifest, stories=_digests(stories), evidence=evidence)
     return cassette._replace(manifest=manifest, taken=taken, stories=stories), tuple(said)
 

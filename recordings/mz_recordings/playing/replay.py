@@ -21,14 +21,14 @@ from mz_events.names import feature_stream
 from mz_events.store import Store
 
 from mz_recordings.cassette import Cassette, Identity, Item, identity_of
-from mz_recordings.files.library import CassetteChanged, CassetteUnusable, NewerFormat, digest, load, save
+from mz_recordings.files.library import CassetteChanged, CassetteUnusable, NewerFormat, digest, load, write_copy
 from mz_recordings.findings import Finding, Played
 from mz_recordings.locate import located
 from mz_recordings.mending import ALL
 from mz_recordings.playing.compare import Happened, counted, judge
 from mz_recordings.playing.drive import begin, drive
 from mz_recordings.playing.stage import Scratch, Stage
-from mz_recordings.playing.today import pins_of, texts_of
+from mz_recordings.playing.today import held_settings, pins_of, texts_of
 from mz_recordings.recording.scratch import WorldMissing, unpack
 from mz_recordings.recording.story import story, write
 
@@ -69,11 +69,13 @@ def play(job: Job) -> tuple[Played, Happened | None]:
             predates=counted(cassette),
         )
         happened = perform(cassette, job)
+        held = held_settings(Path(job.project), job.environment, cassette.manifest)
+        known = msgspec.structs.replace(known, held=held)
         known = _judged(known, cassette, happened, job.today)
     except (CassetteUnusable, WorldMissing, MzError) as error:
         known = msgspec.structs.replace(known, findings=(unplayable(error),))
     took = int((time.monotonic() - begun) * 1000)
-    known = _located(known, Path(job.project), path)
+    known = placed(known, Path(job.project))
     return msgspec.structs.replace(known, duration_ms=took), happened
 
 
@@ -88,10 +90,11 @@ def _judged(known: Played, cassette: Cassette, happened: Happened, today: dateti
     )
 
 
-def _located(known: Played, project: Path, cassette: Path) -> Played:
-    if not known.findings:
+def placed(known: Played, project: Path) -> Played:
+    """With the file of the project that each finding is about."""
+    if all(finding.file for finding in known.findings):
         return known
-    here, there = project.resolve(), Path(os.path.realpath(cassette))
+    here, there = project.resolve(), Path(os.path.realpath(known.path))
     relative = there.relative_to(here).as_posix() if there.is_relative_to(here) else ""
     found = located(known.findings, texts_of(here, there), relative)
     return msgspec.structs.replace(known, findings=found)
@@ -123,7 +126,7 @@ def perform(cassette: Cassette, job: Job) -> Happened:
         scratch = Scratch(place, job.environment, offline_works(), Path(job.project))
         heads = unpack(cassette, scratch.root, scratch.commands)
         # A copy of what was checked: the cassette itself may be renewed, or go, while it is played.
-        save(cassette, place / "cassette")
+        write_copy(cassette, place / "cassette")
         scratch.hire(cassette, place / "cassette")
         base = branch_commit(scratch.root, cassette.manifest.world.base, scratch.commands)
         with SqliteStore(place / "log" / "mz.db") as store:

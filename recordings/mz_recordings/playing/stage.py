@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -17,25 +16,27 @@ from mz_engine.adapters.git import GitWorkspace
 from mz_engine.adapters.known_secrets import known_secrets, secret_values
 from mz_engine.adapters.machine import warm_up
 from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.contract import Adapter
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor
+from mz_engine.agents.registry import AgentDoor, built_in
 from mz_engine.config import Config
 from mz_engine.home import HOME
-from mz_engine.ports import Capture, Place
+from mz_engine.ports import CallSpec, Capture, Place
 from mz_events.catalog.call import Offence
 from mz_events.names import Commit
 from mz_events.redact import Secrets
 from mz_events.store import Blobs
 
 from mz_recordings.cassette import Cassette, Hint
+from mz_recordings.files.library import CassetteUnusable
 from mz_recordings.playing.clock import WorldClock
 from mz_recordings.playing.crew import Crew
 from mz_recordings.playing.standin import install
+from mz_recordings.recording.record import invocation_of
 
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that is not there (the port is called discard)."""
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
-PROGRAM = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class Scratch:
@@ -61,12 +62,31 @@ class Scratch:
 
     def hire(self, cassette: Cassette, folder: pathlib.Path) -> None:
         """Makes the engine's own folder, and puts stand-ins first on the agents' PATH, for every program that the
-        recordings name."""
+        recordings name. Raises CassetteUnusable."""
         (self.root / HOME).mkdir()
         (self.root / HOME / ".gitignore").write_text("*\n")
-        programs = {one.recording.argv[0] for one in cassette.taken if one.recording.argv}
-        named = tuple(sorted(name for name in programs if PROGRAM.fullmatch(name)))
-        install(self.bin, folder, named, INHERITED.pattern, self.journal)
+        install(self.bin, folder, programs_of(cassette), INHERITED.pattern, self.journal)
+
+
+def programs_of(cassette: Cassette) -> tuple[str, ...]:
+    """The agents' commands that the recordings name. Raises CassetteUnusable where one is no agent's: whoever calls
+    that by its name, the stand-in itself above all, would get a stand-in."""
+    agents = {_command(adapter) for adapter in built_in().values()}
+    for one in cassette.taken:
+        called = one.recording.argv[:1]
+        if called and called[0] not in agents:
+            why = f"calls {called[0]!r}, which is no agent's command ({', '.join(sorted(agents))})"
+            raise CassetteUnusable(pathlib.Path(f"{one.recording.identity.path}.json"), why)
+    return tuple(sorted({one.recording.argv[0] for one in cassette.taken if one.recording.argv}))
+
+
+def _command(adapter: Adapter) -> str:
+    """What the adapter starts, whatever it is asked."""
+    spec = CallSpec(
+        key="", place=Place(run="", feature="", branch=""), agent=adapter.name, model="", prompt="", session=None,
+        resumes=False, tools=(), total_seconds=1, idle_seconds=1,
+    )  # fmt: skip
+    return invocation_of(adapter, spec).argv[0]
 
 
 class Denials:

@@ -37,6 +37,7 @@ HELD_OPEN = frozenset({"timeout", "idle"})
 DIFF_LINES_MAX = 40
 CHUNK = 1 << 16
 SHA1_DIGITS = 40
+SUBMODULE = b"160000 "
 
 FORMATS = (1, 2)
 
@@ -86,6 +87,9 @@ def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
     except Refused as refusal:
         sys.stderr.write(f"stand-in: {refusal}\n")
         sys.exit(refusal.code)
+    except Exception as error:  # It must never pass for a failure of the agent.
+        sys.stderr.write(f"stand-in: broke down: {type(error).__name__}: {error}\n")
+        sys.exit(DRIFT)
     if code is not None and code < 0:
         with contextlib.suppress(OSError):  # SIGKILL cannot be set, and need not be.
             signal.signal(-code, signal.SIG_DFL)
@@ -252,22 +256,31 @@ def _check_prompt(recorded: bytes, place: Places, notes: Notes) -> None:
 
 
 def _check_tree(recording: dict[str, Any], notes: Notes) -> None:
-    found = tree_of(_listed(), "sha1" if len(recording["tree_before"]) == SHA1_DIGITS else "sha256")
+    paths, modules = _listed()
+    found = tree_of(paths, "sha1" if len(recording["tree_before"]) == SHA1_DIGITS else "sha256", modules)
     if found != recording["tree_before"]:
         began = recording["tree_before"]
         notes.differs("tree", found, f"the worktree is the tree {found}; the recorded call began from {began}")
 
 
-def _listed() -> list[bytes]:
-    """What git would take into a commit here."""
-    return _git("ls-files", "--cached", "--others", "--exclude-standard", "-z").split(b"\0")[:-1]
+def _listed() -> tuple[list[bytes], dict[bytes, str]]:
+    """What git would take into a commit here: paths, and of submodules the commits."""
+    paths: list[bytes] = []
+    modules: dict[bytes, str] = {}
+    # The tag tells what is tracked, `H 100644 <id> 0\t<path>`, from a file of such a name, `? <path>`.
+    for line in _git("ls-files", "-t", "-s", "--cached", "--others", "--exclude-standard", "-z").split(b"\0")[:-1]:
+        facts, _, path = (b"", b"", line[2:]) if line.startswith(b"? ") else line.partition(b"\t")
+        paths.append(path)
+        if facts[2:].startswith(SUBMODULE):
+            modules[path] = facts.split(b" ")[2].decode()
+    return paths, modules
 
 
 def _git(*arguments: str, stdin: bytes = b"") -> bytes:
     done = subprocess.run(
         [*GIT, *arguments],
         input=stdin,
-        env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"},
+        env={**os.environ, "PATH": _elsewhere(), "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"},
         capture_output=True,
         timeout=120,
         check=False,
@@ -277,6 +290,13 @@ def _git(*arguments: str, stdin: bytes = b"") -> bytes:
         raise Refused(DRIFT, f"`git {arguments[0]}` failed in {Path.cwd()}: {words}")
     out: bytes = done.stdout
     return out
+
+
+def _elsewhere() -> str:
+    """PATH without the folder of the stand-ins: none may call another."""
+    own = Path(sys.argv[0]).resolve().parent
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if Path(folder).resolve() != own)
 
 
 def _diff(expected: str, given: str) -> str:

@@ -23,6 +23,9 @@ from mz_events.names import parse_path
 from mz_recordings.cassette import MANIFEST, WORLD_KEYS, Manifest
 from mz_recordings.recording.scratch import WorldMissing
 
+OF_THE_PLACE = ("base", "branch_prefix")
+"""Where a run took place: nobody expects a replay to do so there."""
+
 
 def pins_of(project: Path, environment: Mapping[str, str], manifest: Manifest, parallel: int) -> Pins:
     """Today's pipeline of the cassette's name: the project's, else the one that comes with `mz`. Settings are today's
@@ -49,6 +52,8 @@ def in_world(config: Config, manifest: Manifest, parallel: int) -> Config:
             parse_path(path)
     except ValueError as error:
         raise WorldMissing(f"the settings of its world are none that this mz knows: {error}") from error
+    # A command that the world does not know is one that a gate of today's wants.
+    there = replace(there, commands={**config.commands, **there.commands})
     return replace(
         config,
         **{key: getattr(there, key) for key in world},
@@ -56,6 +61,23 @@ def in_world(config: Config, manifest: Manifest, parallel: int) -> Config:
         budget=Budget(),
         pull_requests=replace(config.pull_requests, strategy="none"),
     )
+
+
+def held_settings(project: Path, environment: Mapping[str, str], manifest: Manifest) -> tuple[str, ...]:
+    """Names of settings, such as `commands.test`, that `mz.yaml` has otherwise than the world of the cassette, whose
+    word counts in a replay. Raises MzError."""
+    today = msgspec.to_builtins(load_config(project, environment, {"agent": manifest.agent}).config)
+    there = msgspec.to_builtins(msgspec.convert(manifest.world.config, Config))
+    found: list[str] = []
+    for key in WORLD_KEYS:
+        was, now = there[key], today[key]
+        if key in OF_THE_PLACE or key not in manifest.world.config:
+            continue
+        if isinstance(was, dict) and isinstance(now, dict):
+            found += [f"{key}.{name}" for name in was if was[name] != now.get(name)]
+        elif was != now:
+            found.append(key)
+    return tuple(found)
 
 
 def texts_of(project: Path, cassette: Path) -> dict[str, str]:

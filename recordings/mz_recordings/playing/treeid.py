@@ -9,34 +9,67 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+NO_MODULES: Mapping[bytes, str] = MappingProxyType({})
 
-def tree_of(paths: Iterable[bytes], algorithm: str = "sha1") -> str:
-    """The tree that holds these files and links, relative to the working directory; what is not there is left out.
 
-    `algorithm` is the repository's object format, sha1 or sha256.
+def tree_of(paths: Iterable[bytes], algorithm: str = "sha1", modules: Mapping[bytes, str] = NO_MODULES) -> str:
+    """The tree that holds these files and links, relative to the working directory; what is not there is left out, and
+    so is what has become a directory or lies behind a link.
+
+    `algorithm` is the repository's object format, sha1 or sha256. `modules`: commits of submodules, by path; one stands
+    as long as its directory does.
     """
     root: dict[bytes, Any] = {}
+    links: dict[bytes, bool] = {}
     for path in set(paths):
-        if not os.path.lexists(path):
+        mode = _mode(path)
+        if mode is None or _behind_link(path, links):
             continue
-        *folders, name = path.split(b"/")
-        folder = root
-        for each in folders:
-            folder = folder.setdefault(each, {})
-        folder[name] = path
+        if stat.S_ISDIR(mode):
+            if path in modules:
+                _put(root, path, modules[path])
+        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            _put(root, path, path)
     return _tree_id(root, algorithm).hex()
+
+
+def _mode(path: bytes) -> int | None:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return None
+
+
+def _behind_link(path: bytes, known: dict[bytes, bool]) -> bool:
+    """Whether a directory of the path is a link, which git does not follow."""
+    folder = path.rpartition(b"/")[0]
+    if not folder:
+        return False
+    if folder not in known:
+        known[folder] = stat.S_ISLNK(_mode(folder) or 0) or _behind_link(folder, known)
+    return known[folder]
+
+
+def _put(root: dict[bytes, Any], path: bytes, content: bytes | str) -> None:
+    *folders, name = path.split(b"/")
+    for each in folders:
+        root = root.setdefault(each, {})
+    root[name] = content
 
 
 def _tree_id(folder: dict[bytes, Any], algorithm: str) -> bytes:
     entries = []
     for name, content in folder.items():
         if isinstance(content, dict):
-            # git sorts a directory as if its name ended in a slash.
+            # git sorts a directory as if its name ended in a slash; a submodule is none to it.
             entries.append((name + b"/", b"40000 " + name, _tree_id(content, algorithm)))
+        elif isinstance(content, str):
+            entries.append((name, b"160000 " + name, bytes.fromhex(content)))
         else:
             mode, data = _file(Path(os.fsdecode(content)))
             entries.append((name, mode + name, _object_id(b"blob", data, algorithm)))

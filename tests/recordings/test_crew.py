@@ -1,0 +1,65 @@
+"""Calls for which nothing is started in a replay are compared all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentDoor
+from mz_engine.ports import Interrupted
+from mz_events.redact import Secrets
+from mz_recordings.cassette import Failure, Identity
+from mz_recordings.findings import Noted
+from mz_recordings.playing.crew import Crew
+
+from tests.support.claude_cli import spec
+from tests.support.tapes import OTHER_SESSION, PROMPT, cassette, git, recording, repository
+
+IDENTITY = Identity(pipeline="monozukuri", feature="f", phase="prd")
+TOOLS = ("read", "write")
+
+
+def noted(place: Path, outcome: str, **asked: object) -> Noted:
+    """What a crew notes of one call that is answered from a recording with this outcome."""
+    worktree = repository(place / "repository")
+    failure = Failure(kind="phase", code="timeout") if outcome == "failed" else None
+    one = recording(git(worktree, "rev-parse", "HEAD^{tree}"), outcome=outcome, exit=None, failure=failure)
+    root = place / "repository"
+    door = AgentDoor(AgentProcesses(root, {}, Secrets({})), {})
+    crew = Crew(cassette(one), root, door, place / "journal", str(place), {"PATH": "/usr/bin:/bin"})
+    call = spec(str(asked.pop("prompt", PROMPT)), OTHER_SESSION, **{"tools": TOOLS, **asked})
+    if outcome == "lost":
+        with pytest.raises(Interrupted):
+            crew.call(call)
+    else:
+        assert crew.call(call).problem is not None
+    return crew.played[IDENTITY]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "lost"])
+def test_a_call_that_is_as_it_was(tmp_path: Path, outcome: str) -> None:
+    assert noted(tmp_path, outcome) == Noted()
+
+
+@pytest.mark.parametrize("outcome", ["failed", "lost"])
+def test_another_model_other_tools_and_another_prompt(tmp_path: Path, outcome: str) -> None:
+    model = noted(tmp_path / "a", outcome, model="claude-opus-4-6")
+    assert model.argv is not None
+    assert "claude-opus-4-6" in model.argv
+    assert OTHER_SESSION not in model.argv
+    assert noted(tmp_path / "b", outcome, tools=("read",)).argv is not None
+    assert noted(tmp_path / "c", outcome, prompt="Something else").prompt == "Something else"
+
+
+def test_changes_that_do_not_fit_hide_nothing_else(tmp_path: Path) -> None:
+    worktree = repository(tmp_path / "repository")
+    (worktree / "note.md").write_text("It is there already.\n")
+    one = recording("1" * 40, outcome="failed", exit=None, failure=Failure(kind="phase", code="timeout"))
+    root = tmp_path / "repository"
+    door = AgentDoor(AgentProcesses(root, {}, Secrets({})), {})
+    crew = Crew(cassette(one), root, door, tmp_path / "journal", str(tmp_path), {"PATH": "/usr/bin:/bin"})
+    crew.call(spec(PROMPT, OTHER_SESSION, tools=TOOLS, model="claude-opus-4-6"))
+    found = crew.played[IDENTITY]
+    assert found.refused is not None
+    assert found.argv is not None
