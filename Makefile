@@ -15,7 +15,7 @@ demo: .venv/installed  ## Build a virtual environment and watch three features b
 
 test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and the gate
 	@echo "Running all tests"
-	@$(BIN)/pytest -q -n $(WORKERS)
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 	@$(BIN)/mz gate -n $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about a minute
