@@ -18,7 +18,7 @@ test: .venv/developed clis lint types  ## Everything: lint, types, import contra
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 	@$(BIN)/mz gate -n $(WORKERS)
 
-quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about a minute
+quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about two minutes
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not cli" --hypothesis-profile=quick
 
 lint: .venv/developed  ## Style, layout of code, and which room may import what

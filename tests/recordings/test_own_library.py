@@ -1,13 +1,10 @@
-"""The project's own library: whole and clean, played through today's pipelines, and made again from nothing."""
+"""The project's own library: whole and clean, and made again from nothing. `mz gate` plays it."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,7 +15,6 @@ import pytest
 from mz_events.catalog.call import ProblemClass
 from mz_recordings.cassette import Cassette, Taken
 from mz_recordings.files.library import cassettes, load
-from mz_recordings.playing.fleet import environment_of
 
 from tests.support.rerecord import BUNDLED, LIBRARY, SCENES, record_scene
 from tests.support.tree import ROOT
@@ -98,19 +94,6 @@ def test_together_they_cover_what_can_go_wrong() -> None:
     assert {one["hold"] for one in events if one["type"] == "feature.held"} == {"timer", "fatal"}
     offences = {offence["kind"] for one in events for offence in one.get("offences", ())}
     assert offences == {"outside", "special", "commit"}
-
-
-@pytest.mark.slow
-def test_they_play_through_todays_pipelines() -> None:
-    """What drifted is told with the command that mends it; where it was meant: make recordings. The bundled one is
-    played by `test_demo`."""
-    command = [str(Path(sys.executable).with_name("mz")), "replay", "-n", "2", "--shuffle", "7"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment_of(os.environ), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    played = sum(len(cassette(path.name).taken) for path in cassettes(LIBRARY))
-    assert f"{len(cassettes(LIBRARY))} cassettes, {played} recordings played" in done.stdout
 
 
 @pytest.mark.slow

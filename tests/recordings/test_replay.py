@@ -221,7 +221,10 @@ def test_a_stricter_rule_asks_for_a_call_that_was_not_recorded(copy: Copy) -> No
     played = copy.settle()
     missing = [finding for finding in played.findings if finding.kind == "MISSING"]
     assert (missing[0].feature, missing[0].call) == ("alpha", "sign.a2")
-    assert missing[0].detail == ("  nearest: alpha/sign (attempt 1)",)
+    assert missing[0].detail == (
+        "  asked for by: note.bytes letters/alpha.md",
+        "  nearest: alpha/sign (attempt 1)",
+    )
 
 
 def test_the_same_calls_and_another_verdict_are_a_drift_of_policy(copy: Copy) -> None:
@@ -338,3 +341,15 @@ def test_a_call_that_a_rule_of_today_asks_for_names_the_rule(copy: Copy) -> None
     missing = [finding for finding in copy.settle().findings if finding.kind == "MISSING"]
     assert missing
     assert "  asked for by: note.bytes notes/alpha.md" in {line for one in missing for line in one.detail}
+
+
+def test_calls_made_within_a_second_keep_their_order(copy: Copy) -> None:
+    """Names of files would put `sign` before `write`; the stories know."""
+    cassette = copy.cassette()
+    at_once = tuple(
+        one._replace(recording=msgspec.structs.replace(one.recording, recorded_at="2026-11-21T10:28:00Z"))
+        for one in cassette.taken
+    )
+    save(cassette._replace(taken=at_once), copy.place, replace=True)
+    order = [one.recording.identity.path for one in copy.cassette().taken]
+    assert order[:5] == ["alpha/write", "alpha/write.a2", "alpha/sign", "alpha/write.i2", "alpha/sign.i2"]

@@ -22,7 +22,7 @@ from mz_recordings.files.manifestyaml import parse_manifest_text, write_yaml
 from mz_recordings.files.plainfiles import FILE_BYTES_MAX, TEXT_BYTES_MAX, Unreadable, locked, read_plain, walk
 from mz_recordings.files.sums import SUMS, parse_sums, write_sums
 from mz_recordings.files.swap import NEW, beside, put, recover
-from mz_recordings.recording.storycheck import wrong_in
+from mz_recordings.recording.storycheck import Made, calls_in, wrong_in
 
 BACKUPS = ".backup"
 """Beside the cassettes of a library; ignored by git."""
@@ -189,7 +189,6 @@ class _Reader:
         number, manifest = _manifest(self._place / MANIFEST, self._bytes(MANIFEST, TEXT_BYTES_MAX))
         self._format = number
         taken = tuple(self._taken(path) for path in self._recordings())
-        ordered = sorted((_when(one), at) for at, one in enumerate(taken))
         stories = {
             feature: self._checked(f"{feature}/{EVENTS}", sha256, f"{MANIFEST} has another digest")
             for feature, sha256 in manifest.stories.items()
@@ -197,6 +196,8 @@ class _Reader:
         for feature, told in stories.items():
             if why := wrong_in(told):
                 raise CassetteUnusable(self._place / feature / EVENTS, why)
+        calls = {feature: calls_in(told) for feature, told in stories.items()}
+        ordered = sorted((_when(one, calls), at) for at, one in enumerate(taken))
         known = manifest.world.bundle_sha256
         bundle = self._checked(BUNDLE, known, f"{MANIFEST} has another digest") if known else b""
         if number >= SUMMED_SINCE or os.path.lexists(self._place / SUMS):
@@ -264,10 +265,12 @@ def is_recording(name: str) -> bool:
     return name.count("/") == 1 and name.endswith(".json") and not name.endswith(".out.json")
 
 
-def _when(one: Taken) -> tuple[str, str, int, int]:
-    """Calls of one feature in the order in which they were made, as far as seconds tell."""
-    identity = one.recording.identity
-    return identity.feature, one.recording.recorded_at, identity.iteration, identity.attempt
+def _when(one: Taken, calls: Mapping[str, Mapping[Made, int]]) -> tuple[str, int, str, int, int]:
+    """Calls of one feature in the order in which they were made: as its story tells, else as far as seconds do."""
+    me = one.recording.identity
+    told = calls.get(me.feature, {})
+    place = told.get((me.phase, me.unit, me.iteration, me.attempt, me.role), len(told))
+    return me.feature, place, one.recording.recorded_at, me.iteration, me.attempt
 
 
 def sums_of(place: Path) -> dict[str, str]:

@@ -4,7 +4,7 @@ is about one. What else is in an event is compared, and never relied on."""
 from __future__ import annotations
 
 import msgspec
-from mz_events.catalog.call import CallRef
+from mz_events.catalog.call import AgentRequested, CallRef
 from mz_events.codec import ALL_EVENTS, type_of
 
 ABOUT_CALLS = frozenset(
@@ -13,12 +13,26 @@ ABOUT_CALLS = frozenset(
 """Types of events that name a call."""
 
 
+REQUESTED = type_of(AgentRequested)
+
+
 class _Line(msgspec.Struct):
     type: str
     ref: CallRef | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Line)
+
+
+Made = tuple[str, str, int, int, str]
+"""Phase, unit, iteration, attempt and role of a call."""
+
+
+def calls_in(story: bytes) -> dict[Made, int]:
+    """The calls that a sound story tells of, each with its place in the order in which they were made."""
+    refs = [line.ref for line in map(_DECODER.decode, story.splitlines()) if line.type == REQUESTED]
+    made = ((ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role) for ref in refs if ref is not None)
+    return {call: at for at, call in enumerate(made)}
 
 
 def wrong_in(story: bytes) -> str:
