@@ -44,7 +44,10 @@ rules:
    message: "{found}, at least {min} are needed"}
 """
 TEMPLATE = "Write a note on {{ title }}.\n{% if rework %}MEND {{ rework.messages | join('; ') }}\n{% endif %}"
-BACKLOG = "# Backlog\n" + "".join(f"\n## [FEAT] {name}: {name}\n\nPlease.\n" for name in ("built", "files", "refused"))
+BACKLOG = "# Backlog\n" + "".join(
+    f"\n## [FEAT] {name}: {name}\n\nPlease.\n" for name in ("built", "files", "commits", "refused")
+)
+OWN_COMMIT = "git -c user.name=x -c user.email=x@localhost commit -q --allow-empty -m own"
 PLAIN = "# Note\nlong enough to be one\n"
 
 
@@ -72,16 +75,18 @@ class Model:
         return {
             "built": {note: "# Note\n## Another heading\nlong enough to be one\n"},
             "files": {note: PLAIN, "more/extra.md": "one file more\n"},
+            "commits": {note: PLAIN},
             "refused": {note: "short"},
         }[feature]
 
 
 def wrapped(directory: Path) -> Path:
-    """The CLI as a newer version of it may be: a line of its stream that nobody knows."""
+    """The CLI as a newer version may be: a line of its stream that nobody knows; and once a commit of its own."""
     directory.mkdir()
     program = directory / "claude"
     program.write_text(
         f"#!/bin/sh\ncase $1 in --version) exec {CLIS}/claude --version;; esac\n"
+        f"case $MZ_KEY in */commits/*) {OWN_COMMIT};; esac\n"
         f"""{CLIS}/claude "$@" | sed '1i {{"type":"novelty","since":"today"}}'\n"""
     )
     program.chmod(0o755)
@@ -123,13 +128,19 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
         assert done.returncode == 0, done.stderr[-6000:]
         assert len(endpoint.requests) > before
         (told,) = json.loads(done.stdout)["cassettes"]
-        assert told["kept"] == ["built", "files", "refused"]
-        assert sorted(told["called"]) == ["built/write", "files/write", "refused/write", "refused/write.a2"]
+        assert told["kept"] == ["built", "files", "commits", "refused"]
+        assert sorted(told["called"]) == [
+            "built/write",
+            "commits/write",
+            "files/write",
+            "refused/write",
+            "refused/write.a2",
+        ]
         found = {(each["kind"], each["feature"]) for each in told["differences"]}
         kinds = {kind for kind, _ in found}
         assert {("ARTIFACT", "built"), ("EFFECT", "files"), ("MISSING", "refused")} <= found
         assert {"WIRE", "COST"} <= kinds
-        assert {kind for kind, feature in found if feature == "refused"} & {"POLICY", "EVENT"}
+        assert {("POLICY", "refused"), ("EVENT", "commits")} <= found, found
 
         asked = len(endpoint.requests)
         replayed = mz(root, outside, "replay")
