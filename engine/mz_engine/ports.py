@@ -200,6 +200,10 @@ class CallResult(Fact, frozen=True, kw_only=True):
     problem: Problem | None = None
     """Set when we ended it (timeout, idle, secret-found, output-limit) or could not begin (tool-missing)."""
     version: str = ""
+    model: str = ""
+    """The model that was asked for: what parsers fall back on where an agent does not say which one answered."""
+    earlier: tuple[Usage, ...] = ()
+    """Where the call continued a session: what that session had used before, of agents whose counts go on."""
 
 
 class Reading(Fact, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
 from mz_recordings.playing.sample import make_sample
 
+from tests.support.dialects.messages import MessagesRequest
 from tests.support.endpoint import Request, Unexpected
 from tests.support.script_demo import Take, demo, features, play
 
@@ -82,7 +83,7 @@ def asked(prompt: str, cwd: str = "/x/month-filter", *, tools: tuple[str, ...] =
         "tools": [{"name": name} for name in tools],
         "messages": [{"role": "user", "content": prompt}],
     }
-    return Request("/v1/messages", {}, body, 100)
+    return MessagesRequest("/v1/messages", {}, body, 100)
 
 
 def prompt_for(feature: str, phase: str, rest: str = "") -> str:

@@ -1,6 +1,6 @@
-"""Adapter: a model endpoint on loopback, which speaks enough of the Messages API for the real `claude` CLI.
+"""Adapter: a model endpoint on loopback, for the real agents: each dialect of a model API is a module of `dialects/`.
 
-A *script* (any callable from `Request` to `Answer`) plays the model. It sees what the CLI really sent and raises
+A *script* (any callable from `Request` to `Answer`) plays the model. It sees what the agent really sent and raises
 `Unexpected` for a request that it cannot place: the endpoint then answers 400 and remembers why, so that a test can
 assert `endpoint.complaints == []`.
 """
@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 BYTES_PER_TOKEN = 4
 """Token counts are derived from the bytes that really went over the wire, at the usual rule of thumb."""
+CACHED_TOKENS_MIN = 1024
 
 
 class Unexpected(Exception):
@@ -34,8 +34,16 @@ class ToolResult:
 
 
 @dataclass(frozen=True)
+class Use:
+    """A tool call that the model asks for."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Request:
-    """One call of the Messages API, as the CLI made it."""
+    """One request of a model's API, as the agent made it. What its parts mean is the dialect's business."""
 
     path: str
     headers: dict[str, str]
@@ -48,68 +56,64 @@ class Request:
         return str(self.body.get("model", ""))
 
     @property
-    def system(self) -> str:
-        return "\n".join(_texts(self.body.get("system", "")))
-
-    @property
     def session(self) -> str:
-        """What tells one call of the CLI from the next."""
-        return str(self.body.get("metadata", {}).get("user_id", ""))
+        """What tells one call of the agent from the next."""
+        raise NotImplementedError
 
     @property
     def tools(self) -> frozenset[str]:
-        return frozenset(str(tool.get("name")) for tool in self.body.get("tools", ()))
+        """Names of the tools that the agent offers."""
+        raise NotImplementedError
 
     @property
     def cwd(self) -> str:
-        """The working directory that the CLI names in its system prompt."""
-        found = re.search(r"[Ww]orking directory: (\S+)", self.system + "\n" + "\n".join(self.user_texts()))
-        if found is None:
-            raise Unexpected("the request names no working directory")
-        return found.group(1)
+        """The working directory that the agent names. Raises Unexpected where it names none."""
+        raise NotImplementedError
 
     def user_texts(self) -> list[str]:
-        """All text blocks of all user messages, the CLI's own reminders included, in order."""
-        messages = [m for m in self.body.get("messages", ()) if m.get("role") == "user"]
-        return [text for message in messages for text in _texts(message.get("content", ""))]
+        """All texts of all the user's messages, the agent's own reminders included, in order."""
+        raise NotImplementedError
 
     @property
     def prompt(self) -> str:
-        """The newest text that is not one of the CLI's reminders: what was on its stdin."""
-        said = [text for text in self.user_texts() if not text.lstrip().startswith("<system-reminder>")]
-        if not said:
-            raise Unexpected("the request holds no prompt")
-        return said[-1]
+        """The newest words of the user's: what was on the agent's stdin. Raises Unexpected."""
+        raise NotImplementedError
 
     def results(self) -> list[ToolResult]:
         """What the tools answered since the newest prompt, in order."""
-        found: list[ToolResult] = []
-        for message in self.body.get("messages", ()):
-            content = message.get("content", "")
-            if message.get("role") != "user":
-                continue
-            blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-            for block in blocks:
-                if block.get("type") == "tool_result":
-                    text = "\n".join(_texts(block.get("content", "")))
-                    found.append(ToolResult(text, bool(block.get("is_error"))))
-                elif not str(block.get("text", "")).lstrip().startswith("<system-reminder>"):
-                    found = []
-        return found
+        raise NotImplementedError
 
+    def counted(self) -> str:
+        """What the model reads, as one text, for counting tokens; without what belongs to the machine alone."""
+        raise NotImplementedError
 
-def _texts(content: Any) -> list[str]:
-    if isinstance(content, str):
-        return [content]
-    return [str(block["text"]) for block in content if block.get("type") == "text"]
+    # what a model would ask this agent for
+    def read(self, path: str) -> Use:
+        """Use of the agent's tool that reads a file; paths are relative to the working directory."""
+        raise NotImplementedError
+
+    def write(self, path: str, text: str) -> Use:
+        raise NotImplementedError
+
+    def edit(self, path: str, old: str, new: str) -> Use:
+        raise NotImplementedError
+
+    def run(self, command: str) -> Use:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Use:
-    """A tool call that the model asks for."""
+class Counts:
+    """Tokens of a request: what a prompt cache had, what went into it, and the rest; and of the reply."""
 
-    tool: str
-    arguments: dict[str, Any]
+    fresh: int
+    written: int
+    read: int
+    output: int
+
+    @property
+    def input(self) -> int:
+        return self.fresh + self.written + self.read
 
 
 @dataclass(frozen=True)
@@ -153,13 +157,39 @@ Answer = Reply | Refusal | Cut | Hang | Garbage
 Script = Callable[[Request], Answer]
 
 
+class Dialect(Protocol):
+    """A model API: how its requests are read, and how answers are written in it."""
+
+    def takes(self, path: str) -> bool:
+        """Whether a POST to this path is a request of this API for an answer of the model."""
+
+    def request(self, path: str, headers: dict[str, str], body: dict[str, Any], size: int) -> Request: ...
+
+    def reply(self, request: Request, reply: Reply, counts: Counts, number: int) -> tuple[str, Iterable[bytes]]:
+        """Content type and body; `number` counts the replies of an endpoint, for ids."""
+
+    def refusal(self, refusal: Refusal) -> bytes:
+        """The body of an error, as JSON."""
+
+    def other(self, path: str, body: dict[str, Any]) -> Mapping[str, Any] | None:
+        """The answer, as JSON, to a request that no model needs to answer (a list of models, a count of tokens);
+        None: there is nothing at this path."""
+
+
+def dialects() -> tuple[Dialect, ...]:
+    from tests.support.dialects.messages import Messages
+
+    return (Messages(),)
+
+
 class Endpoint:
     """Serves a script on 127.0.0.1 while it is open; `requests` and `complaints` fill as it goes. `apart`: each working
-    directory has a prompt cache for itself, and what the CLI tells of the machine is not counted, so that features at
+    directory has a prompt cache for itself, and what the agent tells of the machine is not counted, so that features at
     the same time, in any place, get the same counts every time."""
 
     def __init__(self, script: Script, apart: bool = False) -> None:
         self._script, self._apart = script, apart
+        self._dialects = dialects()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._cached: dict[str, str] = {}
@@ -186,6 +216,15 @@ class Endpoint:
         self._server.server_close()
         self._thread.join()
 
+    def dialect(self, path: str) -> Dialect | None:
+        """The one that takes a request to this path."""
+        return next((dialect for dialect in self._dialects if dialect.takes(path)), None)
+
+    def other(self, path: str, body: dict[str, Any]) -> Mapping[str, Any] | None:
+        """What any dialect answers by itself at this path."""
+        answers = (dialect.other(path, body) for dialect in self._dialects)
+        return next((answer for answer in answers if answer is not None), None)
+
     def answer(self, request: Request) -> Answer:
         with self._lock:
             self.requests.append(request)
@@ -201,34 +240,25 @@ class Endpoint:
             self._count += 1
             return self._count
 
-    def usage(self, request: Request) -> dict[str, Any]:
+    def counts(self, request: Request, reply: Reply) -> Counts:
         """What a prompt cache with breakpoints at the end of each message would count: the longest prefix shared
         with an earlier request of the same model is read, the rest but the newest words is written."""
-        whole = json.dumps([request.body.get("tools"), request.body.get("system"), request.body.get("messages")])
-        cache = request.model
+        whole, cache = request.counted(), request.model
         if self._apart:
-            whole = self.counted(request, json.dumps([request.body.get("tools"), request.body.get("messages")]))
-            cache = f"{request.model} {request.cwd}"
+            whole, cache = whole.replace(request.cwd, ""), f"{request.model} {request.cwd}"
         with self._lock:
             earlier = self._cached.get(cache, "")
             self._cached[cache] = whole
         shared = _common_prefix(earlier, whole) // BYTES_PER_TOKEN
-        read = shared if shared >= 1024 else 0
+        read = shared if shared >= CACHED_TOKENS_MIN else 0
         total = len(whole) // BYTES_PER_TOKEN
         fresh = min(total - read, 12)
-        written = total - read - fresh
-        return {
-            "input_tokens": fresh,
-            "cache_creation_input_tokens": written,
-            "cache_read_input_tokens": read,
-            "cache_creation": {"ephemeral_5m_input_tokens": written, "ephemeral_1h_input_tokens": 0},
-            "output_tokens": 1,
-            "service_tier": "standard",
-        }
+        spoken = len(reply.text) + sum(len(self._spoken(request, use)) for use in reply.uses)
+        return Counts(fresh, total - read - fresh, read, max(1, spoken // BYTES_PER_TOKEN))
 
-    def counted(self, request: Request, text: str) -> str:
-        """The part of the text that counts."""
-        return text.replace(request.cwd, "") if self._apart else text
+    def _spoken(self, request: Request, use: Use) -> str:
+        arguments = json.dumps(use.arguments)
+        return arguments.replace(request.cwd, "") if self._apart else arguments
 
     def wait_for_close(self) -> None:
         self._closing.wait()
@@ -242,46 +272,20 @@ def _common_prefix(one: str, other: str) -> int:
     return low
 
 
-def _events(endpoint: Endpoint, request: Request, reply: Reply) -> Iterator[bytes]:
-    """The server-sent events of one reply."""
-    number = endpoint.next_number()
-    usage = endpoint.usage(request)
-    start: dict[str, Any] = {
-        "id": f"msg_{number:04d}",
-        "type": "message",
-        "role": "assistant",
-        "model": request.model,
-        "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": usage,
-    }
-    yield _event("message_start", message=start)
-    spoken = len(reply.text)
-    index = 0
-    if reply.text:
-        yield from _block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": reply.text})
-        index = 1
-    for use in reply.uses:
-        arguments = json.dumps(use.arguments)
-        spoken += len(endpoint.counted(request, arguments))
-        block = {"type": "tool_use", "id": f"toolu_{number:04d}_{index}", "name": use.tool, "input": {}}
-        yield from _block(index, block, {"type": "input_json_delta", "partial_json": arguments})
-        index += 1
-    stop = "tool_use" if reply.uses else "end_turn"
-    final = {**usage, "output_tokens": max(1, spoken // BYTES_PER_TOKEN)}
-    yield _event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=final)
-    yield _event("message_stop")
+def server_event(data: dict[str, Any], event: str = "") -> bytes:
+    """One server-sent event."""
+    head = f"event: {event}\n" if event else ""
+    return f"{head}data: {json.dumps(data)}\n\n".encode()
 
 
-def _block(index: int, block: dict[str, Any], delta: dict[str, Any]) -> Iterator[bytes]:
-    yield _event("content_block_start", index=index, content_block=block)
-    yield _event("content_block_delta", index=index, delta=delta)
-    yield _event("content_block_stop", index=index)
-
-
-def _event(kind: str, **fields: Any) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+def texts(content: Any) -> Iterator[str]:
+    """The texts of a message's content, which is a text or a list of blocks."""
+    if isinstance(content, str):
+        yield content
+        return
+    for block in content or ():
+        if isinstance(block.get("text"), str):
+            yield block["text"]
 
 
 def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
@@ -294,27 +298,40 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
         def do_HEAD(self) -> None:
             self._send(404, b"", {})
 
-        do_GET = do_HEAD  # noqa: N815
+        def do_GET(self) -> None:
+            self._other({})
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-            request = Request(self.path, dict(self.headers), json.loads(raw or b"{}"), len(raw))
+            body = json.loads(raw or b"{}")
+            dialect = endpoint.dialect(self.path)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._carry_out(request, endpoint.answer(request))
+                if dialect is None:
+                    self._other(body)
+                    return
+                request = dialect.request(self.path, dict(self.headers), body, len(raw))
+                self._carry_out(dialect, request, endpoint.answer(request))
 
-        def _carry_out(self, request: Request, answer: Answer) -> None:
+        def _other(self, body: dict[str, Any]) -> None:
+            answer = endpoint.other(self.path, body)
+            if answer is None:
+                self._send(404, b"", {})
+            else:
+                self._send(200, json.dumps(answer).encode(), {"content-type": "application/json"})
+
+        def _carry_out(self, dialect: Dialect, request: Request, answer: Answer) -> None:
             match answer:
                 case Reply():
-                    self._send(200, b"".join(_events(endpoint, request, answer)), {"content-type": "text/event-stream"})
-                case Refusal(status, kind, message, headers):
-                    error = {"type": "error", "error": {"type": kind, "message": message}}
-                    self._send(status, json.dumps(error).encode(), {"content-type": "application/json", **headers})
+                    kind, body = self._written(dialect, request, answer)
+                    self._send(200, body, {"content-type": kind})
+                case Refusal(status, _, _, headers):
+                    self._send(status, dialect.refusal(answer), {"content-type": "application/json", **headers})
                 case Garbage(data):
                     self._send(200, data, {"content-type": "text/event-stream"})
                 case Cut(reply):
-                    whole = b"".join(_events(endpoint, request, reply))
-                    self._head(200, {"content-type": "text/event-stream", "content-length": str(len(whole))})
-                    self.wfile.write(whole[: len(whole) // 2])
+                    kind, body = self._written(dialect, request, reply)
+                    self._head(200, {"content-type": kind, "content-length": str(len(body))})
+                    self.wfile.write(body[: len(body) // 2])
                     self.wfile.flush()
                     time.sleep(0.1)
                     self.connection.shutdown(socket.SHUT_RDWR)
@@ -322,6 +339,10 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
                 case Hang():
                     endpoint.wait_for_close()
                     self.close_connection = True
+
+        def _written(self, dialect: Dialect, request: Request, reply: Reply) -> tuple[str, bytes]:
+            kind, parts = dialect.reply(request, reply, endpoint.counts(request, reply), endpoint.next_number())
+            return kind, b"".join(parts)
 
         def _head(self, status: int, headers: dict[str, str]) -> None:
             self.send_response(status)

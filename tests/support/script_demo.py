@@ -39,14 +39,15 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shows: str = ""
     """What the tool must answer."""
 
-    def use(self, cwd: str) -> Use:
+    def use(self, request: Request) -> Use:
+        """What the model asks the agent of this request for."""
         if self.run:
-            return Use("Bash", {"command": self.run, "description": "Run the tests"})
+            return request.run(self.run)
         if self.write:
-            return Use("Write", {"file_path": f"{cwd}/{self.write}", "content": self.text})
+            return request.write(self.write, self.text)
         if self.edit:
-            return Use("Edit", {"file_path": f"{cwd}/{self.edit}", "old_string": self.old, "new_string": self.new})
-        return Use("Read", {"file_path": f"{cwd}/{self.read}"})
+            return request.edit(self.edit, self.old, self.new)
+        return request.read(self.read)
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,13 +138,13 @@ def answer(request: Request, steps: tuple[Step, ...], where: str) -> Answer:
             return _reply(request, step, where)
         for action, result in zip(step.use, results[done:], strict=False):
             if result.failed or action.shows not in result.text:
-                raise Unexpected(f"{where}: {action.use('')} answered: {result.text[-1500:]}")
+                raise Unexpected(f"{where}: {action} answered: {result.text[-1500:]}")
         done += len(step.use)
     raise Unexpected(f"{where}: {len(results)} tool results; the script asked for fewer")
 
 
 def _reply(request: Request, step: Step, where: str) -> Reply:
-    uses = tuple(action.use(request.cwd) for action in step.use)
+    uses = tuple(action.use(request) for action in step.use)
     for use in uses:
         if use.tool not in request.tools:
             raise Unexpected(f"{where}: the tool {use.tool} was not offered")

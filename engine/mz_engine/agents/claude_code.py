@@ -11,7 +11,7 @@ from pathlib import Path
 from mz_engine.adapters.environment import variables
 from mz_engine.agents.classify import Patterns
 from mz_engine.agents.claude_stream import read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Watch
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
 from mz_engine.agents.supervise import Bounds, Launch, supervise
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec, Reading
@@ -69,6 +69,18 @@ KEYS = (
 )
 
 
+TELLS = (
+    Tells(
+        model=True, requests=True, money=True, thoughts=False, session=True, cache_writes="total",
+        evidence="constructed",
+    ),
+    Tells(
+        since="2.0.14", model=True, requests=True, money=True, thoughts=False, session=True,
+        cache_writes="by lifetime", evidence="recorded",
+    ),
+)  # fmt: skip
+
+
 class ClaudeCode:
     """The reference adapter: exact tokens, reported money, sessions."""
 
@@ -85,6 +97,7 @@ class ClaudeCode:
             streaming=True,
             token_counting="exact",
             reports_money=True,
+            tells=TELLS,
             tools=tuple(TOOLS),
             models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
             auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),

@@ -10,6 +10,24 @@ import msgspec
 from mz_engine.ports import CallResult, CallSpec, Reading
 
 
+class Tells(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent's output says, for a range of its versions; the conformance suite compares it with recordings."""
+
+    since: str = ""
+    """The first version of the range; empty: the oldest that is known."""
+    model: bool
+    """Else the model that was asked for is taken for the one that answered."""
+    requests: bool
+    """Tokens of each request, not only of a whole call."""
+    money: bool
+    thoughts: bool
+    """Reasoning tokens, apart from other output."""
+    session: bool
+    cache_writes: Literal["no", "total", "by lifetime"]
+    evidence: Literal["recorded", "constructed", "documented"]
+    """How we know: from what the real program wrote in our hands, from other people's files, from its documentation."""
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent can do; the engine asks these and nothing else."""
 
@@ -20,6 +38,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Writes as it works, so an idle timeout means something."""
     token_counting: Literal["exact", "estimate"]
     reports_money: bool
+    tells: tuple[Tells, ...]
+    """By version, oldest first; the last is the version that we test with."""
     tools: tuple[str, ...]
     skill_injection: bool = False
     models: Mapping[str, str]

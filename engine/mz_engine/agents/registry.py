@@ -67,7 +67,7 @@ class AgentDoor:
         adapter = self._find(spec.agent)
         result = adapter.run_phase(spec, self._environment, self._processes.spawn)
         version = adapter.parse_output(result).version or self._versions.get(spec.agent, "")
-        return msgspec.structs.replace(result, version=version)
+        return msgspec.structs.replace(result, version=version, model=spec.model)
 
     def salvage(self, key: str) -> CallResult | None:
         return self._processes.salvage(key)

@@ -52,6 +52,10 @@ class Usage(Fact, frozen=True, kw_only=True):
     reasoning: int = 0
     requests: int | None = None
     """How many requests this sums up; None: unknown."""
+    tier: str = ""
+    """Service tier that the API named where it is not the standard one: batch, flex, priority, fast."""
+    part: str = ""
+    """Name of the sub-agent whose requests these are; empty: the main conversation, or not told."""
 
 
 class Problem(Fact, frozen=True, kw_only=True):

@@ -1,0 +1,131 @@
+"""Facts: what can be seen in a file that an agent wrote: a stream of one call, or the log of a session.
+
+A *reader* knows one format. It is fed line by line (or a whole file, where the format is one document), in any pieces
+and at any time, and says what it saw; what it must remember in between is its `Carry`, which is plain data, so that a
+file that grows is read on where it was left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+from mz_events.catalog.call import Usage
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """Something about the session became known; an empty field says nothing new."""
+
+    session: str = ""
+    version: str = ""
+    """Of the agent's program."""
+    cwd: str = ""
+    parent: str = ""
+    """Session that this one was branched from, or whose sub-agent it is."""
+    part: str = ""
+    """Name of the sub-agent whose file this is."""
+    model: str = ""
+    at_us: int | None = None
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A person (or a program) gave the agent a prompt."""
+
+    at_us: int | None = None
+
+
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to a model. The same `id` may be seen again, in this file or in others: the one with the most tokens
+    counts, once."""
+
+    id: str
+    """Unique among all requests of all sessions of the agent, and the same wherever the request is told of."""
+    usage: Usage
+    at_us: int | None = None
+    reported_nanousd: int | None = None
+    """Where the file tells money per request."""
+
+
+class Used(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool was called."""
+
+    tool: str
+    id: str = ""
+    failed: bool = False
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent's words in the main conversation."""
+
+    text: str
+    continues: bool = False
+    """A further piece of the words before it."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A terminal event. Several may follow one another; the last one counts."""
+
+    status: Literal["success", "error"]
+    text: str | None = None
+    """The final text, where the event repeats it."""
+    reported_nanousd: int | None = None
+    cumulative: bool = True
+    """Money and usage include those of the ends before it in this file."""
+    usage: tuple[Usage, ...] = ()
+    """Sums that the event tells; they count where the requests before it do not add up to them."""
+    detail: str = ""
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a type that the reader does not know; it is counted, and nothing else is made of it."""
+
+    type: str
+
+
+class Bad(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that cannot be decoded."""
+
+    why: str
+
+
+Sighting: TypeAlias = Opened | Asked | Requested | Used | Said | Ended | Unknown | Bad
+
+
+class Carry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader remembers from one line to the next."""
+
+    session: str = ""
+    version: str = ""
+    model: str = ""
+    cwd: str = ""
+    part: str = ""
+    total: tuple[Usage, ...] = ()
+    """Of formats whose counts go on: the last sums seen, by model."""
+    requests: int = 0
+    """Requests seen so far, for ids in formats that have none."""
+
+
+class Reader(Protocol):
+    """One format. Total over any bytes: what it cannot read is `Bad` or `Unknown`, never an exception."""
+
+    format: str
+    """Such as claude-stream, claude-session, codex-stream, codex-rollout, gemini-stream, gemini-session."""
+    agent: str
+    unit: Literal["line", "file"]
+    """What `read` takes: a line without its end, or a whole file."""
+
+    def read(self, data: bytes) -> Iterator[Sighting]: ...
+
+    def carry(self) -> Carry: ...
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """A format in the list of those that are detected by content (`detect.py`)."""
+
+    name: str
+    agent: str
+    unit: Literal["line", "file"]
+    fits: Callable[[dict[str, object]], bool]
+    """Whether a decoded line (or document) can only be of this format."""
+    reader: Callable[[Carry], Reader]
