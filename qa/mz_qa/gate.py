@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec.structs import replace
 from mz_engine.config import Config
 from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
@@ -66,7 +67,7 @@ def run_gate(
         if layer.number in chosen:
             result = run_layer(layer, project, layer.number in allow_empty)
         else:
-            result = _result(layer, "skipped", reason=NOT_ASKED_FOR)
+            result = replace(_blank(layer), reason=NOT_ASKED_FOR)
         tell(result)
         results.append(result)
     return GateResult(
@@ -97,9 +98,9 @@ def run_layer(layer: Layer, project: Project, may_be_empty: bool) -> LayerResult
         status = "empty" if may_be_empty else "failed"
         if status == "failed":
             findings.append(_empty(layer))
-    return _result(
-        layer,
-        status,
+    return replace(
+        _blank(layer),
+        status=status,
         reason=NOTHING if status == "empty" else "",
         duration_ms=_since(begun),
         checked=checked,
@@ -127,8 +128,8 @@ def _empty(layer: Layer) -> Finding:
     )
 
 
-def _result(layer: Layer, status: Status, **more: object) -> LayerResult:
-    return LayerResult(number=layer.number, name=layer.name, about=layer.about, status=status, **more)  # type: ignore[arg-type]
+def _blank(layer: Layer) -> LayerResult:
+    return LayerResult(number=layer.number, name=layer.name, about=layer.about, status="skipped")
 
 
 def _since(begun: float) -> int:

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.claude_code import ClaudeCode
 from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn, Watch
 from mz_engine.agents.registry import built_in, load_patterns
 from mz_engine.ports import CallResult, CallSpec, Reading
-from mz_qa.conformance.contract import conform
-from mz_qa.conformance.endings import endings, failures
-from mz_qa.conformance.readings import Stream, read_all
+from mz_qa.conformance.contract import conform, told_by
+from mz_qa.conformance.endings import ASKED, endings, failures
+from mz_qa.conformance.readings import Stream, attempt, complete, read_all, unsound
 from mz_qa.conformance.rehearsal import rehearse
 from mz_qa.layers.adapters import check_adapters
 
 from tests.support.gates import checked, findings, project_of
+
+FIELDS = [
+    "type", "subtype", "is_error", "item", "usage", "result", "id", "text", "status", "error", "message",
+    "input_tokens", "output_tokens", "stats",
+]  # fmt: skip
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8)
+    | st.sampled_from(FIELDS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    max_leaves=8,
+)
+lines = st.lists(VALUES, max_size=4).map(lambda values: b"\n".join(json.dumps(value).encode() for value in values))
+"""Streams of JSON that no agent wrote, of words that agents use."""
 
 FEW = 600
 """Parses."""
@@ -38,9 +58,19 @@ def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
 def test_what_comes_with_mz_keeps_it_through_real_processes(adapter: Adapter) -> None:
-    said = list(rehearse(adapter, WORKS, os.environ))
+    works = next(Stream(name=one.name, result=one.result) for one in endings(adapter.name) if one.name == "works")
+    said = list(rehearse(adapter, works, os.environ))
     assert findings(said) == []
-    assert checked(said) == {"rehearsals": 6}
+    assert checked(said) == {"rehearsals": 7}
+
+
+@pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
+@given(stdout=st.binary(max_size=400) | lines, stderr=st.binary(max_size=100), exit_code=st.integers(-15, 255))
+def test_any_bytes_give_a_reading_or_a_classified_failure(
+    adapter: Adapter, stdout: bytes, stderr: bytes, exit_code: int
+) -> None:
+    result = CallResult(stdout=stdout, stderr=stderr, exit=exit_code, duration_ms=1, model=ASKED)
+    assert list(unsound(adapter, attempt(adapter, result))) == []
 
 
 @pytest.mark.slow
@@ -222,6 +252,22 @@ class Free(Broken):
         return replace(super().capabilities(), reports_money=False)
 
 
+class Swells(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        return replace(reading, usage=tuple(replace(one, cache_read=one.input + 1) for one in reading.usage))
+
+
+class Nameless(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        return replace(reading, usage=tuple(replace(one, model="") for one in reading.usage))
+
+
+class Boasts(Broken):
+    def capabilities(self) -> Capabilities:
+        said = super().capabilities()
+        return replace(said, tells=(*said.tells[:-1], replace(said.tells[-1], thoughts=True)))
+
+
 class Misreads(Broken):
     def read(self, result: CallResult, reading: Reading) -> Reading:
         wrong = reading.problem is not None and reading.problem.code == "rate-limit"
@@ -243,12 +289,28 @@ def failures_problem() -> Any:
         (Overrules, "forgets that we ended the call"),
         (Surrogates, "makes a reading that cannot be kept"),
         (Free, "says reports_money: False, and its recorded streams show True"),
+        (Swells, "counts more tokens of a cache than it counts in all"),
+        (Nameless, "counts tokens of a model without a name"),
+        (Boasts, "tells thoughts: True; recorded streams show False"),
         (Misreads, "takes the ending 429 for error, overloaded"),
     ],
 )
 def test_a_broken_parser_is_named(adapter: type[Broken], words: str) -> None:
     found = findings(read_all(adapter(), endings("claude-code"), failures(), (), FEW))
     assert any(words in one.what for one in found), [one.what for one in found]
+
+
+def test_the_ends_that_everybody_meets_must_be_stored() -> None:
+    known = [one for one in endings("claude-code") if one.expected.code != "auth-failure"]
+    (found,) = findings(complete(Broken(), known))
+    assert "not of these ends: auth-failure" in found.what
+
+
+def test_what_is_told_depends_on_the_version() -> None:
+    said = Broken().capabilities()
+    assert [told_by(said, version).since for version in ("1.0.3", "2.0.14", "2.1.4", "2.1.197", "3.0", "")] == [
+        "", "2.0.14", "2.0.14", "2.1.197", "2.1.197", "2.1.197",
+    ]  # fmt: skip
 
 
 class Careless(Broken):
@@ -265,7 +327,8 @@ class Careless(Broken):
 def test_a_broken_call_is_named() -> None:
     found = {one.cause: one.what for one in findings(rehearse(Careless(), WORKS, os.environ))}
     wanted = {
-        "check_auth": "shows a secret", "answers": "changes the bytes", "fails": "takes a rate limit for no-terminal",
+        "check_auth": "shows a secret", "answers": "changes the bytes", "redacts": "reads an answer differently",
+        "fails": "takes a rate limit for no-terminal",
         "times_out": "was ended for timeout", "idles": "was ended for idle", "missing": "where its program is missing",
     }  # fmt: skip
     assert {check for check, words in wanted.items() if words in found.get(f"claude-code.{check}", "")} == set(wanted)

@@ -122,6 +122,10 @@ class Reply:
 
     text: str = ""
     uses: tuple[Use, ...] = ()
+    thoughts: int = 0
+    """Tokens that it thought before, in dialects that count them apart."""
+    hour: bool = False
+    """What its request put into the prompt cache stays there for an hour, not for five minutes."""
 
 
 @dataclass(frozen=True)

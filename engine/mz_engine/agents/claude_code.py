@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from mz_engine.adapters.environment import variables
+import msgspec
+
+from mz_engine.agents.asking import estimate, find_tool
 from mz_engine.agents.classify import Patterns
 from mz_engine.agents.claude_stream import read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
-from mz_engine.agents.supervise import Bounds, Launch, supervise
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec, Reading
 
 COMMAND = "claude"
-VERSION_SECONDS = 30
-VERSION_BYTES_MAX = 10_000
-BYTES_PER_TOKEN = 4
+INSTALL = "install Claude Code (npm install -g @anthropic-ai/claude-code)"
 
 TOOLS: Mapping[Tool, tuple[str, ...]] = {
     "read": ("Read", "Glob", "Grep"),
@@ -76,6 +73,10 @@ TELLS = (
     ),
     Tells(
         since="2.0.14", model=True, requests=True, money=True, thoughts=False, session=True,
+        cache_writes="by lifetime", evidence="constructed",
+    ),
+    Tells(
+        since="2.1.197", model=True, requests=False, money=True, thoughts=False, session=True,
         cache_writes="by lifetime", evidence="recorded",
     ),
 )  # fmt: skip
@@ -105,32 +106,18 @@ class ClaudeCode:
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Looks for the command, its version and a key or a login file; calls no model, and shows no secret."""
-        command = shutil.which(COMMAND, path=environment.get("PATH", ""))
-        if command is None:
-            return AuthCheck(
-                code="tool-missing",
-                message="`claude` is not on PATH",
-                fix="install Claude Code (npm install -g @anthropic-ai/claude-code), or name another agent in mz.yaml",
-            )
-        version = _version(command, environment)
-        if version is None:
-            return AuthCheck(
-                code="tool-missing",
-                message=f"{command} --version gave no version",
-                fix="run it by hand to see why, and install Claude Code again",
-            )
-        if not _has_login(environment):
-            return AuthCheck(
-                code="auth-missing",
-                message="`claude` has neither a login nor a key",
-                fix="run `claude` once and log in, or set ANTHROPIC_API_KEY",
-                version=version,
-            )
-        return AuthCheck(version=version)
+        found = find_tool(COMMAND, environment, SETTINGS, INSTALL)
+        if found.code or _has_login(environment):
+            return found
+        return msgspec.structs.replace(
+            found,
+            code="auth-missing",
+            message="`claude` has neither a login nor a key",
+            fix="run `claude` once and log in, or set ANTHROPIC_API_KEY",
+        )
 
     def estimate_tokens(self, prompt: str) -> int:
-        """Bytes / 4, rounded up."""
-        return -(-len(prompt.encode()) // BYTES_PER_TOKEN)
+        return estimate(prompt)
 
     def format_prompt(self, prompt: str) -> str:
         return prompt
@@ -153,32 +140,6 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
     passed = {name: environment[name] for name in PASSED if name in environment}
     return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **SETTINGS})
-
-
-def _version(command: str, environment: Mapping[str, str]) -> str | None:
-    """`2.1.197` of `2.1.197 (Claude Code)`; None where the command fails or says something else."""
-    launch = Launch(
-        argv=(command, "--version"),
-        env=variables(environment, f"check/{COMMAND}", own=SETTINGS),
-        cwd=Path(environment.get("HOME", "/")),
-    )
-    said = Said()
-    ended = supervise(launch, Bounds(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), said)
-    found = re.match(rb"\s*(\d+\.\d+\.\d+[\w.+-]*)", bytes(said.stdout))
-    return found[1].decode() if found and ended.exit == 0 else None
-
-
-class Said:
-    """A sink that keeps standard output."""
-
-    def __init__(self) -> None:
-        self.stdout = bytearray()
-
-    def out(self, data: bytes) -> None:
-        self.stdout += data
-
-    def err(self, data: bytes) -> None:
-        del data
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:

@@ -7,30 +7,22 @@ models, budget stops, several results: they are cumulative).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from decimal import Decimal, DecimalException, localcontext
-from typing import Literal, TypeAlias
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Literal
 
 import msgspec
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.classify import Ending, Patterns, classify
 from mz_engine.agents.contract import Watch
+from mz_engine.agents.jsonline import Json, count, last_words, mapping, nanousd, objects, string, strings
 from mz_engine.ports import CallResult, Reading
 
-Json: TypeAlias = Mapping[str, object]
-
-TOKENS_MAX = 10**12
-NANOUSD_PER_USD = 10**9
-NANOUSD_MAX = 10**15
-"""A million dollars for one call: beyond it the number is noise."""
-STDERR_BYTES_READ = 20_000
 STEADY_WAIT_MS = 1000
 """A wait in whole seconds was asked for by the API; the agent's own waits have a random part."""
 WAIT_MS_MAX = 10**10
 """About four months; beyond it the number is noise."""
-
-_decoder = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class Told(msgspec.Struct, kw_only=True):
@@ -55,9 +47,9 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
     """What one call said. Never raises: unreadable lines are counted, a missing end is a problem."""
     told = gather(result.stdout, watch)
     last: Json = told.result or {}
-    text = _string(last.get("result"))
-    words = "\n".join([text, *_strings(last.get("errors"))]).strip()
-    stderr = result.stderr[-STDERR_BYTES_READ:].decode("utf-8", "replace").strip()
+    text = string(last.get("result"))
+    words = "\n".join([text, *strings(last.get("errors"))]).strip()
+    stderr = last_words(result.stderr)
     terminal = _terminal(told.result)
     usage = _usage(told)
     ending = Ending(
@@ -65,7 +57,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
         terminal=terminal,
         exit=result.exit,
         stops=_stops(told, last),
-        status=_count(last.get("api_error_status")),
+        status=count(last.get("api_error_status")),
         words="\n".join(part for part in (stderr, words) if part),
         text=text,
         retry_after_seconds=told.wait_seconds,
@@ -78,7 +70,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
         session=told.session,
         usage=usage,
         # A killed call may end in a result full of zeros: with tokens used, nothing reported is not "free".
-        reported_nanousd=_nanousd(last.get("total_cost_usd")) or (None if usage or not last else 0),
+        reported_nanousd=nanousd(last.get("total_cost_usd")) or (None if usage or not last else 0),
         problem=problem,
         problem_detail=(words or stderr or told.said) if problem else "",
         bad_lines=told.bad_lines,
@@ -89,31 +81,20 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
 def gather(stdout: bytes, watch: Watch | None = None) -> Told:
     """One pass over the lines; unknown types and fields are passed over."""
     told = Told()
-    for line in stdout.split(b"\n"):
-        if not line.strip():
-            continue
-        event = _decode(line)
+    for event in objects(stdout):
         if event is None:
             told.bad_lines += 1
-            continue
-        _note(told, watch(event) if watch else event)
+        else:
+            _note(told, watch(event) if watch else event)
     return told
 
 
-def _decode(line: bytes) -> dict[str, object] | None:
-    try:
-        event = _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError, DecimalException, ValueError):
-        return None
-    return event if isinstance(event, dict) else None
-
-
 def _note(told: Told, event: Json) -> None:
-    told.session = _string(event.get("session_id")) or told.session
+    told.session = string(event.get("session_id")) or told.session
     match event.get("type"), event.get("subtype"):
         case "system", "init":
-            told.version = _string(event.get("claude_code_version")) or told.version
-            told.model = _string(event.get("model")) or told.model
+            told.version = string(event.get("claude_code_version")) or told.version
+            told.model = string(event.get("model")) or told.model
         case "system", "api_retry":
             told.wait_seconds = _asked_wait(event)
         case "assistant", _:
@@ -126,11 +107,11 @@ def _note(told: Told, event: Json) -> None:
 
 
 def _note_message(told: Told, event: Json) -> None:
-    told.error = _string(event.get("error"))
-    message = _mapping(event.get("message"))
-    name, model = _string(message.get("id")), _string(message.get("model"))
+    told.error = string(event.get("error"))
+    message = mapping(event.get("message"))
+    name, model = string(message.get("id")), string(message.get("model"))
     if name and model and model != "<synthetic>":
-        usage = _usage_of_request(model, _mapping(message.get("usage")))
+        usage = _usage_of_request(model, mapping(message.get("usage")))
         earlier = told.requests.get(name)
         if earlier is None or usage.input + usage.output >= earlier.input + earlier.output:
             told.requests[name] = usage
@@ -150,7 +131,7 @@ def _asked_wait(event: Json) -> int | None:
 def _terminal(result: Json | None) -> Literal["success", "error", "no-terminal"]:
     if result is None:
         return "no-terminal"
-    failed, subtype = result.get("is_error"), _string(result.get("subtype"))
+    failed, subtype = result.get("is_error"), string(result.get("subtype"))
     if failed is None:
         return "success" if subtype == "success" else "error"
     # Some versions leave `is_error` false where the turns or the budget ran out.
@@ -158,7 +139,7 @@ def _terminal(result: Json | None) -> Literal["success", "error", "no-terminal"]
 
 
 def _stops(told: Told, last: Json) -> tuple[str, ...]:
-    named = (_string(last.get("subtype")), _string(last.get("terminal_reason")), told.error)
+    named = (string(last.get("subtype")), string(last.get("terminal_reason")), told.error)
     return tuple(name for name in named if name)
 
 
@@ -166,11 +147,11 @@ def _stops(told: Told, last: Json) -> tuple[str, ...]:
 def _usage(told: Told) -> tuple[Usage, ...]:
     """Per request where the requests add up to what the models used; else per model; else what is left."""
     requests = tuple(told.requests.values())
-    models = _mapping((told.result or {}).get("modelUsage"))
-    totals = tuple(_usage_of_model(told, name, _mapping(numbers)) for name, numbers in sorted(models.items()))
+    models = mapping((told.result or {}).get("modelUsage"))
+    totals = tuple(_usage_of_model(told, name, mapping(numbers)) for name, numbers in sorted(models.items()))
     totals = tuple(total for total in totals if total.input or total.output)
     if not totals:
-        main = _mapping((told.result or {}).get("usage"))
+        main = mapping((told.result or {}).get("usage"))
         whole = _usage_of_request(told.model, main) if told.model else None
         return (whole,) if whole is not None and (whole.input or whole.output) else requests
     if _added_up(requests) == _added_up(totals):
@@ -179,17 +160,17 @@ def _usage(told: Told) -> tuple[Usage, ...]:
 
 
 def _usage_of_request(model: str, numbers: Json) -> Usage:
-    read = _count(numbers.get("cache_read_input_tokens")) or 0
-    written = _count(numbers.get("cache_creation_input_tokens")) or 0
-    split = _mapping(numbers.get("cache_creation"))
-    hour = _count(split.get("ephemeral_1h_input_tokens")) or 0
-    short = _count(split.get("ephemeral_5m_input_tokens")) or 0
+    read = count(numbers.get("cache_read_input_tokens")) or 0
+    written = count(numbers.get("cache_creation_input_tokens")) or 0
+    split = mapping(numbers.get("cache_creation"))
+    hour = count(split.get("ephemeral_1h_input_tokens")) or 0
+    short = count(split.get("ephemeral_5m_input_tokens")) or 0
     if hour + short != written:
         hour, short = 0, written
     return Usage(
         model=model,
-        input=(_count(numbers.get("input_tokens")) or 0) + read + written,
-        output=_count(numbers.get("output_tokens")) or 0,
+        input=(count(numbers.get("input_tokens")) or 0) + read + written,
+        output=count(numbers.get("output_tokens")) or 0,
         cache_read=read,
         cache_write_5m=short,
         cache_write_1h=hour,
@@ -199,17 +180,17 @@ def _usage_of_request(model: str, numbers: Json) -> Usage:
 
 def _usage_of_model(told: Told, model: str, numbers: Json) -> Usage:
     """`modelUsage` does not say how long cache writes live; the turns' `usage` does, where its sum is this model's."""
-    read = _count(numbers.get("cacheReadInputTokens")) or 0
-    written = _count(numbers.get("cacheCreationInputTokens")) or 0
-    turns = [_usage_of_request(model, _mapping(result.get("usage"))) for result in told.results]
+    read = count(numbers.get("cacheReadInputTokens")) or 0
+    written = count(numbers.get("cacheCreationInputTokens")) or 0
+    turns = [_usage_of_request(model, mapping(result.get("usage"))) for result in told.results]
     hour = sum(turn.cache_write_1h for turn in turns)
     if hour + sum(turn.cache_write_5m for turn in turns) != written:
         hour = 0
     requests = sum(1 for usage in told.requests.values() if usage.model == model)
     return Usage(
         model=model,
-        input=(_count(numbers.get("inputTokens")) or 0) + read + written,
-        output=_count(numbers.get("outputTokens")) or 0,
+        input=(count(numbers.get("inputTokens")) or 0) + read + written,
+        output=count(numbers.get("outputTokens")) or 0,
         cache_read=read,
         cache_write_5m=written - hour,
         cache_write_1h=hour,
@@ -227,41 +208,8 @@ def _added_up(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:
     return sums
 
 
-def _nanousd(value: object) -> int | None:
-    """A sum in USD as a number or its text, rounded to a nano-dollar; None where it is not one."""
-    try:
-        with localcontext() as context:
-            context.prec = 60
-            amount = Decimal(value) if isinstance(value, int | str) and not isinstance(value, bool) else value
-            if not isinstance(amount, Decimal) or not amount.is_finite() or not 0 <= amount < NANOUSD_MAX:
-                return None
-            nano = int((amount * NANOUSD_PER_USD).to_integral_value())
-    except (DecimalException, ValueError):
-        return None
-    return nano if nano <= NANOUSD_MAX else None
-
-
 # shapes ---------------------------------------------------------------------------------------------------------------
-def _mapping(value: object) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _strings(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
-def _count(value: object) -> int | None:
-    """A number of tokens, or a status: an integer within reason."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value <= TOKENS_MAX else None
-
-
 def _text_blocks(content: object) -> Iterator[str]:
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "text":
-            yield _string(block.get("text"))
+            yield string(block.get("text"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import get_args
 
 import msgspec
-from mz_engine.agents.contract import Adapter, Capabilities, Invocation
+from mz_engine.agents.contract import Adapter, Capabilities, Invocation, Tells
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec, Place
 from mz_recordings.findings import Finding
@@ -85,6 +85,25 @@ def capabilities(adapter: Adapter) -> Iterator[str]:
         yield f"knows tools that no pipeline can ask for: {', '.join(sorted(unknown))}"
     if not said.auth:
         yield "names no way to log in"
+    if not said.tells or said.tells[0].since:
+        yield "does not say what its agent's output tells, from the oldest version on"
+    versions = [version_key(one.since) for one in said.tells]
+    if versions != sorted(set(versions)):
+        yield "says what its agent's output tells in another order than that of the versions"
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """For comparing versions: the numbers in front, `2.0.14-beta.1` as 2.0.14; nothing comes before everything."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(int(number) for number in found[1].split(".")) if found else ()
+
+
+def told_by(capabilities: Capabilities, version: str) -> Tells:
+    """What the agent's output tells in this version; of an unknown one, what the newest does."""
+    if not version:
+        return capabilities.tells[-1]
+    reached = [one for one in capabilities.tells if version_key(one.since) <= version_key(version)]
+    return reached[-1]
 
 
 def estimates(adapter: Adapter) -> Iterator[str]:
@@ -136,20 +155,24 @@ class Everything(Mapping[str, str]):
 
 def spec_of(adapter: Adapter, prompt: str = PROMPT, **more: object) -> CallSpec:
     """A call of the agent, as the engine would make it."""
-    fields = {
-        "key": "r1/sample/write/-/1/1/agent.builder",
-        "place": Place(run="r1", feature="sample", branch="feat/sample"),
-        "agent": adapter.name,
-        "model": adapter.capabilities().models["mid"],
-        "prompt": prompt,
-        "session": None,
-        "resumes": False,
-        "tools": adapter.capabilities().tools,
-        "total_seconds": 20,
-        "idle_seconds": 20,
-        **more,
-    }
-    return CallSpec(**fields)  # type: ignore[arg-type]
+    usual = CallSpec(
+        key="r1/sample/write/-/1/1/agent.builder",
+        place=Place(run="r1", feature="sample", branch="feat/sample"),
+        agent=adapter.name,
+        model=adapter.capabilities().models["mid"],
+        prompt=prompt,
+        session=None,
+        resumes=False,
+        tools=known_tools(adapter),
+        total_seconds=20,
+        idle_seconds=20,
+    )
+    return msgspec.structs.replace(usual, **more)
+
+
+def known_tools(adapter: Adapter) -> tuple[Tool, ...]:
+    """Those that the adapter names and that a pipeline can ask for."""
+    return tuple(tool for tool in get_args(Tool) if tool in adapter.capabilities().tools)
 
 
 def invocation_of(adapter: Adapter, spec: CallSpec) -> tuple[Invocation, ...]:
@@ -196,7 +219,7 @@ def environment(adapter: Adapter) -> Iterator[str]:
 
 def tools(adapter: Adapter) -> Iterator[str]:
     """Each tool that it says it knows makes a difference, and none is given unasked."""
-    known = adapter.capabilities().tools
+    known = known_tools(adapter)
     (none,) = invocation_of(adapter, spec_of(adapter, tools=()))
     for tool in known:
         (one,) = invocation_of(adapter, spec_of(adapter, tools=(tool,)))

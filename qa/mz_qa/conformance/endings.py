@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Literal
@@ -9,10 +10,13 @@ from typing import Any, Literal
 import msgspec
 import yaml
 from mz_engine.ports import CallResult
-from mz_events.catalog.call import ProblemClass
+from mz_events.catalog.call import ProblemClass, Usage
 
 FIXTURES = "fixtures"
-STREAM = ".jsonl"
+STDERR = ".stderr"
+STREAM = re.compile(r"(.+)\.exit(-?\d+)\.[a-z]+")
+"""Of a file's name: the ending and its exit code."""
+ASKED = "model-that-was-asked-for"
 WORDS = "words.yaml"
 
 
@@ -25,6 +29,12 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kind: ProblemClass | None = None
     wait: int | None = None
     """Seconds until it may go well."""
+    session: str | None = None
+    """Session that the stream continues or begins, where a case is about that."""
+    earlier: tuple[Usage, ...] = ()
+    """What that session had used before."""
+    tokens: tuple[int, int] | None = None
+    """Input and output in all, where a case is about counting."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +62,7 @@ def endings(agent: str) -> tuple[Ending, ...]:
     """All that are stored of this agent, by name. Raises KeyError for a stream that nothing is expected of."""
     known = expectations(agent)
     streams = (
-        [file for file in (fixtures() / "agents" / agent).iterdir() if file.name.endswith(STREAM)] if known else []
+        [file for file in (fixtures() / "agents" / agent).iterdir() if not file.name.endswith(STDERR)] if known else []
     )
     return tuple(_ending(file, agent, known) for file in sorted(streams, key=lambda file: file.name))
 
@@ -65,15 +75,20 @@ def failures() -> tuple[Ending, ...]:
 
 def _failure(told: dict[str, Any]) -> Ending:
     code, said = told.pop("exit"), told.pop("stderr")
-    result = CallResult(stdout=b"", stderr=said.encode(), exit=code, duration_ms=1)
+    result = CallResult(stdout=b"", stderr=said.encode(), exit=code, duration_ms=1, model=ASKED)
     expected = msgspec.convert({"terminal": "no-terminal", **told}, Expected)
     return Ending(name=f"exit {code}, {said!r}", result=result, expected=expected)
 
 
 def _ending(file: Traversable, agent: str, known: dict[str, Expected]) -> Ending:
-    stem = file.name.removesuffix(STREAM)
-    name, _, code = stem.rpartition(".exit")
-    said = fixtures() / "agents" / agent / f"{stem}.stderr"
+    found = STREAM.fullmatch(file.name)
+    if found is None:
+        raise KeyError(f"{agent}/{file.name} is not called NAME.exitCODE.SUFFIX")
+    name, code = found[1], int(found[2])
+    said = fixtures() / "agents" / agent / f"{name}.exit{code}{STDERR}"
     stderr = said.read_bytes() if said.is_file() else b""
-    result = CallResult(stdout=file.read_bytes(), stderr=stderr, exit=int(code), duration_ms=1)
-    return Ending(name=name, result=result, expected=known[name])
+    expected = known[name]
+    result = CallResult(
+        stdout=file.read_bytes(), stderr=stderr, exit=code, duration_ms=1, model=ASKED, earlier=expected.earlier
+    )
+    return Ending(name=name, result=result, expected=expected)

@@ -11,13 +11,13 @@ from itertools import accumulate
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.agents.contract import Adapter
+from mz_engine.agents.contract import Adapter, Tells
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_recordings.findings import Finding
 
-from mz_qa.conformance.contract import broken
-from mz_qa.conformance.endings import Ending
+from mz_qa.conformance.contract import broken, told_by
+from mz_qa.conformance.endings import ASKED, Ending
 from mz_qa.layers.facts import Checked, Said
 
 OURS = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
@@ -46,6 +46,7 @@ def read_all(
     share = max(20, budget // max(1, len(every)))
     for stream in every:
         yield from read_stream(adapter, stream, share)
+    yield from complete(adapter, endings)
     yield from truthful(adapter, every)
 
 
@@ -62,6 +63,13 @@ def expected(adapter: Adapter, ending: Ending) -> Iterator[Finding]:
         words = ", ".join(str(part) for part in (*found, wait) if part)
         wanted = ", ".join(str(part) for part in (known.terminal, known.code, known.kind, known.wait) if part)
         yield broken(adapter, "parse_output", f"takes the ending {ending.name} for {words}; it is {wanted}")
+    counted = (sum(one.input for one in reading.usage), sum(one.output for one in reading.usage))
+    if known.tokens is not None and counted != known.tokens:
+        yield broken(adapter, "parse_output", f"counts {counted} tokens in {ending.name}; they are {known.tokens}")
+    if known.session is not None and reading.session != known.session:
+        yield broken(
+            adapter, "parse_output", f"reads the session {reading.session} in {ending.name}; it is {known.session}"
+        )
 
 
 def read_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[Said]:
@@ -178,8 +186,7 @@ def unsound(adapter: Adapter, reading: Reading | str) -> Iterator[str]:
         yield f"leaves the ending {reading.terminal} without a class"
     if reading.parser != adapter.parser:
         yield f"signs a reading as {reading.parser}"
-    if any(min(one.input, one.output, one.cache_read) < 0 for one in reading.usage):
-        yield "counts fewer than no tokens"
+    yield from miscounted(reading)
     if reading.bad_lines < 0 or (reading.reported_nanousd or 0) < 0:
         yield "reports less than nothing"
     try:
@@ -188,8 +195,35 @@ def unsound(adapter: Adapter, reading: Reading | str) -> Iterator[str]:
         yield f"makes a reading that cannot be kept: {error}"
 
 
+def miscounted(reading: Reading) -> Iterator[str]:
+    """Numbers that no price can be put on."""
+    for one in reading.usage:
+        parts = (one.cache_read, one.cache_write_5m, one.cache_write_1h)
+        if min(one.input, one.output, one.reasoning, *parts) < 0:
+            yield "counts fewer than no tokens"
+        if sum(parts) > one.input:
+            yield "counts more tokens of a cache than it counts in all"
+        if one.reasoning > one.output:
+            yield "counts more reasoning than output"
+        if not one.model:
+            yield "counts tokens of a model without a name, though one was asked for"
+
+
+NEEDED = frozenset({"", "auth-failure", "rate-limit", "no-terminal"})
+"""Ends that must be stored of every agent, by code: it works, two that everybody meets, and none at all."""
+
+
+def complete(adapter: Adapter, endings: Sequence[Ending]) -> Iterator[Said]:
+    """The ends that matter most are there."""
+    yield Checked("contract checks")
+    lacking = NEEDED - {one.expected.code for one in endings}
+    if lacking:
+        named = ", ".join(sorted(code or "one that works" for code in lacking))
+        yield broken(adapter, "fixtures", f"has stored streams, but not of these ends: {named}")
+
+
 def truthful(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[Said]:
-    """What the capabilities say of tokens and money is what its successes show."""
+    """What the capabilities say of the output is what its successes show, where real ones were recorded."""
     yield Checked("contract checks")
     said = adapter.capabilities()
     readings = [attempt(adapter, stream.result) for stream in streams]
@@ -197,12 +231,35 @@ def truthful(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[Said]:
     if not good:
         yield broken(adapter, "capabilities", "has no recorded stream that ends well, so nothing shows what it can do")
         return
-    shown = {
+    shown: dict[str, object] = {
         "reports_money": any(one.reported_nanousd for one in good),
         "token_counting": "exact" if any(one.usage for one in good) else "estimate",
-        "sessions": any(one.session for one in good),
     }
+    if said.sessions:
+        shown["sessions"] = any(one.session for one in good)
     for name, value in shown.items():
         if getattr(said, name) != value:
             words = f"says {name}: {getattr(said, name)}, and its recorded streams show {value}"
             yield broken(adapter, "capabilities", words)
+    for tells in said.tells:
+        if tells.evidence == "recorded":
+            of_version = [one for one in good if told_by(said, one.version) == tells]
+            yield from outspoken(adapter, tells, of_version)
+
+
+def outspoken(adapter: Adapter, tells: Tells, good: Sequence[Reading]) -> Iterator[Finding]:
+    """Every word of what an agent's output is said to tell is shown by some success of these versions, and no more."""
+    entries = [entry for reading in good for entry in reading.usage]
+    hour, short = any(one.cache_write_1h for one in entries), any(one.cache_write_5m for one in entries)
+    shown = {
+        "model": any(entry.model != ASKED for entry in entries),
+        "requests": any(len(one.usage) > 1 and all(entry.requests == 1 for entry in one.usage) for one in good),
+        "money": any(one.reported_nanousd for one in good),
+        "thoughts": any(one.reasoning for one in entries),
+        "session": any(one.session for one in good),
+        "cache_writes": "by lifetime" if hour else "total" if short else "no",
+    }
+    for name, value in shown.items():
+        if getattr(tells, name) != value:
+            words = f"since {tells.since or 'ever'} tells {name}: {getattr(tells, name)}; recorded streams show {value}"
+            yield broken(adapter, "tells", words)

@@ -6,6 +6,7 @@ What crosses the boundary, what time limits do, and whether anything is left, is
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
+from msgspec.structs import replace
 from mz_engine.adapters.environment import worktree
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.guard import marked
 from mz_engine.agents.process import AgentProcesses
+from mz_engine.home import HOME, SPOOL
 from mz_engine.ports import CallResult
 from mz_events.redact import Secrets
 from mz_recordings.findings import Finding
@@ -78,9 +81,10 @@ class Stand:
         program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -IS {quote(str(acts))} "$@"\n')
         program.chmod(0o755)
 
-    def call(self, prompt: str = PROMPT, total: int = 20, idle: int = 20) -> CallResult:
+    def call(self, prompt: str = PROMPT, total: int = 20, idle: int = 20, secret: str = "") -> CallResult:
         spec = spec_of(self.adapter, prompt, key=self.key, total_seconds=total, idle_seconds=idle)
-        processes = AgentProcesses(self.root, self.environment, Secrets({}))
+        known = Secrets({"SECRET": secret} if secret else {})
+        processes = AgentProcesses(self.root, self.environment, known)
         return self.adapter.run_phase(spec, self.environment, processes.spawn)
 
 
@@ -91,6 +95,7 @@ def rehearse(adapter: Adapter, stream: Stream | None, outside: Mapping[str, str]
     }  # fmt: skip
     if stream is not None:
         acts["answers"] = lambda stand: answers(stand, stream)
+        acts["redacts"] = lambda stand: redacts(stand, stream)
     for name, act in acts.items():
         yield Checked("rehearsals")
         yield from _performed(adapter, name, act, outside)
@@ -119,6 +124,31 @@ def answers(stand: Stand, stream: Stream) -> Iterator[str]:
         yield f"reads an answer that went well as {reading.terminal}"
     if (stand.tree / "key").read_text() != stand.key:
         yield "does not run in its worktree under the key of its call"
+
+
+def redacts(stand: Stand, stream: Stream) -> Iterator[str]:
+    """A secret that the agent repeats is gone from everything that is kept of the call, which reads as before."""
+    told = stand.adapter.parse_output(stream.result)
+    words = (word for word in re.findall(r"[\w .:-]{8,}", told.text) if word.encode() in stream.result.stdout)
+    secret = max(words, key=len, default="")
+    if not secret:
+        yield f"has no words of its answer in its stream ({stream.name}), so nothing shows that secrets are taken out"
+        return
+    file = stand.place / "stream"
+    file.write_bytes(stream.result.stdout)
+    stand.install(ANSWERS.format(stream=str(file)))
+    result = stand.call(secret=secret)
+    kept = [
+        path
+        for path in (stand.root / HOME / SPOOL).rglob("*")
+        if path.is_file() and secret.encode() in path.read_bytes()
+    ]
+    if secret.encode() in result.stdout + result.stderr or kept:
+        yield "keeps a secret that its agent repeated"
+    context = replace(result, model=stream.result.model, earlier=stream.result.earlier)
+    reading = stand.adapter.parse_output(context)
+    if (reading.terminal, reading.usage) != (told.terminal, told.usage):
+        yield "reads an answer differently once a secret was taken out of it"
 
 
 def fails(stand: Stand) -> Iterator[str]:

@@ -11,7 +11,7 @@ from mz_engine.ports import CallResult
 from mz_recordings.files.library import CassetteUnusable, load
 
 from mz_qa.conformance.contract import broken, conform
-from mz_qa.conformance.endings import endings, failures
+from mz_qa.conformance.endings import ASKED, endings, failures
 from mz_qa.conformance.readings import Stream, attempt, read_all
 from mz_qa.conformance.rehearsal import rehearse
 from mz_qa.layers.facts import Project, Said
@@ -51,7 +51,7 @@ def streams(project: Project, agent: str) -> Iterator[Stream]:
             file = recording.find("stdout")
             if recording.agent != agent or file is None or len(contents[file.name]) > STREAM_BYTES_MAX:
                 continue
-            result = CallResult(stdout=contents[file.name], stderr=b"", exit=recording.exit, duration_ms=1)
+            result = CallResult(stdout=contents[file.name], stderr=b"", exit=recording.exit, duration_ms=1, model=ASKED)
             yield Stream(name=f"{project.shown(path)}/{recording.identity.path}", result=result)
 
 

@@ -120,7 +120,10 @@ def _events(request: Request, reply: Reply, counts: Counts, number: int) -> Iter
         "input_tokens": counts.fresh,
         "cache_creation_input_tokens": counts.written,
         "cache_read_input_tokens": counts.read,
-        "cache_creation": {"ephemeral_5m_input_tokens": counts.written, "ephemeral_1h_input_tokens": 0},
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": 0 if reply.hour else counts.written,
+            "ephemeral_1h_input_tokens": counts.written if reply.hour else 0,
+        },
         "output_tokens": 1,
         "service_tier": "standard",
     }

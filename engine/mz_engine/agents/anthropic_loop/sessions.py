@@ -1,0 +1,94 @@
+"""Adapter: conversations as files, so that a later call can continue them.
+
+One file a session, `<state>/mz/anthropic/<id>.json`, for its owner's eyes only; it holds what went over the wire.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_engine.agents.anthropic_loop.facts import Block, Failure
+from mz_engine.agents.anthropic_loop.voice import undisturbed
+
+FORMAT = 1
+NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}")
+KEPT_SECONDS = 30 * 24 * 3600
+"""A conversation that nobody has continued for so long is forgotten."""
+
+
+class Sessions:
+    """Those of one user."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._place = directory(environment)
+
+    def begin(self, session: str) -> None:
+        """Raises Failure where the id is none, or is in use."""
+        if self._path(session).exists():
+            raise Failure("session_taken", f"session id {session} is already in use")
+
+    def load(self, session: str, cwd: str) -> list[Block]:
+        """The conversation so far. Raises Failure where there is none, or it belongs to another directory."""
+        missing = f"no conversation found with the session id {session}"
+        try:
+            held = json.loads(self._path(session).read_bytes())
+        except FileNotFoundError:
+            raise Failure("session_missing", missing) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise Failure("session_missing", f"{missing} that can be read: {error}") from None
+        if not _sound(held):
+            raise Failure("session_missing", f"{missing} that can be read: its file has another form")
+        if held["cwd"] != cwd:
+            raise Failure("session_missing", f"{missing} for {cwd}: it belongs to {held['cwd']}")
+        messages: list[Block] = held["messages"]
+        return messages
+
+    def save(self, session: str, cwd: str, messages: list[Block]) -> None:
+        """The whole conversation, whole or not at all. Raises OSError."""
+        path = self._path(session)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        data = json.dumps({"format": FORMAT, "cwd": cwd, "messages": messages}).encode()
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        with undisturbed():
+            file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(file, "wb") as stream:
+                stream.write(data)
+            partial.replace(path)
+
+    def forget_old(self) -> None:
+        """Removes what nobody has continued for a month. Best effort."""
+        try:
+            for path in self._place.iterdir():
+                if time.time() - path.lstat().st_mtime > KEPT_SECONDS:
+                    path.unlink()
+        except OSError:
+            return
+
+    def _path(self, session: str) -> Path:
+        if not NAME.fullmatch(session):
+            raise Failure("session_missing", f"no conversation found: {session[:80]!r} is no session id")
+        return self._place / f"{session}.json"
+
+
+def directory(environment: Mapping[str, str]) -> Path:
+    """Where the conversations of this user are."""
+    import platformdirs  # Takes its time, and is needed after the first line is out.
+
+    given = environment.get("XDG_STATE_HOME", "")
+    state = Path(given) / "mz" if given.startswith("/") else Path(platformdirs.user_state_dir("mz", appauthor=False))
+    return state / "anthropic"
+
+
+def _sound(held: object) -> bool:
+    if not isinstance(held, dict) or held.get("format") != FORMAT or not isinstance(held.get("cwd"), str):
+        return False
+    messages = held.get("messages")
+    return isinstance(messages, list) and all(
+        isinstance(one, dict) and one.get("role") in ("user", "assistant") and isinstance(one.get("content"), list)
+        for one in messages
+    )

@@ -1,0 +1,19 @@
+"""The page of what agents can do and tell is the one that the adapters make."""
+
+from __future__ import annotations
+
+from mz_cli.agentspage import page
+from mz_engine.agents.registry import built_in
+
+from tests.support.tree import ROOT
+
+
+def test_the_page_is_as_the_adapters_say() -> None:
+    written = (ROOT / "docs" / "what-agents-tell.md").read_text()
+    assert written == page(), "write it anew: python -m mz_cli.agentspage docs/what-agents-tell.md"
+
+
+def test_every_agent_and_version_has_its_row() -> None:
+    rows = [line for line in page().splitlines() if line.startswith("| ")]
+    agents = [adapter.capabilities() for adapter in built_in().values()]
+    assert len(rows) == 4 + sum(1 + len(agent.tells) for agent in agents)

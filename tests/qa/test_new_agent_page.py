@@ -1,0 +1,61 @@
+"""The adapter in the guide to adding an agent keeps to the conformance suite, as the guide says."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from mz_engine.agents.contract import Adapter
+from mz_engine.agents.registry import load_patterns
+from mz_engine.ports import CallResult
+from mz_qa.conformance.contract import conform
+from mz_qa.conformance.endings import ASKED, STREAM, Ending, Expected, failures
+from mz_qa.conformance.readings import Stream, read_all
+from mz_qa.conformance.rehearsal import rehearse
+
+from tests.support.gates import checked, findings
+from tests.support.tree import ROOT
+
+PAGE = (ROOT / "docs" / "new-agent.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def adapter() -> Adapter:
+    module: dict[str, Any] = {"__name__": "scribe"}
+    exec(compile(block("python"), "docs/new-agent.md", "exec"), module)
+    made: Adapter = module["Scribe"](load_patterns())
+    return made
+
+
+def endings() -> tuple[Ending, ...]:
+    expected = msgspec.convert(yaml.safe_load(block("yaml")), dict[str, Expected])
+    stored = re.findall(r"^\| `(\S+\.exit\S+)` \| `(\{.*\})` \|$", PAGE, re.MULTILINE)
+    made = []
+    for file, line in stored:
+        found = STREAM.fullmatch(file)
+        assert found is not None
+        result = CallResult(stdout=f"{line}\n".encode(), stderr=b"", exit=int(found[2]), duration_ms=1, model=ASKED)
+        made.append(Ending(name=found[1], result=result, expected=expected[found[1]]))
+    assert {one.name for one in made} == set(expected)
+    return tuple(made)
+
+
+def test_the_adapter_of_the_guide_conforms() -> None:
+    said = [*conform(adapter()), *read_all(adapter(), endings(), failures(), (), 1000)]
+    assert findings(said) == []
+    assert checked(said)["readings"] > 500
+
+
+@pytest.mark.slow
+def test_the_adapter_of_the_guide_conforms_through_real_processes() -> None:
+    (works,) = [Stream(name=one.name, result=one.result) for one in endings() if one.name == "works"]
+    assert findings(rehearse(adapter(), works, os.environ)) == []
