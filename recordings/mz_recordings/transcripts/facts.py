@@ -74,6 +74,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """Money and usage include those of the ends before it in this file."""
     usage: tuple[Usage, ...] = ()
     """Sums that the event tells; they count where the requests before it do not add up to them."""
+    lifetimes: bool = True
+    """The sums tell how long cache writes live; else all of them are written as those of five minutes."""
     detail: str = ""
 
 
@@ -89,7 +91,25 @@ class Bad(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-Sighting: TypeAlias = Opened | Asked | Requested | Used | Said | Ended | Unknown | Bad
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something about the file that whoever uses its numbers must know; told once or often, it counts once."""
+
+    code: str
+    """One of `notes.NOTES`; or `tells:` and a field of Usage that the format may leave out and this file has."""
+
+
+TELLS = "tells:"
+
+
+class Billed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent counts for the whole session up to here, in a log that goes on. The last one counts."""
+
+    reported_nanousd: int | None = None
+    usage: tuple[Usage, ...] = ()
+    """By model; it may hold requests that no line of the file tells."""
+
+
+Sighting: TypeAlias = Opened | Asked | Requested | Used | Said | Ended | Unknown | Bad | Remark | Billed
 
 
 class Carry(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +124,8 @@ class Carry(msgspec.Struct, frozen=True, kw_only=True):
     """Of formats whose counts go on: the last sums seen, by model."""
     requests: int = 0
     """Requests seen so far, for ids in formats that have none."""
+    names: tuple[tuple[str, str], ...] = ()
+    """What a later line refers to by an id, and its name: sub-agents by the call that began them."""
 
 
 class Reader(Protocol):
@@ -129,3 +151,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     fits: Callable[[dict[str, object]], bool]
     """Whether a decoded line (or document) can only be of this format."""
     reader: Callable[[Carry], Reader]
+    fits_text: Callable[[bytes], bool] | None = None
+    """Of formats that are no JSON: whether the first bytes of a file (up to `detect.HEAD_BYTES`) can only be of it."""
+    untold: tuple[str, ...] = ()
+    """Fields of Usage that the format has no place for: unknown, not zero."""
+    log: bool = False
+    """The log of a session, which can go on at any time, so that a missing terminal event says nothing."""

@@ -1,0 +1,106 @@
+"""Adapter: `mz transcript`."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from mz_engine.errors import MzError, Place
+from mz_engine.ports import Prices
+from mz_recordings.transcripts.bytestream import buffered
+from mz_recordings.transcripts.detect import Undetected
+from mz_recordings.transcripts.formats import FORMATS
+from mz_recordings.transcripts.read import find
+from mz_recordings.transcripts.summary import Summary, Transcript
+
+from mz_cli.help import command
+from mz_cli.render.document import show_document
+from mz_cli.render.draw import show
+from mz_cli.transcribing import computed, report, table
+
+STDIN = "-"
+AGENTS = tuple(sorted({each.agent for each in FORMATS}))
+
+
+@command(
+    "transcript",
+    examples=(
+        ("mz transcript run.jsonl", "what a call of an agent took, and how it ended"),
+        ("claude -p --output-format json 'Say hello' | mz transcript -", "the same, as it comes"),
+        ("mz transcript session.jsonl --json | jq .computed_usd", "what a session cost by today's knowledge"),
+    ),
+    following="`mz import` takes whole directories of session logs up; `mz cost --imported` says what they cost.",
+)
+@click.argument("file")
+@click.option("--agent", type=click.Choice(AGENTS), help="Whose file it is; without it, the content says so.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.transcript/1.")
+def transcript(file: str, agent: str | None, as_json: bool) -> None:
+    """Say what is in a file that an agent wrote.
+
+    FILE is what an agent printed during a call, or the log that it keeps of a session; `-` is standard input. Its
+    content says what it is, never its name. Every request counts once, however often the file repeats it; what the
+    file does not say is unknown, not zero. Notes tell what to know about the numbers. The exit code says whether the
+    file could be read, not how the agent ended.
+    """
+    with opened(file) as raw:
+        found = read(raw, file, agent)
+        price = computed(found, prices(), modified_us(raw))
+    if as_json:
+        show_document("transcript", report(found, price))
+    else:
+        show(table(found, price, file))
+
+
+@contextmanager
+def opened(file: str) -> Iterator[io.BufferedReader]:
+    """Raises MzError (MZ2001)."""
+    if file == STDIN:
+        yield buffered(sys.stdin.buffer)
+        return
+    try:
+        with open(file, "rb") as raw:
+            yield raw
+    except OSError as error:
+        raise unreadable(file, error) from error
+
+
+def read(raw: io.BufferedReader, file: str, agent: str | None) -> Transcript:
+    """Raises MzError (MZ2001, MZ6030)."""
+    try:
+        found = find(raw, agent)
+        summary = Summary(found.format)
+        for sighting in found.sightings():
+            summary.see(sighting)
+    except Undetected as error:
+        hint = "mz reads what agents print with --output-format stream-json, --json or the like, and their session logs"
+        raise MzError("MZ6030", f"it {error}", hint=hint, place=Place(file)) from error
+    except OSError as error:
+        raise unreadable(file, error) from error
+    return summary.transcript()
+
+
+def unreadable(file: str, error: OSError) -> MzError:
+    why = (error.strerror or type(error).__name__).lower()
+    hint = "see that it is there, that it is a file and that you may read it"
+    return MzError("MZ2001", f"it cannot be read: {why}", hint=hint, place=Place(file))
+
+
+def modified_us(raw: io.BufferedReader) -> int:
+    """When the file was changed last; now, where it is no file."""
+    try:
+        return os.fstat(raw.fileno()).st_mtime_ns // 1000
+    except (OSError, ValueError):
+        return time.time_ns() // 1000
+
+
+def prices() -> Prices:
+    """The user's own, then the table's. Raises MzError (MZ20nn) where the user's file is wrong."""
+    from mz_engine.adapters.pricefile import user_prices
+    from mz_engine.adapters.prices import GenaiPrices
+
+    return GenaiPrices(user_prices(os.environ))

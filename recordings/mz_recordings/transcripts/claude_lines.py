@@ -1,0 +1,70 @@
+"""Pure: what the lines of Claude Code's streams and of its session logs have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from mz_engine.agents.claude_usage import has_lifetimes
+from mz_engine.agents.jsonline import Json, mapping, string
+
+from mz_recordings.transcripts.facts import TELLS, Said, Used
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+TELLS_REASONING = f"{TELLS}reasoning"
+NOT_OBJECT = "no JSON object"
+UNIQUE = re.compile(r"(?:msg_|chatcmpl-|resp_|gen-)?[A-Za-z0-9_-]{20,}")
+"""Ids as the API makes them: no other message anywhere has the same. Gateways make shorter ones, which may come
+again."""
+
+
+def request_id(message: Json, line: Json, session: str) -> str:
+    """The same in the stream and in every session log that has the message, copies in branched sessions included."""
+    name = string(message.get("id"))
+    if UNIQUE.fullmatch(name):
+        return name
+    return f"{string(line.get('requestId')) or string(line.get('request_id')) or session}:{name}"
+
+
+def time_us(value: object) -> int | None:
+    """Microseconds since the epoch of an ISO 8601 time; without a zone it is UTC. None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+    except (ValueError, OverflowError):
+        return None
+
+
+def remarks(numbers: Json) -> Iterator[str]:
+    """What the API's usage leaves out, or tells beyond what is usual: newer versions count the tokens of thoughts."""
+    if not has_lifetimes(numbers):
+        yield "cache-lifetime"
+    if "thinking_tokens" in mapping(numbers.get("output_tokens_details")):
+        yield TELLS_REASONING
+
+
+def used(content: object) -> Iterator[Used]:
+    """The tools that a message calls."""
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("type") in ("tool_use", "server_tool_use"):
+            yield Used(tool=string(block.get("name"))[:128] or "?", id=string(block.get("id")))
+
+
+def said(content: object, *, continues: bool) -> Iterator[Said]:
+    """The words of a message; one line holds one of its blocks, so that several lines may make up one text."""
+    texts = [string(block.get("text")) for block in _blocks(content) if block.get("type") == "text"]
+    text = "\n".join(text for text in texts if text)
+    if text:
+        yield Said(text=f"\n{text}" if continues else text, continues=continues)
+
+
+def _blocks(content: object) -> Iterator[Json]:
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            yield block

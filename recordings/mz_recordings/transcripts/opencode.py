@@ -1,0 +1,123 @@
+"""Pure: reads what `opencode run --format json` prints: a line for each part of a message.
+
+Tokens and money stand in `step_finish`, one for each request to a model; input without what a cache had, output without
+reasoning. No line names the model, nor the program's version, and none ends the whole: a step without another does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from mz_engine.agents.jsonline import Json, count, decode, mapping, nanousd, string
+from mz_events.catalog.call import Usage
+
+from mz_recordings.transcripts.claude_lines import NOT_OBJECT
+from mz_recordings.transcripts.facts import Bad, Carry, Ended, Format, Opened, Requested, Said, Sighting, Unknown, Used
+
+AGENT = "opencode"
+PARTS = frozenset({"step_start", "text", "tool_use", "step_finish", "reasoning"})
+SPENT = "nanousd"
+GOES_ON = "tool-calls"
+"""Why a step ended that another one follows."""
+US_PER_MS = 1000
+MS_MAX = 10**14
+"""Some three thousand years; beyond it the number is noise."""
+
+
+class StreamReader:
+    """Implements `facts.Reader`."""
+
+    format = "opencode-stream"
+    agent = AGENT
+    unit: Literal["line", "file"] = "line"
+
+    def __init__(self, carry: Carry) -> None:
+        self._session = carry.session
+        self._nanousd = sum(int(value) for name, value in carry.names if name == SPENT and value.isdigit())
+        """Since the last end."""
+
+    def carry(self) -> Carry:
+        return Carry(session=self._session, names=((SPENT, str(self._nanousd)),) if self._nanousd else ())
+
+    def read(self, data: bytes) -> Iterator[Sighting]:
+        event = decode(data)
+        if event is None:
+            yield Bad(why=NOT_OBJECT)
+            return
+        at_us = _time_us(event.get("timestamp"))
+        session, part = string(event.get("sessionID")), mapping(event.get("part"))
+        if session and session != self._session:
+            self._session = session
+            yield Opened(session=session, at_us=at_us)
+        match event.get("type"):
+            case "text":
+                yield Said(text=string(part.get("text")))
+            case "tool_use":
+                failed = mapping(part.get("state")).get("status") == "error"
+                name = string(part.get("tool"))[:128] or "?"
+                yield Used(tool=name, id=string(part.get("callID")), failed=failed)
+            case "step_finish":
+                yield from self._finished(part, at_us)
+            case "error":
+                yield Ended(status="error", detail=_why(mapping(event.get("error"))))
+            case "step_start" | "reasoning":
+                pass
+            case kind:
+                yield Unknown(type=string(kind)[:64] or "?")
+
+    def _finished(self, part: Json, at_us: int | None) -> Iterator[Sighting]:
+        # A model without a price costs 0 here.
+        cost = nanousd(part.get("cost")) or None
+        self._nanousd += cost or 0
+        yield Requested(
+            id=f"opencode:{string(part.get('id'))}",
+            usage=_usage(mapping(part.get("tokens"))),
+            at_us=at_us,
+            reported_nanousd=cost,
+        )
+        if part.get("reason") != GOES_ON:
+            spent, self._nanousd = self._nanousd or None, 0
+            detail = string(part.get("reason"))
+            yield Ended(status="success", reported_nanousd=spent, cumulative=False, detail=detail)
+
+
+def _usage(tokens: Json) -> Usage:
+    cache = mapping(tokens.get("cache"))
+    read, written = count(cache.get("read")) or 0, count(cache.get("write")) or 0
+    reasoning = count(tokens.get("reasoning")) or 0
+    return Usage(
+        model="",
+        input=(count(tokens.get("input")) or 0) + read + written,
+        output=(count(tokens.get("output")) or 0) + reasoning,
+        cache_read=read,
+        cache_write_5m=written,
+        reasoning=reasoning,
+    )
+
+
+def _time_us(value: object) -> int | None:
+    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MS_MAX
+    return value * US_PER_MS if known and isinstance(value, int) else None
+
+
+def _why(error: Json) -> str:
+    return string(mapping(error.get("data")).get("message")) or string(error.get("name"))
+
+
+def _fits(event: dict[str, object]) -> bool:
+    if not isinstance(event.get("sessionID"), str) or _time_us(event.get("timestamp")) is None:
+        return False
+    kind = event.get("type")
+    return (
+        isinstance(event.get("error"), dict)
+        if kind == "error"
+        else kind in PARTS and isinstance(event.get("part"), dict)
+    )
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        name=StreamReader.format, agent=AGENT, unit="line", fits=_fits, reader=StreamReader, untold=("cache_write_1h",)
+    ),
+)

@@ -1,0 +1,209 @@
+"""Adapter: reads a transcript: finds out what it is, and says what can be seen in it, in constant memory.
+
+    with open(path, "rb") as raw:
+        found = find(raw)
+        for sighting in found.sightings(): ...
+
+An importer that reads on where it stopped takes `bytestream.pieces` and `feed` by themselves.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, takewhile
+
+import msgspec
+
+from mz_recordings.transcripts import detect
+from mz_recordings.transcripts.bytestream import LINE_BYTES_MAX, Piece, pieces, plain
+from mz_recordings.transcripts.facts import Bad, Carry, Format, Reader, Remark, Sighting
+from mz_recordings.transcripts.formats import FORMATS
+from mz_recordings.transcripts.mend import mend, objects
+
+DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
+"""Of a document that goes over several lines."""
+OPENERS, CLOSERS = (b"{", b"["), (b"}", b"]")
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A transcript of a known format."""
+
+    format: Format
+    pieces: Iterator[Piece]
+    remark: str = ""
+    """How the file is written down, where that is unusual; one of `notes.NOTES`."""
+
+    def sightings(self, carry: Carry | None = None) -> Iterator[Sighting]:
+        """All that can be seen. Raises OSError where the file cannot be read further."""
+        reader = self.format.reader(carry or Carry())
+        if self.remark:
+            yield Remark(code=self.remark)
+        whole_file = self.format.unit == "file" and self.format.fits_text is not None
+        for piece in _joined(self.pieces) if whole_file else self.pieces:
+            yield from feed(self.format, reader, piece)
+
+
+def find(
+    raw: io.BufferedReader,
+    agent: str | None = None,
+    formats: Sequence[Format] = FORMATS,
+    line_bytes_max: int = LINE_BYTES_MAX,
+) -> Found:
+    """What the file is, by its content. Raises detect.Undetected, which says what was seen; OSError."""
+    source = plain(raw)
+    stream = documents(pieces(source.file, line_bytes_max=line_bytes_max))
+    held: list[Piece] = []
+    form = _detect(stream, held, detect.limited(formats, agent), formats)
+    if isinstance(form, Format):
+        return Found(format=form, pieces=chain(held, stream), remark=source.remark)
+    whole = _whole(chain(held, stream)) if _may_be_spread(held) else None
+    fitting = detect.of_line(whole.data, detect.limited(formats, agent)) if whole else ()
+    if whole is None or not fitting:
+        raise form
+    return Found(format=detect.one(fitting), pieces=iter([whole]), remark=source.remark)
+
+
+def feed(form: Format, reader: Reader, piece: Piece) -> Iterator[Sighting]:
+    """What a piece shows; a JSON array is taken apart, a broken line is mended where that can be done."""
+    if piece.too_long:
+        yield Remark(code="long-line")
+        yield Bad(why="too long")
+        return
+    if form.fits_text is not None:
+        yield from reader.read(piece.data)
+        return
+    data = _bare(piece)
+    if not data:
+        if not piece.whole and not piece.data:
+            yield Remark(code="half-line")
+        return
+    for line in objects(data) if data.startswith(b"[") else (data,):
+        for seen in reader.read(line):
+            if isinstance(seen, Bad):
+                yield from _mended(form, reader, line, piece.whole, seen)
+            else:
+                yield seen
+
+
+def _mended(form: Format, reader: Reader, line: bytes, whole: bool, bad: Bad) -> Iterator[Sighting]:
+    saved = mend(line, form)
+    if saved.lines:
+        yield Remark(code="mended")
+        for each in saved.lines:
+            yield from reader.read(each)
+        if saved.lost:
+            yield Bad(why="in part")
+    elif whole:
+        yield bad
+    else:
+        yield Remark(code="half-line")
+
+
+def documents(stream: Iterable[Piece]) -> Iterator[Piece]:
+    """The same pieces; where the first line is but an opening bracket, JSON is written over several lines, and each
+    piece is a document: up to the bracket that closes it, at the beginning of a line."""
+    spread: bool | None = None
+    lines = bytearray()
+    size = end = 0
+    for piece in stream:
+        bare = _bare(piece)
+        if spread is None and (bare or piece.too_long):
+            spread = bare in OPENERS
+        if not spread:
+            yield piece
+            continue
+        size, end = size + len(piece.data), piece.end
+        if size <= DOCUMENT_BYTES_MAX:
+            lines += piece.data + b"\n"
+        if piece.data.rstrip(b" \t\r\0,") in CLOSERS:
+            yield _document(lines, end, size > DOCUMENT_BYTES_MAX, whole=True)
+            lines, size = bytearray(), 0
+    if lines.strip():
+        yield _document(lines, end, size > DOCUMENT_BYTES_MAX, whole=False)
+
+
+def _document(lines: bytearray, end: int, too_long: bool, *, whole: bool) -> Piece:
+    data = b"" if too_long else bytes(lines[:-1])
+    return Piece(data=data, end=end, whole=whole, too_long=too_long)
+
+
+# detection ------------------------------------------------------------------------------------------------------------
+def _detect(
+    stream: Iterator[Piece], held: list[Piece], formats: Sequence[Format], known: Sequence[Format]
+) -> Format | detect.Undetected:
+    """Reads on until a line tells, keeping what it reads; an error where none does. What does not begin as JSON may be
+    text of a known kind, whatever JSON it quotes further on."""
+    kept = _keeping(stream, held)
+    first = next((piece for piece in kept if _bare(piece)), None)
+    if first is None:
+        return detect.nothing(detect.Seen(), known)
+    if not _bare(first).startswith(OPENERS):
+        for _ in takewhile(lambda _: sum(len(piece.data) + 1 for piece in held) < detect.HEAD_BYTES, kept):
+            pass
+        if found := detect.of_head(_head(held), formats):
+            return detect.one(found)
+    seen = detect.Seen()
+    for piece in chain(tuple(held), kept):
+        if bare := _bare(piece):
+            if found := detect.of_line(bare, formats):
+                return detect.one(found)
+            _note(seen, bare)
+    if other := [found for piece in held for found in detect.of_line(_bare(piece), known)]:
+        return detect.Undetected(f"is {other[0].name}, which {other[0].agent} writes")
+    return detect.nothing(seen, formats)
+
+
+def _keeping(stream: Iterator[Piece], held: list[Piece]) -> Iterator[Piece]:
+    """The pieces, up to the point where looking for a line that tells is given up."""
+    size = 0
+    while len(held) <= detect.LINES_MAX and size <= detect.BYTES_MAX:
+        piece = next(stream, None)
+        if piece is None:
+            return
+        held.append(piece)
+        size += len(piece.data)
+        yield piece
+
+
+def _bare(piece: Piece) -> bytes:
+    return piece.data.strip(b"\0 \t\r\n")
+
+
+def _head(held: Sequence[Piece]) -> bytes:
+    return b"\n".join(piece.data for piece in held)[: detect.HEAD_BYTES]
+
+
+def _note(seen: detect.Seen, data: bytes) -> None:
+    found = detect.decoded(data)
+    seen.lines += 1
+    if found and not seen.objects:
+        seen.first = f"the keys {', '.join(sorted(map(repr, found[0]))[:8])}"
+    elif not seen.first:
+        seen.first = data[:60].decode("utf-8", "replace")
+    seen.objects += bool(found)
+
+
+def _joined(stream: Iterable[Piece]) -> Iterator[Piece]:
+    whole = _whole(stream)
+    if whole is not None:
+        yield whole
+
+
+def _whole(stream: Iterable[Piece]) -> Piece | None:
+    """The rest as one piece; None where it is too long for that."""
+    lines = bytearray()
+    last: Piece | None = None
+    for piece in stream:
+        lines += piece.data + b"\n"
+        last = piece
+        if len(lines) > DOCUMENT_BYTES_MAX or piece.too_long:
+            return None
+    return _document(lines, last.end, too_long=False, whole=last.whole) if last is not None else None
+
+
+def _may_be_spread(held: Sequence[Piece]) -> bool:
+    """Whether the lines may be parts of one document: the first begins one, and is none by itself. Millions of lines
+    that are all documents need not be put together."""
+    first = next((bare for piece in held if (bare := _bare(piece))), b"")
+    return first.startswith(OPENERS) and not detect.decoded(first)

@@ -1,0 +1,108 @@
+"""`mz transcript`: what is in a file of an agent's, for people and for programs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+from mz_cli.shapes.transcript import TranscriptReport
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import MZ, on_terminal, run, spawn
+from tests.support.tree import ROOT
+
+CASES = ROOT / "tests/cases/transcripts/claude-code"
+FIELDS = ["schema", "agent", "version", "session_id", "status", "models", "usage", "reported_usd", "computed_usd",
+          "unpriced", "final_text", "bad_lines", "notes"]  # fmt: skip
+TOKENS = ["input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning"]
+
+
+def test_json_is_one_object_of_the_documented_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "transcript", str(CASES / "works-stream-2.1.197.jsonl"), "--json")
+    assert (answer.exit, answer.err) == (0, "")
+    plain = msgspec.json.decode(answer.out)
+    assert list(plain) == FIELDS
+    assert list(plain["usage"]) == TOKENS
+    assert plain["schema"] == "mz.transcript/1"
+    assert plain["reported_usd"] == plain["computed_usd"] == "0.09869925"
+    jsonschema.validate({name: plain[name] for name in FIELDS[1:]}, msgspec.json.schema(TranscriptReport))
+
+
+@pytest.mark.parametrize("name", ["works-stream-2.1.197", "refused-stream-2.1.197", "sub-agent-session-1.0.3"])
+def test_a_table_says_it_to_people(name: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    answer = run(capsys, "transcript", str(CASES / f"{name}.jsonl"))
+    assert (answer.exit, answer.err) == (0, "")
+    assert answer.out == snapshot
+
+
+def test_a_terminal_gets_it_within_its_width(snapshot: SnapshotAssertion) -> None:
+    shown = on_terminal(CASES, "transcript", "sub-agent-stream-2.1.197.jsonl", columns=80)
+    assert all(len(line) <= 80 for line in shown.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines())
+    assert shown == snapshot
+
+
+def test_escape_sequences_of_an_agent_never_reach_a_terminal(tmp_path: Path) -> None:
+    data = (CASES / "works-stream-2.1.197.jsonl").read_bytes()
+    evil = data.replace(b"Done: note.md", b"Done\\u001b]0;owned\\u0007\\u202e: note.md")
+    (tmp_path / "evil.jsonl").write_bytes(evil)
+    shown = on_terminal(tmp_path, "transcript", "evil.jsonl", env={"NO_COLOR": "1"})
+    assert "owned" not in shown
+    assert "\x1b" not in shown
+    assert "Done" in shown
+
+
+def test_standard_input_is_read_as_it_comes() -> None:
+    stream = CASES / "works-stream-2.1.197.jsonl"
+    with subprocess.Popen(["cat", stream], stdout=subprocess.PIPE) as source:
+        done = subprocess.run([*MZ, "transcript", "-", "--json"], stdin=source.stdout, capture_output=True, check=True)
+    assert msgspec.json.decode(done.stdout)["status"] == "success"
+
+
+def test_no_repository_is_needed_and_nothing_is_written(tmp_path: Path) -> None:
+    done = spawn(tmp_path, "transcript", str(CASES / "works-stream-2.1.197.jsonl"))
+    assert (done.exit, done.err) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "code", "exit_code"),
+    [
+        (None, (), "error[MZ2001] {file} it cannot be read: no such file", 10),
+        (b"", (), "error[MZ6030] {file} it is empty", 10),
+        (b"# Notes\n", (), "error[MZ6030] {file} it is no JSON, nor text of a known kind", 10),
+        (b'{"type":"x"}\n', ("--agent", "nobody"), "error[MZ1002]", 2),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    content: bytes | None,
+    words: tuple[str, ...],
+    code: str,
+    exit_code: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "x.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    answer = run(capsys, "transcript", str(file), *words)
+    assert (answer.exit, answer.out) == (exit_code, "")
+    assert answer.err.startswith(code.format(file=file)), answer.err
+    assert "hint: " in answer.err
+
+
+def test_a_file_without_permission_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As anybody else than root a mode would do; a directory cannot be read by anybody."""
+    answer = run(capsys, "transcript", str(tmp_path))
+    assert answer.exit == 10
+    assert "it cannot be read: is a directory" in answer.err
+
+
+def test_an_agent_limits_what_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(CASES / "works-stream-2.1.197.jsonl")
+    assert run(capsys, "transcript", file, "--agent", "claude-code").exit == 0
+    answer = run(capsys, "transcript", file, "--agent", "codex")
+    assert answer.exit == 10
+    assert "it is claude-stream, which claude-code writes" in answer.err

@@ -1,0 +1,330 @@
+"""What `mz transcript` says of every stored file, whole, cut off anywhere, and of files that are none."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mz_cli.transcribing import computed, report
+from mz_engine.adapters.prices import GenaiPrices
+from mz_recordings.transcripts.bytestream import LINE_BYTES_MAX, buffered
+from mz_recordings.transcripts.detect import Undetected
+from mz_recordings.transcripts.facts import Carry, Format, Requested, Sighting
+from mz_recordings.transcripts.formats import FORMATS
+from mz_recordings.transcripts.notes import NOTES
+from mz_recordings.transcripts.read import feed, find
+from mz_recordings.transcripts.summary import Summary, Transcript, summed
+
+from tests.support.tree import ROOT
+
+CASES = ROOT / "tests/cases/transcripts"
+PRICES = GenaiPrices()
+JUNE_2026_US = 1_780_300_800_000_000
+BYTES_MAX = 60_000
+KEYS = ("type", "subtype", "session_id", "sessionId", "message", "usage", "id", "model", "result", "payload", "stats",
+        "models", "messages", "tokens", "timestamp", "content", "modelUsage", "total_cost_usd", "uuid",
+        "info")  # fmt: skip
+FIELDS = {"made", "format", "expected", "requests", "parts", "tools"}
+
+
+def cases() -> Iterator[tuple[str, Path, Path]]:
+    for expected in sorted(CASES.glob("*/*.yaml")):
+        (file,) = (each for each in expected.parent.glob(f"{glob_safe(expected.stem)}.*") if each != expected)
+        yield f"{expected.parent.name}/{expected.stem}", file, expected
+
+
+def glob_safe(stem: str) -> str:
+    return stem.replace("[", "[[]")
+
+
+ALL = {name: (file, expected) for name, file, expected in cases()}
+
+
+def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE_BYTES_MAX) -> Transcript:
+    found = find(buffered(io.BytesIO(data)), agent, line_bytes_max=line_bytes_max)
+    summary = Summary(found.format)
+    for sighting in found.sightings():
+        summary.see(sighting)
+    return summary.transcript()
+
+
+def shown(transcript: Transcript) -> dict[str, object]:
+    """mz.transcript/1, notes as codes."""
+    plain = json.loads(msgspec.json.encode(report(transcript, computed(transcript, PRICES, JUNE_2026_US))))
+    assert isinstance(plain, dict)
+    return {**plain, "notes": sorted(note.partition(":")[0] for note in plain["notes"])}
+
+
+def codes(plain: dict[str, object]) -> list[str]:
+    notes = plain["notes"]
+    assert isinstance(notes, list)
+    return notes
+
+
+# the stored files -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ALL)
+def test_a_stored_file_says_what_is_expected(name: str) -> None:
+    file, path = ALL[name]
+    expected = yaml.safe_load(path.read_text())
+    assert set(expected) <= FIELDS
+    assert expected["made"].startswith(("real ", "constructed "))
+    found = summarised(file.read_bytes())
+    assert found.format == expected["format"]
+    plain = shown(found)
+    wanted = {**expected["expected"]}
+    if "notes" in wanted:
+        wanted["notes"] = sorted(wanted["notes"])
+        assert set(wanted["notes"]) <= set(NOTES)
+    assert {key: plain[key] for key in wanted} == wanted
+    assert found.requests == expected.get("requests", found.requests)
+    assert found.tools == expected.get("tools", found.tools)
+    if "parts" in expected:
+        assert sorted({entry.usage.part for entry in found.priced} - {""}) == sorted(expected["parts"])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_stored_file_is_small_and_tells_of_no_machine(name: str) -> None:
+    data = ALL[name][0].read_bytes()
+    assert len(data) <= BYTES_MAX
+    # Codex calls its main agent /root, and others by paths below that.
+    data = data.replace(b"/root/look_around", b"")
+    for word in (b"/tmp/transcript", b"/tmp/pytest", b"/root/", str(ROOT).encode()):
+        assert word not in data
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_beginning_never_says_more_than_the_whole(name: str) -> None:
+    data = ALL[name][0].read_bytes()
+    whole = total(summarised(data))
+    chance = random.Random(name)
+    ends = {chance.randrange(len(data)) for _ in range(6)}
+    for end in sorted(ends):
+        try:
+            part = summarised(data[:end])
+        except Undetected:
+            continue
+        assert total(part) <= whole, end
+
+
+def total(transcript: Transcript) -> int:
+    sums = summed(transcript)
+    return (sums["input"] or 0) + (sums["output"] or 0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_reading_on_finds_the_same_requests(name: str) -> None:
+    """As an importer does with a file that grows: what a reader remembers is kept as JSON."""
+    found = find(buffered(io.BytesIO(ALL[name][0].read_bytes())))
+    lines = list(found.pieces)
+    middle = random.Random(name).randrange(len(lines) + 1)
+    whole, first = found.format.reader(Carry()), found.format.reader(Carry())
+    together = counted(each for line in lines for each in feed(found.format, whole, line))
+    begun = [each for line in lines[:middle] for each in feed(found.format, first, line)]
+    second = found.format.reader(msgspec.json.decode(msgspec.json.encode(first.carry()), type=Carry))
+    rest = [each for line in lines[middle:] for each in feed(found.format, second, line)]
+    assert counted([*begun, *rest]) == together
+
+
+def counted(seen: Iterable[Sighting]) -> dict[str, tuple[int, str, str]]:
+    """The requests, each with the most tokens that are told of it."""
+    requests: dict[str, tuple[int, str, str]] = {}
+    for each in seen:
+        if isinstance(each, Requested):
+            size = each.usage.input + each.usage.output
+            if size >= requests.get(each.id, (0, "", ""))[0]:
+                requests[each.id] = (size, each.usage.model, each.usage.part)
+    return requests
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("claude-code/")])
+def test_the_same_requests_told_twice_count_once(name: str) -> None:
+    file, _ = ALL[name]
+    once, twice = summarised(file.read_bytes()), summarised(file.read_bytes() * 2)
+    assert twice.requests == once.requests
+    if once.format == "claude-session":
+        assert summed(twice) == summed(once)
+
+
+# bytes of any kind ----------------------------------------------------------------------------------------------------
+LINES = sorted({line for file, _ in ALL.values() for line in file.read_bytes().splitlines() if len(line) < 5000})
+PIECES = st.one_of(
+    st.sampled_from(LINES),
+    st.binary(max_size=60),
+    st.builds(lambda line, cut: line[:cut], st.sampled_from(LINES), st.integers(0, 400)),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+        max_leaves=20,
+    ).map(lambda value: json.dumps(value).encode()),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PIECES, max_size=12), st.sampled_from([b"\n", b"\r\n", b"\0\n", b""]))
+def test_any_bytes_say_something_or_are_refused(lines: list[bytes], end: bytes) -> None:
+    try:
+        found = summarised(end.join(lines))
+    except Undetected:
+        return
+    plain = shown(found)
+    assert plain["status"] in ("success", "error", "no-terminal")
+    assert all(number is None or number >= 0 for number in summed(found).values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(ALL)), st.lists(st.tuples(st.integers(0, 100_000), st.binary(max_size=4)), max_size=6))
+def test_a_damaged_file_is_read_as_far_as_can_be(name: str, wounds: list[tuple[int, bytes]]) -> None:
+    data = bytearray(ALL[name][0].read_bytes())
+    for at, what in wounds:
+        data[at % len(data) : at % len(data) + len(what)] = what
+    with contextlib.suppress(Undetected):
+        shown(summarised(bytes(data)))
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@settings(max_examples=30, deadline=None)
+@given(lines=st.lists(PIECES, max_size=6))
+def test_no_reader_raises(form: Format, lines: list[bytes]) -> None:
+    reader = form.reader(Carry())
+    for line in lines:
+        list(reader.read(line))
+    assert msgspec.json.decode(msgspec.json.encode(reader.carry()), type=Carry) == reader.carry()
+
+
+# how files are written down -------------------------------------------------------------------------------------------
+ONE = CASES / "claude-code/works-stream-2.1.197.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("written", "note"),
+    [
+        (lambda data: b"\xef\xbb\xbf" + data, None),
+        (lambda data: data.replace(b"\n", b"\r\n"), None),
+        (lambda data: b"\n\n" + data.replace(b"\n", b"\n\n"), None),
+        (lambda data: data.rstrip(), None),
+        (lambda data: data + b"\0" * 4096, None),
+        (lambda data: b"[" + b",".join(data.splitlines()) + b"]", None),
+        (lambda data: b"[\n" + b",\n".join(data.splitlines()) + b"\n]\n", None),
+        (lambda data: b"\n".join(json.dumps(json.loads(line), indent=2).encode() for line in data.splitlines()), None),
+        (lambda data: json.dumps([json.loads(line) for line in data.splitlines()], indent=1).encode(), None),
+        (lambda data: data.decode().encode("utf-16"), "utf-16"),
+        (lambda data: data.decode().encode("utf-16-le"), "utf-16"),
+        (lambda data: data.decode().encode("utf-16-be"), "utf-16"),
+        (lambda data: gzip.compress(data), "compressed"),
+        (lambda data: gzip.compress(data[:2000]) + gzip.compress(data[2000:]), "compressed"),
+        (lambda data: data.replace(b"\n", b""), "mended"),
+        (lambda data: data.replace(b"I write", b"I \xff\xfe write"), "mended"),
+        (lambda data: data.replace(b"I write", b"I \\ud83d write"), "mended"),
+        (lambda data: data.replace(b"I write", b"I \0 write"), "mended"),
+    ],
+)
+def test_however_it_is_written_down_it_says_the_same(written: Callable[[bytes], bytes], note: str | None) -> None:
+    data = ONE.read_bytes()
+    plain, other = shown(summarised(data)), shown(summarised(written(data)))
+    assert {**other, "notes": None} == {**plain, "notes": None}
+    assert set(codes(other)) - set(codes(plain)) == ({note} if note else set())
+
+
+def test_a_line_that_was_begun_and_never_ended_costs_only_itself() -> None:
+    lines = ONE.read_bytes().splitlines(keepends=True)
+    broken = b"".join([*lines[:2], lines[1][:150], *lines[2:]])
+    found, whole = summarised(broken), summarised(b"".join(lines))
+    assert summed(found) == summed(whole)
+    assert (found.bad_lines, found.status) == (1, "success")
+    assert "mended" in found.notes
+
+
+def test_a_half_written_end_is_no_bad_line() -> None:
+    found = summarised(ONE.read_bytes()[:-40])
+    assert (found.bad_lines, found.status) == (0, "no-terminal")
+    assert {"half-line", "no-terminal"} <= set(found.notes)
+
+
+def test_words_before_the_stream_are_bad_lines() -> None:
+    found = summarised(b"npm warn something\n(node:1) Warning\n" + ONE.read_bytes())
+    assert (found.format, found.bad_lines, found.status) == ("claude-stream", 2, "success")
+
+
+def test_a_broken_compressed_file_is_read_up_to_there() -> None:
+    found = summarised(gzip.compress(ONE.read_bytes())[:-200])
+    assert "half-line" in found.notes
+
+
+def test_a_long_line_is_passed_over() -> None:
+    lines = ONE.read_bytes().splitlines()
+    long = b'{"type":"user","x":"' + b"x" * 100_000 + b'"}'
+    found = summarised(b"\n".join([lines[0], long, *lines[1:]]), line_bytes_max=50_000)
+    assert (found.bad_lines, found.status) == (1, "success")
+    assert "long-line" in found.notes
+
+
+def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
+    """Sparse, so that it takes no room on the disk."""
+    path = tmp_path / "long.jsonl"
+    head, rest = ONE.read_bytes().split(b"\n", 1)
+    with path.open("wb") as file:
+        file.write(head + b"\n")
+        file.seek(2**28, io.SEEK_CUR)
+        file.write(b"\n" + rest)
+    script = (
+        "import resource, sys; from mz_recordings.transcripts.read import find; import mz_engine.adapters.prices\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "count = sum(1 for _ in find(open(sys.argv[1], 'rb')).sightings())\n"
+        "print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    out = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True).stdout
+    count, grown_kib = map(int, out.split())
+    assert count > 5
+    assert grown_kib < 120 * 1024
+
+
+# detection ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("data", "agent", "words"),
+    [
+        (b"", None, "is empty"),
+        (b"\n \n\0\0", None, "is empty"),
+        (b"# A page\n", None, "is no JSON, nor text of a known kind; it begins with '# A page'"),
+        (b'{"a": 1, "b": 2}\n', None, "its first object has the keys 'a', 'b'"),
+        (b'{"type":"syst', None, "it begins with"),
+    ],
+)
+def test_what_is_no_transcript_is_refused_with_what_was_seen(data: bytes, agent: str | None, words: str) -> None:
+    with pytest.raises(Undetected, match=re.escape(words)):
+        summarised(data, agent)
+
+
+def test_a_file_of_another_agent_is_named() -> None:
+    with pytest.raises(Undetected, match="is claude-stream, which claude-code writes"):
+        summarised(ONE.read_bytes(), "codex")
+
+
+# notes ----------------------------------------------------------------------------------------------------------------
+def test_every_note_is_documented() -> None:
+    page = (ROOT / "docs/transcripts.md").read_text()
+    assert [code for code, words in NOTES.items() if f"| `{code}` | {words} |\n" not in page] == []
+
+
+def test_every_remark_of_a_reader_has_words() -> None:
+    sources = (ROOT / "recordings/mz_recordings/transcripts").glob("*.py")
+    told = {code for source in sources for code in re.findall(r'Remark\(code="([a-z0-9-]+)"\)', source.read_text())}
+    assert len(told) > 5
+    assert told <= set(NOTES)
+
+
+def test_every_format_is_documented() -> None:
+    page = (ROOT / "docs/transcripts.md").read_text()
+    assert [form.name for form in FORMATS if f"| `{form.name}` |" not in page] == []

@@ -1,0 +1,93 @@
+"""What Codex's files say together: copies count once, a stream and a session agree, a file may be read in pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mz_events.catalog.call import Usage
+from mz_recordings.transcripts.codex import STREAM
+from mz_recordings.transcripts.codex_rollout import ROLLOUT
+from mz_recordings.transcripts.facts import Carry, Ended, Format, Opened, Requested, Sighting
+
+from tests.support.tree import ROOT
+
+CASES = ROOT / "tests/cases/transcripts/codex"
+ROLLOUTS = sorted(CASES.glob("*-rollout-*.jsonl"))
+VERSIONS = ("0.104.0", "0.143.0", "0.169.0")
+
+
+def seen(path: Path, form: Format) -> list[Sighting]:
+    reader = form.reader(Carry())
+    return [sighting for line in path.read_bytes().splitlines() for sighting in reader.read(line)]
+
+
+def requests(path: Path) -> dict[str, Usage]:
+    return {one.id: one.usage for one in seen(path, ROLLOUT) if isinstance(one, Requested)}
+
+
+def tokens(usages: list[Usage]) -> tuple[int, int, int]:
+    return (
+        sum(one.input for one in usages), sum(one.output for one in usages), sum(one.cache_read for one in usages),
+    )  # fmt: skip
+
+
+def test_a_copied_request_has_the_id_of_the_original() -> None:
+    original, copy = requests(CASES / "original-rollout-0.50.jsonl"), requests(CASES / "copied-rollout-0.50.jsonl")
+    assert original.items() < copy.items()
+    (own,) = copy.keys() - original.keys()
+    assert copy[own].input == 9400
+
+
+def test_turns_are_copied_too(tmp_path: Path) -> None:
+    """Versions that name turns need no head of the copied session."""
+    lines = (CASES / "doubled-rollout-0.104.0-alpha.jsonl").read_text().splitlines(keepends=True)
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text("".join([lines[0].replace("0199a213", "0199b324"), *lines[1:]]).replace("T10:00", "T11:11"))
+    assert requests(copy) == requests(CASES / "doubled-rollout-0.104.0-alpha.jsonl")
+
+
+def test_what_a_fork_took_is_not_what_its_origin_took() -> None:
+    """Newer forks copy nothing, and count on from where they were forked."""
+    origin, fork = requests(CASES / "works-rollout-0.169.0.jsonl"), requests(CASES / "forked-rollout-2-0.169.0.jsonl")
+    assert not origin.keys() & fork.keys()
+    assert tokens(list(fork.values()))[1] == 155
+    (opened, *_) = [one for one in seen(CASES / "forked-rollout-2-0.169.0.jsonl", ROLLOUT) if isinstance(one, Opened)]
+    assert opened.parent == "11111111-2222-4333-8444-555555555555"
+    assert opened.session != opened.parent
+
+
+@pytest.mark.parametrize("name", ["works-rollout", "resumed-rollout", "forked-rollout-2", "sub-agent-rollout-2"])
+def test_sums_alone_tell_the_same_requests(name: str, tmp_path: Path) -> None:
+    """Also of a thread that is older than its file."""
+    whole, bare = CASES / f"{name}-0.169.0.jsonl", tmp_path / "bare.jsonl"
+    lines = whole.read_text().splitlines(keepends=True)
+    bare.write_text("".join(line for line in lines if '"token_usage_record"' not in line))
+    assert requests(bare) == requests(whole)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_stream_and_session_agree(version: str) -> None:
+    stream, rollout = CASES / f"works-stream-{version}.jsonl", CASES / f"works-rollout-{version}.jsonl"
+    (end,) = [one for one in seen(stream, STREAM) if isinstance(one, Ended)]
+    assert tokens(list(end.usage)) == tokens(list(requests(rollout).values()))
+
+
+def test_a_sub_agent_belongs_to_its_session() -> None:
+    path = CASES / "sub-agent-rollout-2-0.169.0.jsonl"
+    opened = next(one for one in seen(path, ROLLOUT) if isinstance(one, Opened))
+    assert (opened.part, opened.session) == ("look_around", opened.parent)
+    assert {usage.part for usage in requests(path).values()} == {"look_around"}
+
+
+@pytest.mark.parametrize("path", ROLLOUTS, ids=lambda path: str(path.stem))
+def test_a_file_is_read_on_where_it_was_left(path: Path) -> None:
+    lines, whole = path.read_bytes().splitlines(), seen(path, ROLLOUT)
+    for cut in range(len(lines) + 1):
+        first = ROLLOUT.reader(Carry())
+        found = [sighting for line in lines[:cut] for sighting in first.read(line)]
+        second = ROLLOUT.reader(first.carry())
+        found += [sighting for line in lines[cut:] for sighting in second.read(line)]
+        assert [one for one in found if isinstance(one, Requested)] == [
+            one for one in whole if isinstance(one, Requested)
+        ]
