@@ -1,0 +1,159 @@
+"""Adapter: what imported sessions rest on, for `mz audit --imported`: files, requests, money, and what is missing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+
+from mz_events.names import Digest
+from mz_events.store import BlobMissing
+from mz_projections.imported import File, Session, Sum, count
+
+from mz_cli.importedcosts import NOT_TOLD, Totals, amounts, models, when
+from mz_cli.render.table import Table, columns
+from mz_cli.render.text import compact, counted, money, nanousd_of
+from mz_cli.shapes.imported import ImportedAudit, SessionAudit, SessionFile, ToolCount, TypeCount
+from mz_cli.summary import NOT_REPORTED, UNPRICED
+from mz_cli.userlog import PREFIX, Imported
+from mz_cli.verification import Verification
+
+NONE = "Nothing was imported."
+TOOLS_SHOWN = 8
+
+
+class Paths:
+    """The paths of files, out of the blobs that hold them."""
+
+    def __init__(self, log: Imported) -> None:
+        self._log = log
+        self._known: dict[str, str] = {}
+        self._seen: set[Digest] = set()
+
+    def of(self, file: File) -> str | None:
+        """None: it was erased."""
+        if file.paths not in self._seen:
+            self._seen.add(file.paths)
+            self._known.update(self._listed(file.paths))
+        return self._known.get(file.file)
+
+    def _listed(self, digest: Digest) -> Iterator[tuple[str, str]]:
+        try:
+            data = self._log.blobs.get(digest)
+        except BlobMissing:
+            return
+        for path in data.split(b"\0"):
+            yield hashlib.sha256(path).hexdigest(), os.fsdecode(path)
+
+
+def audited(log: Imported, record: Verification, stream: str | None) -> ImportedAudit:
+    """Of one session, or of all."""
+    from mz_cli.commands.verify import finding_shapes
+
+    paths = Paths(log)
+    versions = {str(name): version for name, version in log.store.streams(PREFIX)}
+    sessions = (
+        session_audit(
+            log, each, tuple(log.views.files_of(each.stream)), log.views.sums_of(each.stream), paths,
+            f"{each.stream}@{versions.get(each.stream, 0)}",
+        )
+        for each in log.views.sessions() if stream in (None, each.stream)
+    )  # fmt: skip
+    return ImportedAudit(
+        log=str(log.home), whole=record.whole, findings=finding_shapes(record), sessions=tuple(sessions)
+    )
+
+
+def session_audit(
+    log: Imported, session: Session, files: tuple[File, ...], rows: Iterable[Sum], paths: Paths, place: str
+) -> SessionAudit:
+    totals = Totals()
+    parts: dict[str, None] = {}
+    for row in rows:
+        totals.add(row, session.by_mz)
+        parts.setdefault(row.part)
+    counts = count(files)
+    return SessionAudit(
+        session=session.stream.removeprefix(PREFIX), agent=session.agent, version=session.version or None,
+        project=log.project(session) or None, parent=session.parent or None, by_mz=session.by_mz,
+        models=models(totals), parts=tuple(part for part in parts if part), first=when(totals.first_s),
+        last=when(totals.last_s), prompts=counts.prompts, tool_calls=sum(counts.tools.values()),
+        failed_tool_calls=counts.failed,
+        tools=tuple(ToolCount(tool=tool, calls=calls) for tool, calls in sorted(counts.tools.items())),
+        lines=counts.lines, bad_lines=counts.bad,
+        unknown_lines=tuple(TypeCount(type=kind, lines=lines) for kind, lines in sorted(counts.unknown.items())),
+        undated_requests=counts.undated, requests_ahead=counts.ahead,
+        files=tuple(
+            SessionFile(path=paths.of(each), format=each.format, part=each.part or None, bytes=each.size,
+                        bytes_read=each.upto, lines=each.lines, bad_lines=each.bad)
+            for each in files
+        ),
+        place=place, **amounts(totals),
+    )  # fmt: skip
+
+
+def audit_lines(report: ImportedAudit) -> Iterator[str]:
+    """For a terminal: one session in full."""
+    for each in report.sessions:
+        yield f"{each.session}" + (f", version {each.version}" if each.version else "")
+        yield f"  project      {each.project or NOT_TOLD}" + (" (driven by mz)" if each.by_mz else "")
+        if each.parent:
+            yield f"  branched of  {each.parent}"
+        yield f"  time         {each.first or '-'} to {each.last or '-'}"
+        yield (
+            f"  requests     {each.requests:,} to {', '.join(each.models) or NOT_TOLD}; "
+            f"{counted(each.prompts, 'prompt')}, {counted(each.tool_calls, 'tool call')}"
+        )
+        if each.parts:
+            yield f"  sub-agents   {', '.join(each.parts)}"
+        if each.tools:
+            most = sorted(each.tools, key=lambda tool: -tool.calls)[:TOOLS_SHOWN]
+            yield f"  tools        {', '.join(f'{tool.tool} {tool.calls}' for tool in most)}"
+        yield (
+            f"  tokens       {compact(each.uncached_input_tokens)} uncached, {compact(each.cache_write_5m_tokens)} "
+            f"written for 5 minutes, {compact(each.cache_write_1h_tokens)} for an hour, "
+            f"{compact(each.cache_read_tokens)} read, {compact(each.output_tokens)} out"
+        )
+        yield f"  cost         {each.computed_usd or UNPRICED} computed, {each.reported_usd or NOT_REPORTED} reported"
+        for gap in gaps(each):
+            yield f"  missing      {gap}"
+        for file in each.files:
+            yield f"  file         {file.path or '(erased)'}: {file.format}, {counted(file.lines, 'line')}"
+        yield f"  record       {each.place}"
+
+
+def gaps(session: SessionAudit) -> Iterator[str]:
+    """What the numbers lack."""
+    if session.unpriced_requests:
+        yield f"a price for {counted(session.unpriced_requests, 'request')}"
+    if session.bad_lines:
+        yield f"{counted(session.bad_lines, 'line')} that cannot be decoded"
+    if session.unknown_lines:
+        yield f"{counted(sum(each.lines for each in session.unknown_lines), 'line')} of types that mz does not know"
+    if session.undated_requests:
+        yield f"the time of {counted(session.undated_requests, 'request')}"
+    if session.requests_ahead:
+        yield f"a clock: {counted(session.requests_ahead, 'request')} lie in the future"
+    for file in session.files:
+        if file.bytes_read < file.bytes:
+            yield f"the last {file.bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: half-written"
+
+
+def audit_table(report: ImportedAudit, whole: bool) -> Table:
+    """All sessions, a line each."""
+    rows = tuple(
+        (
+            each.session, each.project or NOT_TOLD, (each.first or "-")[: None if whole else 16],
+            str(each.requests), str(len(each.parts)), str(each.bad_lines), str(each.unpriced_requests),
+            (each.reported_usd if whole else _money(each.reported_usd)) or NOT_REPORTED,
+            (each.computed_usd if whole else _money(each.computed_usd)) or UNPRICED, each.place,
+        )
+        for each in report.sessions
+    )  # fmt: skip
+    heads = columns("*session", "~project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
+                    ">computed", "place")  # fmt: skip
+    return Table(columns=heads, rows=rows, empty=NONE)
+
+
+def _money(amount: str | None) -> str | None:
+    return None if amount is None else money(nanousd_of(amount))

@@ -1,0 +1,75 @@
+"""Adapter: the log of a user, which belongs to no repository: where it lies, and how it is read.
+
+It lies in the platform's directory for data (`$XDG_DATA_HOME/mz`, `~/.local/share/mz`), or where MZ_DATA says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from mz_engine.errors import MzError
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.names import Digest
+from mz_projections.imported import Session
+from mz_projections.importedviews import ImportedViews
+
+from mz_cli.context import Reading
+from mz_cli.words import words_of
+
+LOG, VIEWS = "mz.db", "imported.sqlite"
+DATA = "MZ_DATA"
+PREFIX = "session/"
+NAMED_MAX = 5
+
+
+def data_home(environment: Mapping[str, str]) -> Path:
+    """The directory of the user's log, whether or not it is there."""
+    from platformdirs import user_data_path
+
+    chosen = environment.get(DATA)
+    return Path(chosen).expanduser().absolute() if chosen else user_data_path("mz", appauthor=False)
+
+
+class Imported(Reading):
+    """The user's log, open for reading, with its rows."""
+
+    def __init__(self, home: Path, store: SqliteStore, views: ImportedViews) -> None:
+        super().__init__(home, store, home)
+        self.views = views
+
+    def find(self, wanted: str) -> str:
+        """The stream of the only session whose id (or agent/id) begins so. Raises MzError (MZ5010)."""
+        every: list[str] = [stream for stream, _ in self.store.streams(PREFIX)]
+
+        def named(stream: str, fits: Callable[[str], bool]) -> bool:
+            short = stream.removeprefix(PREFIX)
+            return any(map(fits, (stream, short, short.partition("/")[2])))
+
+        found = [stream for stream in every if named(stream, lambda name: name == wanted)]
+        found = found or [stream for stream in every if wanted and named(stream, lambda name: name.startswith(wanted))]
+        if len(found) == 1:
+            return found[0]
+        problem = f"{len(found)} sessions begin with {wanted!r}" if found else f"no session {wanted!r} was imported"
+        known = ", ".join(stream.removeprefix(PREFIX) for stream in (found or every)[:NAMED_MAX])
+        raise MzError("MZ5010", problem, hint=f"such as: {known}; `mz cost --imported --by session` lists all")
+
+    def project(self, session: Session | None) -> str:
+        """The directory that the session worked in; empty where it is not known, or was erased."""
+        return words_of(self.blobs)(Digest(session.project)) if session and session.project else ""
+
+
+@contextmanager
+def reading_imported() -> Iterator[Imported]:
+    """The user's log, its rows as new as the log. Raises MzError (MZ5011) where nothing was imported."""
+    home = data_home(os.environ)
+    if not (home / LOG).is_file():
+        raise MzError(
+            "MZ5011", f"nothing was imported yet: there is no log at {home / LOG}",
+            hint="`mz import` reads the sessions of Claude Code, Codex and Gemini; MZ_DATA names another directory",
+        )  # fmt: skip
+    with SqliteStore(home / LOG, read_only=True) as store, ImportedViews(home / VIEWS, store) as views:
+        views.refresh()
+        yield Imported(home, store, views)

@@ -1,0 +1,282 @@
+"""Adapter: keeps the rows of `imported.py` in a SQLite file beside the log, exactly as far as its cursor says.
+
+Other than the rows of `runner.py` these are sums: an event adds to many of them at once, and a log may tell of millions
+of requests, each of which must be found again by its key. So SQLite adds up, and no row is held in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+import msgspec
+from mz_events import codec
+from mz_events.catalog import call, session
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import Usage
+from mz_events.catalog.session import SessionOpened, SessionPriced, SessionRead, SessionSettled
+from mz_events.codec import type_of
+from mz_events.envelope import Recorded
+from mz_events.names import Digest, StreamId
+from mz_events.store import Log
+
+from mz_projections import imported
+from mz_projections.imported import TYPES, File, Known, Session, Sum, grown, opened, priced_sums, read_sums
+
+PAGE_POSITIONS = 64
+"""Of the log, taken in by one transaction: an event may tell of a thousand requests."""
+BUSY_SECONDS = 5.0
+LOOKED_UP = 500
+"""Keys asked for in one statement."""
+CACHE_KIB = 32_768
+
+SCHEMA = """
+CREATE TABLE cursor (log TEXT NOT NULL, code TEXT NOT NULL, position INTEGER NOT NULL, chain BLOB NOT NULL);
+CREATE TABLE session (
+  stream TEXT PRIMARY KEY, agent TEXT NOT NULL, session TEXT NOT NULL, version TEXT NOT NULL, project TEXT,
+  parent TEXT NOT NULL, by_mz INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE file (
+  file TEXT PRIMARY KEY, session TEXT NOT NULL, ends INTEGER NOT NULL, row BLOB NOT NULL) WITHOUT ROWID;
+CREATE INDEX file_of_session ON file (session);
+CREATE TABLE sum (
+  session TEXT NOT NULL, start_s INTEGER NOT NULL, model TEXT NOT NULL, part TEXT NOT NULL,
+  requests INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL,
+  cache_write_5m INTEGER NOT NULL, cache_write_1h INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  computed_nanousd INTEGER NOT NULL, reported_nanousd INTEGER, unpriced INTEGER NOT NULL,
+  PRIMARY KEY (session, start_s, model, part)) WITHOUT ROWID;
+CREATE TABLE request (
+  key BLOB PRIMARY KEY, session TEXT NOT NULL, at_us INTEGER NOT NULL, dated INTEGER NOT NULL, usage BLOB NOT NULL,
+  reported_nanousd INTEGER) WITHOUT ROWID;
+"""
+TABLES = ("cursor", "session", "file", "sum", "request")
+ADDED = ("requests", "input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning",
+         "computed_nanousd", "unpriced")  # fmt: skip
+ADD = (
+    f"INSERT INTO sum ({', '.join(Sum.__struct_fields__)}) VALUES ({', '.join('?' * len(Sum.__struct_fields__))}) "
+    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = {name} + excluded.{name}' for name in ADDED)}, "
+    "reported_nanousd = CASE WHEN excluded.reported_nanousd IS NULL THEN reported_nanousd "
+    "ELSE coalesce(reported_nanousd, 0) + excluded.reported_nanousd END"
+)
+
+_FILES = msgspec.json.Decoder(File)
+_USAGES = msgspec.json.Decoder(Usage)
+
+
+class ImportedViews:
+    """The rows over `log`, kept in the file at `path`; None, or a file that cannot be used: in memory.
+
+    Not for several threads at once; any number of processes may use one file.
+    """
+
+    def __init__(self, path: Path | None, log: Log, page_positions: int = PAGE_POSITIONS) -> None:
+        self._log, self._path, self._page_positions = log, path, page_positions
+        self._connection = _connect(path)
+
+    def __enter__(self) -> ImportedViews:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; what was in memory only is gone."""
+        self._connection.close()
+
+    def refresh(self) -> None:
+        """Takes in every event that the log has now. Raises UnknownEvent, StoreUnusable."""
+        try:
+            self._catch_up()
+        except sqlite3.DatabaseError as error:
+            if self._path is None:
+                raise
+            self._begin_anew(error)
+
+    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
+        """A damaged file is replaced; one that is locked, read-only or on a full disk is left, and memory used."""
+        path, self._path = self._path, None
+        self._connection.close()
+        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+        if path is not None and code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            with suppress(OSError, sqlite3.DatabaseError):
+                for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                    path.with_name(name).unlink(missing_ok=True)
+                self._connection = _connect(path)
+                self._catch_up()
+                self._path = path
+                return
+        self._connection = _connect(None)
+        self._catch_up()
+
+    # rows -------------------------------------------------------------------------------------------------------------
+    def sums(self) -> Iterator[Sum]:
+        """All rows, by session, quarter, model and part."""
+        for row in self._connection.execute(f"SELECT {', '.join(Sum.__struct_fields__)} FROM sum ORDER BY 1, 2, 3, 4"):
+            yield Sum(*row)
+
+    def sums_of(self, stream: str) -> tuple[Sum, ...]:
+        """The rows of one session."""
+        names = ", ".join(Sum.__struct_fields__)
+        rows = self._connection.execute(f"SELECT {names} FROM sum WHERE session = ? ORDER BY 2, 3, 4", (stream,))
+        return tuple(Sum(*row) for row in rows)
+
+    def sessions(self) -> tuple[Session, ...]:
+        """All of them, by stream."""
+        return tuple(_session(row) for row in self._connection.execute("SELECT * FROM session ORDER BY stream"))
+
+    def session(self, stream: str) -> Session | None:
+        row = self._connection.execute("SELECT * FROM session WHERE stream = ?", (stream,)).fetchone()
+        return _session(row) if row else None
+
+    def file(self, digest: str) -> File | None:
+        """How far the file with this digest of its path was read; None: it never was."""
+        row = self._connection.execute("SELECT row FROM file WHERE file = ?", (digest,)).fetchone()
+        return _FILES.decode(row[0]) if row else None
+
+    def files(self) -> Iterator[File]:
+        """Every file that was ever read."""
+        for (row,) in self._connection.execute("SELECT row FROM file ORDER BY file"):
+            yield _FILES.decode(row)
+
+    def files_of(self, stream: str) -> tuple[File, ...]:
+        """The files of one session."""
+        rows = self._connection.execute("SELECT row FROM file WHERE session = ? ORDER BY file", (stream,))
+        return tuple(_FILES.decode(row) for (row,) in rows)
+
+    def settling(self) -> tuple[str, ...]:
+        """Streams of sessions of which a file tells sums or money at its end."""
+        query = "SELECT DISTINCT session FROM file WHERE ends ORDER BY session"
+        return tuple(stream for (stream,) in self._connection.execute(query))
+
+    def known(self, keys: Sequence[str]) -> dict[str, Known]:
+        """Those of the requests that were counted before."""
+        found: dict[str, Known] = {}
+        for at in range(0, len(keys), LOOKED_UP):
+            some = [bytes.fromhex(key) for key in keys[at : at + LOOKED_UP]]
+            query = f"SELECT * FROM request WHERE key IN ({', '.join('?' * len(some))})"
+            for key, stream, at_us, dated, usage, reported in self._connection.execute(query, some):
+                found[key.hex()] = Known(stream, at_us, bool(dated), _USAGES.decode(usage), reported)
+        return found
+
+    # taking in --------------------------------------------------------------------------------------------------------
+    def _catch_up(self) -> None:
+        head = self._log.head()
+        while self._page(head) < head:
+            pass
+
+    def _page(self, head: int) -> int:
+        """Takes in one page; the position reached. The cursor is read within the transaction: another process may
+        have moved it."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            after = self._cursor()
+            if after is None:
+                for table in TABLES:
+                    connection.execute(f"DROP TABLE IF EXISTS {table}")
+                for statement in SCHEMA.split(";"):
+                    connection.execute(statement)
+                after = 0
+            upto = max(after, min(head, after + self._page_positions))
+            if upto > after or not after:
+                self._take(self._log.read_types([type_of(kind) for kind in TYPES], after, upto))
+                self._move(upto)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.rollback()
+            raise
+        return upto
+
+    def _cursor(self) -> int | None:
+        """Position of the last event taken in; None when the rows are not those of this log and this code."""
+        if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'cursor'").fetchone():
+            return None
+        row = self._connection.execute("SELECT log, code, position, chain FROM cursor").fetchone()
+        if row is None or row[:2] != (self._log.log_id, code_digest()):
+            return None
+        position = int(row[2])
+        return position if self._link(position) == bytes(row[3]) else None
+
+    def _move(self, position: int) -> None:
+        self._connection.execute("DELETE FROM cursor")
+        values = (self._log.log_id, code_digest(), position, self._link(position) or b"")
+        self._connection.execute("INSERT INTO cursor VALUES (?, ?, ?, ?)", values)
+
+    def _link(self, position: int) -> bytes | None:
+        return self._log.link(position) if position else b""
+
+    def _take(self, events: Iterable[Recorded[Event]]) -> None:
+        for recorded in events:
+            match recorded.event:
+                case SessionOpened() as event:
+                    row = opened(recorded.stream, event, self.session(recorded.stream))
+                    values = msgspec.structs.astuple(row)
+                    self._connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+                case SessionRead() as event:
+                    self._read(recorded, event)
+                case SessionSettled() as event:
+                    self._count(recorded.stream, event)
+                case SessionPriced() as event:
+                    self._add(priced_sums(recorded.stream, event))
+
+    def _read(self, recorded: Recorded[Event], event: SessionRead) -> None:
+        stream = recorded.stream
+        row = grown(stream, event, self.file(event.file))
+        ends = bool(event.told) or event.reported_nanousd is not None
+        self._connection.execute(
+            "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?)", (row.file, stream, ends, msgspec.json.encode(row))
+        )
+        self._count(stream, event)
+
+    def _count(self, stream: StreamId, event: SessionRead | SessionSettled) -> None:
+        self._add(read_sums(stream, event))
+        encode = msgspec.json.Encoder().encode
+        self._connection.executemany(
+            "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET at_us = excluded.at_us, "
+            "dated = excluded.dated, usage = excluded.usage, reported_nanousd = excluded.reported_nanousd",
+            (
+                (
+                    bytes.fromhex(each.key),
+                    each.session or stream,
+                    each.at_us,
+                    each.dated,
+                    encode(each.usage),
+                    each.reported_nanousd,
+                )
+                for each in event.requests
+            ),
+        )
+
+    def _add(self, sums: Iterable[Sum]) -> None:
+        self._connection.executemany(ADD, map(msgspec.structs.astuple, sums))
+
+
+def _session(row: tuple[str, str, str, str, str | None, str, int]) -> Session:
+    stream, agent, name, version, project, parent, by_mz = row
+    return Session(stream, agent, name, version, Digest(project) if project else None, parent, bool(by_mz))
+
+
+def _connect(path: Path | None) -> sqlite3.Connection:
+    """A file that cannot be opened gives an error with its first use."""
+    try:
+        connection = sqlite3.connect(path or ":memory:", isolation_level=None, timeout=BUSY_SECONDS)
+    except sqlite3.OperationalError:
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+    with suppress(sqlite3.DatabaseError):
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    return connection
+
+
+@cache
+def code_digest() -> str:
+    """sha256 over the sources that the rows are computed by."""
+    modules: tuple[ModuleType, ...] = (imported, session, call, codec)
+    sources = chain((Path(__file__),), (Path(str(module.__file__)) for module in modules))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

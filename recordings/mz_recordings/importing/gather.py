@@ -1,0 +1,224 @@
+"""Pure: what a reader saw in a stretch of one file, put together: requests once each, everything else as counts.
+
+Only names and numbers come through here; names are made fit for the log, so that nothing that a file holds can do harm
+in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.call import Usage
+
+from mz_recordings.importing.names import label, model, name, request_key
+from mz_recordings.transcripts.facts import Asked, Bad, Billed, Ended, Opened, Requested, Sighting, Unknown, Used
+
+SINCE_US = 946_684_800_000_000
+"""2000-01-01: what claims to be older has no clock."""
+UNTIL_US = 7_258_118_400_000_000
+"""2200-01-01"""
+KINDS_MAX = 200
+"""Different tools, and different unknown types of lines, that are told apart; a hostile file has more."""
+OTHERS = "others"
+TOKENS_MAX = 10**12
+"""Of one request; a file that tells of more is wrong."""
+
+
+class Seen(msgspec.Struct, gc=False):
+    """One request, as the file tells it."""
+
+    at_us: int
+    dated: bool
+    usage: Usage
+    reported_nanousd: int | None
+
+
+class Gathered(msgspec.Struct):
+    """Of one stretch of a file; grows as sightings come in."""
+
+    agent: str
+    part: str | None = None
+    """Of the sub-agent whose file this is, empty for a main conversation; None: nothing was told yet. The first word
+    counts: in old versions lines of sub-agents lie between the others."""
+    at_us: int = 0
+    """The last time that the file told; before the first one, a guess."""
+    requests: dict[str, Seen] = {}
+    """By id, in the order of their first sighting."""
+    sessions: dict[str, None] = {}
+    """Ids that the file names, in order."""
+    version: str = ""
+    cwd: str = ""
+    parent: str = ""
+    undated: int = 0
+    prompts: int = 0
+    tools: dict[str, int] = {}
+    failed: int = 0
+    lines: int = 0
+    bad: int = 0
+    unknown: dict[str, int] = {}
+    told: dict[str, Usage] = {}
+    """Sums at the file's end, by model."""
+    reported_nanousd: int | None = None
+    """At the file's end."""
+    before: dict[str, Usage] = {}
+    before_nanousd: int | None = None
+    """What the processes before the last one told at their ends."""
+    last: Ended | None = None
+    session: str = ""
+    """That was named last."""
+    last_session: str = ""
+    """When the last end came."""
+    group: int = 0
+    since: int = 0
+    """Tokens of input since the process began, and since the last end."""
+
+    def take(self, sighting: Sighting) -> None:
+        """Adds what was seen."""
+        TAKING.get(type(sighting), _nothing)(self, sighting)
+
+    def keyed(self) -> dict[str, Seen]:
+        """The requests by their keys in the log."""
+        return {request_key(self.agent, id_): seen for id_, seen in self.requests.items()}
+
+
+def total(usage: Usage) -> int:
+    """By which of two sightings of a request the fuller one is told."""
+    return usage.input + usage.output
+
+
+def _dated(self: Gathered, at_us: int | None) -> bool:
+    if at_us is None or not SINCE_US <= at_us < UNTIL_US:
+        return False
+    self.at_us = at_us
+    return True
+
+
+def _opened(self: Gathered, seen: Opened) -> None:
+    _dated(self, seen.at_us)
+    if seen.session:
+        self.session = name(seen.session)
+        self.sessions.setdefault(self.session)
+    self.version = name(seen.version) or self.version
+    self.cwd = seen.cwd or self.cwd
+    self.parent = name(seen.parent) or self.parent
+    if self.part is None:
+        self.part = label(seen.part)
+
+
+def _asked(self: Gathered, seen: Asked) -> None:
+    _dated(self, seen.at_us)
+    self.prompts += 1
+
+
+def _requested(self: Gathered, seen: Requested) -> None:
+    dated = _dated(self, seen.at_us)
+    before = self.requests.get(seen.id)
+    if before is None:
+        self.undated += not dated
+        self.group += seen.usage.input
+        self.since += seen.usage.input
+        self.requests[seen.id] = Seen(self.at_us, dated, fit(seen.usage, self.part or ""), seen.reported_nanousd)
+    elif total(seen.usage) > total(before.usage):
+        usage = replace(fit(seen.usage, self.part or ""), part=before.usage.part)
+        reported = before.reported_nanousd if seen.reported_nanousd is None else seen.reported_nanousd
+        self.requests[seen.id] = Seen(before.at_us, before.dated, usage, reported)
+
+
+def fit(usage: Usage, part: str) -> Usage:
+    """The usage with names fit for the log and numbers that can be."""
+    names = model(usage.model), label(usage.part) or part, label(usage.tier)
+    numbers = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m, usage.cache_write_1h, usage.reasoning)
+    if names == (usage.model, usage.part, usage.tier) and min(numbers) >= 0 and max(numbers) < TOKENS_MAX:
+        return usage
+    input_, output, read, short, long, reasoning = (min(max(number, 0), TOKENS_MAX) for number in numbers)
+    return Usage(
+        model=names[0], part=names[1], tier=names[2], requests=usage.requests, input=input_, output=output,
+        cache_read=read, cache_write_5m=short, cache_write_1h=long, reasoning=reasoning,
+    )  # fmt: skip
+
+
+def _used(self: Gathered, seen: Used) -> None:
+    _count(self.tools, label(seen.tool) or OTHERS)
+    self.failed += seen.failed
+
+
+def _ended(self: Gathered, seen: Ended) -> None:
+    """Sums that include those before them take their place; others are added. An end that tells nothing but zeros is
+    that of a killed call: unknown."""
+    if not seen.usage and not seen.reported_nanousd:
+        return
+    end = replace(seen, usage=tuple(fit(usage, self.part or "") for usage in seen.usage), text=None, detail="")
+    if self.last is None or not _goes_on(self, end, self.last):
+        self.before, self.before_nanousd, self.group = self.told, self.reported_nanousd, self.since
+    self.last, self.since, self.last_session = end, 0, self.session
+    self.told = dict(self.before)
+    for usage in end.usage:
+        known = self.told.get(usage.model)
+        self.told[usage.model] = usage if known is None else _plus(known, usage)
+    if end.reported_nanousd is not None:
+        self.reported_nanousd = (self.before_nanousd or 0) + end.reported_nanousd
+
+
+def _goes_on(self: Gathered, end: Ended, last: Ended) -> bool:
+    """Whether it includes the end before it. A file may hold what several processes said, one after the other; numbers
+    that fell, or that are too small for the requests since the process began, tell so."""
+    if end == last:
+        return True
+    if not (end.cumulative and last.cumulative and self.group) or self.session != self.last_session:
+        return False
+    if (end.reported_nanousd or 0) < (last.reported_nanousd or 0):
+        return False
+    sums = {usage.model: usage for usage in end.usage}
+    held = all(
+        usage.model in sums and sums[usage.model].input >= usage.input and sums[usage.model].output >= usage.output
+        for usage in last.usage
+    )
+    return not sums or (held and sum(usage.input for usage in end.usage) >= self.group)
+
+
+def _plus(first: Usage, second: Usage) -> Usage:
+    return replace(
+        first, input=first.input + second.input, output=first.output + second.output,
+        cache_read=first.cache_read + second.cache_read, cache_write_5m=first.cache_write_5m + second.cache_write_5m,
+        cache_write_1h=first.cache_write_1h + second.cache_write_1h, reasoning=first.reasoning + second.reasoning,
+    )  # fmt: skip
+
+
+def _unknown(self: Gathered, seen: Unknown) -> None:
+    _count(self.unknown, label(seen.type) or OTHERS)
+
+
+def _bad(self: Gathered, seen: Bad) -> None:
+    self.bad += 1
+
+
+def _billed(self: Gathered, seen: Billed) -> None:
+    """Of the session so far."""
+    self.told.update((usage.model, usage) for usage in (fit(each, self.part or "") for each in seen.usage))
+    if seen.reported_nanousd is not None:
+        self.reported_nanousd = seen.reported_nanousd
+
+
+def _nothing(self: Gathered, seen: Sighting) -> None:
+    """Words stay where they are."""
+
+
+def _count(numbers: dict[str, int], what: str) -> None:
+    if what not in numbers and len(numbers) >= KINDS_MAX:
+        what = OTHERS
+    numbers[what] = numbers.get(what, 0) + 1
+
+
+TAKING: dict[type[Sighting], Callable[[Gathered, Any], None]] = {
+    Opened: _opened,
+    Asked: _asked,
+    Requested: _requested,
+    Used: _used,
+    Ended: _ended,
+    Unknown: _unknown,
+    Bad: _bad,
+    Billed: _billed,
+}

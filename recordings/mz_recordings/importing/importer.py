@@ -1,0 +1,244 @@
+"""Adapter: takes agents' session files into the log of a user: each request once, whatever is read in whichever order.
+
+What was read of a file and what was counted of it are in one append: a crash at any instant loses nothing and counts
+nothing twice. What was counted before is looked up in a file, not held in memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.session import SessionOpened, SessionSettled
+from mz_events.names import Digest, StreamId
+from mz_events.store import Append
+from mz_projections.imported import File, Session, opened
+from mz_projections.importedviews import ImportedViews
+
+from mz_recordings.importing.names import stream_of
+from mz_recordings.importing.reading import digest_of, stretches, untouched
+from mz_recordings.importing.reckon import PriceOf, Reckoning, Stretch, Tally
+from mz_recordings.importing.records import RECORDS
+from mz_recordings.importing.scan import Found, Unreadable, scan
+from mz_recordings.importing.settle import invocations, keys, settled
+from mz_recordings.transcripts.detect import Undetected
+from mz_recordings.transcripts.facts import Format
+from mz_recordings.transcripts.formats import FORMATS
+
+LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
+REQUESTS_A_BATCH, BYTES_A_BATCH, STRETCHES_A_BATCH = 4000, 64 << 20, 500
+"""What is appended at once: enough that the disk is not waited for, not so much that memory grows."""
+US = 1_000_000
+EVERY = (*FORMATS, *RECORDS)
+
+
+class Busy(Exception):
+    """Another process imports into the same log."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far an import is."""
+
+    files: int
+    of_files: int
+    bytes: int
+    of_bytes: int
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import did."""
+
+    files: int
+    """Looked at."""
+    read: int
+    """Files in which something was new."""
+    untouched: int
+    """Files that were not opened: the system says that nothing happened to them."""
+    unknown: tuple[Unreadable, ...]
+    """Files of no format that is known, of those that were named."""
+    passed_over: int
+    """Others of no known format."""
+    unreadable: tuple[Unreadable, ...]
+    bytes: int
+    """That were read."""
+    lines: int
+    bad: int
+    sessions: int
+    """Of which something was read."""
+    tally: Tally
+
+
+class Importer:
+    """Imports into the log in the directory `home`, which is made when it is not there. `price` gives the nano-dollars
+    of a request by the prices of the table that is named `table`."""
+
+    def __init__(
+        self, home: Path, price: PriceOf, table: str, formats: tuple[Format, ...] = EVERY,
+        now: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._home, self._formats, self._now = home, formats, now
+        self._price, self._table = price, table
+
+    def run(self, paths: Iterable[Path], say: Callable[[Progress], None] = lambda _: None) -> Outcome:
+        """Takes in what is new in these files and directories; `say` hears of it as it goes on.
+
+        Raises Busy where another process imports into the same log, StoreUnusable.
+        """
+        self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (
+            _alone(self._home / LOCK),
+            SqliteStore(self._home / LOG) as store,
+            ImportedViews(self._home / VIEWS, store) as views,
+        ):
+            views.refresh()
+            blobs = _Directories(FileBlobs(self._home / BLOBS))
+            reckoning = Reckoning(self._price, self._table, blobs.keep, self._now_us())
+            return _Taking(store, views, blobs, reckoning, self._formats, self._now_us).take(paths, say)
+
+    def _now_us(self) -> int:
+        return int(self._now() * US)
+
+
+class _Directories:
+    """Keeps directories as blobs; each is written once."""
+
+    def __init__(self, blobs: FileBlobs) -> None:
+        self.blobs = blobs
+        self._kept: dict[str, Digest] = {}
+
+    def keep(self, directory: str) -> Digest:
+        found = self._kept.get(directory)
+        if found is None:
+            found = self._kept[directory] = self.blobs.put(_encoded(directory))
+        return found
+
+
+class _Taking:
+    """One import."""
+
+    def __init__(
+        self, store: SqliteStore, views: ImportedViews, directories: _Directories, reckoning: Reckoning,
+        formats: tuple[Format, ...], now_us: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self._store, self._views, self._blobs, self._reckoning = store, views, directories.blobs, reckoning
+        self._formats, self._now_us = formats, now_us
+        self._batch: list[Stretch] = []
+        self._read: set[str] = set()
+        self._sessions: set[str] = set()
+        self._bytes = self._lines = self._bad = 0
+
+    def take(self, paths: Iterable[Path], say: Callable[[Progress], None]) -> Outcome:
+        unreadable: list[Unreadable] = []
+        unknown: list[Unreadable] = []
+        found = scan(paths, unreadable)
+        rows = {row.file: row for row in self._views.files()}
+        changed = [each for each in found if (row := rows.get(digest_of(each))) is None or not untouched(each, row)]
+        of_bytes = sum(each.size for each in changed)
+        for number, each in enumerate(changed):
+            say(Progress(number, len(changed), self._bytes, of_bytes))
+            try:
+                self._file(each, rows.get(digest_of(each)))
+            except OSError as error:
+                unreadable.append(Unreadable(str(each.path), error.strerror or str(error)))
+            except Undetected as error:
+                unknown.append(Unreadable(str(each.path), str(error)))
+        self._append()
+        self._settle()
+        named = {str(each.path) for each in changed if each.named}
+        return Outcome(
+            files=len(found), read=len(self._read), untouched=len(found) - len(changed),
+            unknown=tuple(each for each in unknown if each.path in named),
+            passed_over=sum(each.path not in named for each in unknown),
+            unreadable=tuple(dict.fromkeys(unreadable)), bytes=self._bytes, lines=self._lines, bad=self._bad,
+            sessions=len(self._sessions), tally=self._reckoning.tally,
+        )  # fmt: skip
+
+    def _file(self, found: Found, row: File | None) -> None:
+        for stretch in stretches(found, row, self._formats):
+            self._batch.append(stretch)
+            self._read.add(stretch.file)
+            self._bytes += stretch.upto - stretch.start
+            self._lines += stretch.gathered.lines
+            self._bad += stretch.gathered.bad
+            if _full(self._batch):
+                self._append()
+
+    def _append(self) -> None:
+        """One durable transaction for all that was read; then the rows follow."""
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
+        paths = self._blobs.put(b"".join(sorted({os.fsencode(each.path) + b"\0" for each in batch})))
+        known = self._views.known(list(dict.fromkeys(key for each in batch for key in each.requests)))
+        sessions: dict[StreamId, Session | None] = {}
+        appends = []
+        for each in batch:
+            stream = stream_of(each.gathered.agent, each.session)
+            if stream not in sessions:
+                sessions[stream] = self._views.session(stream)
+            events = self._reckoning.events(each, paths, known, sessions[stream])
+            if isinstance(events[0], SessionOpened):
+                sessions[stream] = opened(stream, events[0], sessions[stream])
+            appends.append(Append(stream, None, events))
+        self._sessions.update(sessions)
+        self._write(appends)
+
+    def _write(self, appends: Sequence[Append]) -> None:
+        self._store.append(appends, self._now_us())
+        self._views.refresh()
+
+    def _settle(self) -> None:
+        """Over all sessions: an import that was killed may have left some."""
+        views = self._views
+        appends: list[Append] = []
+        for stream in views.settling():
+            session, files = views.session(stream), invocations(views.files_of(stream))
+            if session is None:
+                continue
+            sums = views.sums_of(stream)
+            newest_s = max((each.start_s for each in sums), default=max(each.modified_ns for each in files) // 10**9)
+            known = views.known(keys(session.agent, stream, files))
+            requests = tuple(settled(session.agent, stream, files, sums, known, newest_s * US))
+            if requests:
+                priced = self._reckoning.priced(requests)
+                events: tuple[Event, ...] = (SessionSettled(requests=requests), *((priced,) if priced.sums else ()))
+                appends.append(Append(StreamId(stream), None, events))
+        if appends:
+            self._write(appends)
+
+
+def _encoded(directory: str) -> bytes:
+    try:
+        return os.fsencode(directory)
+    except UnicodeEncodeError:
+        return directory.encode("utf-8", "replace")
+
+
+def _full(batch: Sequence[Stretch]) -> bool:
+    return (
+        len(batch) >= STRETCHES_A_BATCH
+        or sum(len(each.requests) for each in batch) >= REQUESTS_A_BATCH
+        or sum(each.upto - each.start for each in batch) >= BYTES_A_BATCH
+    )
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Holds the lock of imports; the kernel lets go of it however the process ends. Raises Busy."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(str(path)) from None
+        yield
+    finally:
+        os.close(descriptor)

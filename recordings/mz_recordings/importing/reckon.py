@@ -1,0 +1,171 @@
+"""Pure: what was gathered from files, as events: each request once, for the session where it was first seen, priced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import Usage
+from mz_events.catalog.session import PricedSum, Request, SessionOpened, SessionPriced, SessionRead
+from mz_events.names import Digest, StreamId
+from mz_projections.imported import Known, Session, before_at_us, quarter
+
+from mz_recordings.importing.gather import Gathered, Seen, total
+from mz_recordings.importing.names import by_mz, stream_of
+
+AHEAD_US = 600_000_000
+"""Clocks differ by minutes; what lies further in the future is said to."""
+PriceOf = Callable[[Usage, int], int | None]
+"""Nano-dollars of a request at a time; None: no price."""
+
+
+class Stretch(msgspec.Struct, kw_only=True):
+    """A file from one byte to another, and what was gathered from it."""
+
+    file: str
+    """sha256 of its path."""
+    path: str
+    format: str
+    session: str
+    """The session that the file is about; a name."""
+    size: int
+    modified_ns: int
+    inode: int
+    start: int
+    upto: int
+    mark: str
+    head: str
+    carry: str
+    gathered: Gathered
+    requests: dict[str, Seen]
+    """By their keys in the log."""
+
+
+class Tally(msgspec.Struct):
+    """What an import comes to, for people."""
+
+    new: int = 0
+    known: int = 0
+    corrected: int = 0
+    undated: int = 0
+    ahead: int = 0
+    nanousd: int = 0
+    """Computed, of the new ones and of the corrections."""
+    unpriced: dict[str, int] = {}
+    """Requests, by model."""
+
+
+class Reckoning:
+    """Turns stretches into events. `known` are the requests among theirs that were counted before; it grows with those
+    that are counted here. `project` keeps a directory as a blob."""
+
+    def __init__(self, price: PriceOf, table: str, project: Callable[[str], Digest], now_us: int) -> None:
+        self._price, self._table, self._project, self._now_us = price, table, project, now_us
+        self.tally = Tally()
+
+    def events(
+        self, stretch: Stretch, paths: Digest, known: dict[str, Known], session: Session | None
+    ) -> tuple[Event, ...]:
+        """The events for the stretch's stream, `session` being what is known of it; `paths` is the blob of paths."""
+        gathered = stretch.gathered
+        stream = stream_of(gathered.agent, stretch.session)
+        requests = tuple(self._requests(stream, stretch.requests, known))
+        opened = self._opened(stretch, session)
+        read = SessionRead(
+            file=stretch.file, paths=paths, format=stretch.format, part=gathered.part or "", size=stretch.size,
+            modified_ns=stretch.modified_ns, inode=stretch.inode, start=stretch.start, upto=stretch.upto,
+            mark=stretch.mark, requests=requests, seen=len(stretch.requests) - len(requests),
+            undated=gathered.undated, ahead=sum(each.at_us > self._now_us + AHEAD_US for each in requests),
+            prompts=gathered.prompts, tools=gathered.tools, failed=gathered.failed, lines=gathered.lines,
+            bad=gathered.bad, unknown=gathered.unknown, carry=stretch.carry, head=stretch.head,
+            told=tuple(gathered.told.values()), reported_nanousd=gathered.reported_nanousd,
+        )  # fmt: skip
+        self._count(read)
+        priced = (self.priced(requests),) if requests else ()
+        return (*((opened,) if opened else ()), read, *priced)
+
+    def _opened(self, stretch: Stretch, session: Session | None) -> SessionOpened | None:
+        """None where nothing is new."""
+        gathered = stretch.gathered
+        told = Session(
+            stream_of(gathered.agent, stretch.session), gathered.agent, stretch.session, version=gathered.version,
+            project=self._project(gathered.cwd) if gathered.cwd else None,
+            parent="" if gathered.part or gathered.parent == stretch.session else gathered.parent,
+            by_mz=by_mz(gathered.cwd),
+        )  # fmt: skip
+        if session is not None:
+            merged = replace(
+                session, version=told.version or session.version, project=session.project or told.project,
+                parent=session.parent or told.parent, by_mz=session.by_mz or told.by_mz,
+            )  # fmt: skip
+            if merged == session:
+                return None
+            told = merged
+        return SessionOpened(
+            agent=told.agent, session=told.session, version=told.version, project=told.project, parent=told.parent,
+            by_mz=told.by_mz,
+        )  # fmt: skip
+
+    def _requests(self, stream: StreamId, told: dict[str, Seen], known: dict[str, Known]) -> Iterator[Request]:
+        for key, seen in told.items():
+            before = known.get(key)
+            if before is None:
+                known[key] = Known(stream, seen.at_us, seen.dated, seen.usage, seen.reported_nanousd)
+                yield Request(
+                    key=key, at_us=seen.at_us, dated=seen.dated, usage=seen.usage,
+                    reported_nanousd=seen.reported_nanousd,
+                )  # fmt: skip
+            elif total(seen.usage) > total(before.usage) or (seen.dated and not before.dated):
+                yield self._corrected(stream, key, seen, known)
+
+    def _corrected(self, stream: StreamId, key: str, seen: Seen, known: dict[str, Known]) -> Request:
+        """It stays where it was first seen, and when, unless no file had told that; the larger usage counts."""
+        before = known[key]
+        fuller = seen.usage if total(seen.usage) > total(before.usage) else before.usage
+        usage = replace(fuller, part=before.usage.part)
+        reported = before.reported_nanousd if seen.reported_nanousd is None else seen.reported_nanousd
+        at_us = before.at_us if before.dated else seen.at_us
+        known[key] = Known(before.session, at_us, before.dated or seen.dated, usage, reported)
+        return Request(
+            key=key, at_us=at_us, dated=before.dated or seen.dated, usage=usage, reported_nanousd=reported,
+            before=before.usage, before_nanousd=before.reported_nanousd,
+            before_at_us=None if at_us == before.at_us else before.at_us,
+            session=StreamId("" if before.session == stream else before.session),
+        )  # fmt: skip
+
+    def _count(self, read: SessionRead) -> None:
+        corrected = sum(each.before is not None for each in read.requests)
+        self.tally.new += len(read.requests) - corrected
+        self.tally.corrected += corrected
+        self.tally.known += read.seen
+        self.tally.undated += read.undated
+        self.tally.ahead += read.ahead
+
+    def priced(self, requests: Iterable[Request]) -> SessionPriced:
+        """The sums by session, quarter of an hour, model and part."""
+        sums: dict[tuple[str, int, str, str], list[int]] = {}
+        unpriced: dict[str, int] = {}
+        for each in requests:
+            for usage, at_us, sign in ((each.usage, each.at_us, 1), (each.before, before_at_us(each), -1)):
+                if usage is None or not (usage.input or usage.output):
+                    continue
+                numbers = sums.setdefault((each.session, quarter(at_us), usage.model, usage.part), [0, 0])
+                nanousd = self._price(usage, at_us)
+                if nanousd is None:
+                    numbers[1] += sign
+                    unpriced[usage.model] = unpriced.get(usage.model, 0) + sign
+                else:
+                    numbers[0] += sign * nanousd
+        self.tally.nanousd += sum(numbers[0] for numbers in sums.values())
+        for model, number in unpriced.items():
+            self.tally.unpriced[model] = self.tally.unpriced.get(model, 0) + number
+        return SessionPriced(
+            sums=tuple(
+                PricedSum(session=StreamId(key[0]), start_s=key[1], model=key[2], part=key[3], nanousd=nanousd,
+                          unpriced=number)
+                for key, (nanousd, number) in sums.items()
+            ),
+            unpriced=tuple(sorted(unpriced)), prices=self._table,
+        )  # fmt: skip

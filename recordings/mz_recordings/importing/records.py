@@ -1,0 +1,195 @@
+"""Pure: reads what Monozukuri and Mage wrote down about the agents that they drove.
+
+Both count by call, not by request, and name no model: what they tell has no price, and is said to have none. What they
+estimated is no usage, and is passed over. A record that names the agent's session is held against that session's own
+files, so that it adds only what those do not tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from mz_engine.agents.jsonline import Json, count, decode, mapping, nanousd, string
+from mz_events.catalog.call import Usage
+
+from mz_recordings.transcripts.claude_lines import time_us
+from mz_recordings.transcripts.facts import (
+    Asked,
+    Bad,
+    Carry,
+    Ended,
+    Format,
+    Opened,
+    Requested,
+    Sighting,
+    Unknown,
+    Used,
+)
+
+MONOZUKURI, MAGE, CLAUDE = "monozukuri", "mage", "claude-code"
+TYPES = re.compile(r"(run|backlog|feature|phase|skill|memory|learning|log|setup)\.[a-z_]+\Z")
+CALLERS = frozenset({"measure", "stitch"})
+FIELD = re.compile(rb"^( *)([a-z_]+):[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
+NOT_OBJECT = "no JSON object"
+
+
+class _Reader:
+    """What the readers share: nothing is remembered between lines."""
+
+    agent = MONOZUKURI
+    unit: Literal["line", "file"] = "line"
+
+    def __init__(self, carry: Carry) -> None:
+        self._carry = carry
+
+    def carry(self) -> Carry:
+        return self._carry
+
+
+class CostReader(_Reader):
+    """Monozukuri's `cost.json` of a feature: tokens of each phase, where they were counted."""
+
+    format = "monozukuri-cost"
+    unit: Literal["line", "file"] = "file"
+
+    def read(self, data: bytes) -> Iterator[Sighting]:
+        document = decode(data)
+        if document is None:
+            yield Bad(why=NOT_OBJECT)
+            return
+        feature = string(document.get("feature_id"))
+        yield Opened(session=feature, at_us=time_us(document.get("created_at")))
+        phases = document.get("phases")
+        for phase in map(mapping, phases if isinstance(phases, list) else ()):
+            tokens = count(phase.get("actual_tokens"))
+            if tokens:
+                when = string(phase.get("recorded_at"))
+                yield Requested(
+                    id=f"{feature}/{string(phase.get('phase'))}/{when}",
+                    usage=Usage(model="", input=tokens, output=0, requests=None),
+                    at_us=time_us(when),
+                )
+
+
+class EventReader(_Reader):
+    """Monozukuri's events: which runs and features there were. Their tokens are those of `cost.json`."""
+
+    format = "monozukuri-events"
+
+    def read(self, data: bytes) -> Iterator[Sighting]:
+        event = decode(data)
+        if event is None:
+            yield Bad(why=NOT_OBJECT)
+            return
+        kind, at_us = string(event.get("type")), time_us(event.get("ts"))
+        if not TYPES.match(kind):
+            yield Unknown(type=kind[:64] or "?")
+        if kind == "run.started":
+            yield Opened(session=string(event.get("run_id")), at_us=at_us)
+        elif kind == "feature.started":
+            yield Asked(at_us=at_us)
+        elif kind in ("skill.completed", "skill.failed"):
+            yield Used(tool=string(event.get("skill")) or "skill", failed=kind == "skill.failed")
+
+
+class IssueReader(_Reader):
+    """Mage's invocation records: comments of issues, an issue a line."""
+
+    format = "mage-issues"
+    agent = MAGE
+
+    def read(self, data: bytes) -> Iterator[Sighting]:
+        issue = decode(data)
+        if issue is None:
+            yield Bad(why=NOT_OBJECT)
+            return
+        name = string(issue.get("id"))
+        for record in _records(issue):
+            begun, tokens = string(record.get("started_at")), mapping(record.get("tokens"))
+            caller = string(record.get("caller"))
+            yield Opened(session=name, at_us=time_us(begun))
+            yield Asked(at_us=time_us(begun))
+            yield Requested(
+                id=f"{name}/{caller}/{begun}", usage=_usage(tokens), at_us=time_us(begun),
+                reported_nanousd=nanousd(record.get("cost_usd")),
+            )  # fmt: skip
+
+
+class StatsReader(_Reader):
+    """Mage's `stats` of one call, in YAML: it names the session of Claude Code, whose own files count first."""
+
+    format = "mage-stats"
+    agent = CLAUDE
+    unit: Literal["line", "file"] = "file"
+
+    def read(self, data: bytes) -> Iterator[Sighting]:
+        told = _fields(data)
+        yield Opened(session=told.get("session_id", ""), at_us=time_us(told.get("started_at")))
+        usage = _usage({name.removeprefix("tokens."): int(text) for name, text in told.items()
+                        if name.startswith("tokens.") and text.isdigit()})  # fmt: skip
+        yield Ended(
+            status="success" if told.get("status") in ("success", "completed", "done") else "error",
+            reported_nanousd=nanousd(told.get("cost_usd")), usage=(usage,) if usage.input or usage.output else (),
+        )  # fmt: skip
+
+
+def _usage(tokens: Json) -> Usage:
+    read, written = count(tokens.get("cache_read")) or 0, count(tokens.get("cache_creation")) or 0
+    return Usage(
+        model="", input=(count(tokens.get("input")) or 0) + read + written, output=count(tokens.get("output")) or 0,
+        cache_read=read, cache_write_5m=written, requests=None,
+    )  # fmt: skip
+
+
+def _records(issue: Json) -> Iterator[Json]:
+    """The comments of an issue that are records of a call."""
+    comments = issue.get("comments")
+    for comment in comments if isinstance(comments, list) else ():
+        text = comment if isinstance(comment, str) else string(mapping(comment).get("text"))
+        record = decode(text.encode("utf-8", "replace")) if text.lstrip().startswith("{") else None
+        if record is not None and record.get("caller") in CALLERS and isinstance(record.get("tokens"), dict):
+            yield record
+
+
+def _fields(data: bytes) -> dict[str, str]:
+    """The fields of a plain YAML document; those of a nested one as `outer.inner`. The first of a name counts."""
+    found: dict[str, str] = {}
+    outer = ""
+    for indent, name, value in FIELD.findall(data):
+        text = value.decode("utf-8", "replace").strip("\"'")
+        key = name.decode()
+        if not indent:
+            outer = key
+        found.setdefault(f"{outer}.{key}" if indent else key, text)
+    return found
+
+
+def _fits_cost(document: Mapping[str, object]) -> bool:
+    return "feature_id" in document and "cumulative_tokens" in document and isinstance(document.get("phases"), list)
+
+
+def _fits_event(line: Mapping[str, object]) -> bool:
+    return "run_id" in line and "ts" in line and TYPES.match(string(line.get("type"))) is not None
+
+
+def _fits_issue(line: Mapping[str, object]) -> bool:
+    return isinstance(line.get("id"), str) and any(True for _ in _records(line))
+
+
+def _fits_stats(head: bytes) -> bool:
+    told = _fields(head)
+    return told.get("caller") in CALLERS and "tokens.input" in told and "session_id" in told
+
+
+def _never(line: Mapping[str, object]) -> bool:
+    return False
+
+
+RECORDS: tuple[Format, ...] = (
+    Format(name=CostReader.format, agent=MONOZUKURI, unit="file", fits=_fits_cost, reader=CostReader),
+    Format(name=EventReader.format, agent=MONOZUKURI, unit="line", fits=_fits_event, reader=EventReader),
+    Format(name=IssueReader.format, agent=MAGE, unit="line", fits=_fits_issue, reader=IssueReader),
+    Format(name=StatsReader.format, agent=CLAUDE, unit="file", fits=_never, reader=StatsReader, fits_text=_fits_stats),
+)

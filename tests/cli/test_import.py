@@ -1,0 +1,254 @@
+"""`mz import`, and what reads the user's own log: in any directory, the same numbers everywhere."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from mz_cli.importedcosts import imported_costs, imported_csv, imported_report, imported_table, show_imported_costs
+from mz_cli.period import Period, period_of
+from mz_cli.userlog import data_home, reading_imported
+from mz_recordings.importing.importer import LOCK
+
+from tests.cli.drive import on_terminal, run, spawn
+from tests.support.sessionfiles import OTHER, SESSION, prompt, request, write
+
+LATE = "2026-03-01T23:30:00.000Z"
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log of our own, seen from a directory that is no repository."""
+    monkeypatch.setenv("MZ_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Path:
+    folder = tmp_path / "home/.claude/projects/-home-dev-app"
+    write(folder / f"{SESSION}.jsonl", [prompt(), request(1), request(2, at=LATE)])
+    write(folder / f"{SESSION}/subagents/agent-a1.jsonl", [request(3, agent="a1")])
+    write(folder / f"{OTHER}.jsonl", [request(1, session=OTHER), request(4, session=OTHER, model="claude-unheard-of")])
+    for number, path in enumerate(sorted(folder.rglob("*.jsonl"))):
+        os.utime(path, (1_772_000_000 + number, 1_772_000_000 + number))
+    return folder
+
+
+def test_what_agents_did_is_taken_in_once(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run(capsys, "import", "--json")
+    told = json.loads(first.out)
+    assert first.exit == 0
+    assert told["schema"] == "mz.import/1"
+    assert told["log"] == str(data)
+    assert (told["files_read"], told["requests_new"], told["requests_known"]) == (3, 4, 1)
+    assert told["unpriced"] == [{"model": "claude-unheard-of", "requests": 1}]
+    again = json.loads(run(capsys, "import", "--json").out)
+    assert (again["files_read"], again["files_unchanged"], again["requests_new"]) == (0, 3, 0)
+    assert told["computed_usd"] == "0.00774"
+
+
+def test_people_are_told_in_words(data: Path, sessions: Path, tmp_path: Path) -> None:
+    shown = on_terminal(tmp_path, "import", env={"MZ_DATA": str(data), "HOME": str(tmp_path / "home")})
+    assert "3 files read, 0 unchanged: 2 sessions" in shown
+    assert "4 new requests, 1 known before, 0 corrected: $0.0077 at the prices of their days" in shown
+    assert "no price is known of claude-unheard-of: 1 request not in the sum" in shown
+
+
+def test_nothing_to_import_is_said(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "import")
+    assert answer.exit == 0
+    assert "nothing to import" in answer.err
+    assert run(capsys, "import", "/no/such/place").exit == 2
+
+
+def test_what_cannot_be_read_ends_with_1(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sessions / "x.jsonl").symlink_to(sessions / "x.jsonl")
+    answer = run(capsys, "import")
+    assert answer.exit == 1
+    assert f"not read: {sessions / 'x.jsonl'}: " in answer.err
+    (sessions / "notes.txt").write_text("just words")
+    answer = run(capsys, "import", str(sessions / "notes.txt"))
+    assert answer.exit == 1
+    assert "notes.txt" in answer.err
+    assert "it begins with 'just words'" in answer.err
+
+
+def test_one_at_a_time(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data.mkdir()
+    with open(data / LOCK, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        answer = run(capsys, "import")
+    assert answer.exit == 16
+    assert "another process imports" in answer.err
+
+
+def test_without_a_log_the_way_to_one_is_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("log", "--imported"), ("audit", "--imported"), ("verify", "--imported")):
+        answer = run(capsys, *words)
+        assert answer.exit == 2
+        assert "`mz import`" in answer.err
+    assert not data.exists()
+
+
+def test_the_log_audit_and_check_of_imported_sessions(
+    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "import")
+    lines = run(capsys, "log", "--imported", SESSION[:4]).out.splitlines()
+    assert [line.split("\t")[2] for line in lines] == [
+        "session.opened", "session.read", "session.priced", "session.read", "session.priced",
+    ]  # fmt: skip
+    assert json.loads(run(capsys, "log", "--imported", "--json").out.splitlines()[0])["schema"] == "mz.log/1"
+    report = json.loads(run(capsys, "audit", "--imported", SESSION, "--json").out)
+    assert report["whole"] is True
+    (session,) = report["sessions"]
+    assert (session["requests"], session["parts"], session["prompts"]) == (3, ["a1"], 1)
+    assert session["project"] == "/home/dev/app"
+    assert {file["path"] for file in session["files"]} == {
+        str(sessions / f"{SESSION}.jsonl"), str(sessions / f"{SESSION}/subagents/agent-a1.jsonl"),
+    }  # fmt: skip
+    assert len(run(capsys, "audit", "--imported").out.splitlines()) == 3
+    verified = run(capsys, "verify", "--imported")
+    assert verified.exit == 0
+    assert "whole" in verified.err
+    blob = next(path for path in (data / "blobs").rglob("*") if path.is_file())
+    blob.unlink()
+    assert run(capsys, "verify", "--imported").exit == 1
+    assert run(capsys, "audit", "--imported").exit == 1
+
+
+def test_a_session_is_found_by_the_beginning_of_its_id(
+    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "import")
+    for name in (SESSION, f"claude-code/{SESSION}", "aaaa", "claude-code/aa"):
+        assert run(capsys, "log", "--imported", name).out.count("\n") == 5
+    answer = run(capsys, "log", "--imported", "zzzz")
+    assert answer.exit == 2
+    assert "no session 'zzzz' was imported" in answer.err
+    assert "2 sessions begin with 'claude'" in run(capsys, "audit", "--imported", "claude").err
+    assert run(capsys, "log", "r1", "--imported", "aaaa").exit == 2
+
+
+def test_an_audit_for_people_says_what_is_missing(data: Path, sessions: Path, tmp_path: Path) -> None:
+    with open(sessions / f"{OTHER}.jsonl", "ab") as file:
+        file.write(b"{broken\n" + request(9)[:50])
+    environment = {"MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
+    spawn(tmp_path, "import", **environment)
+    shown = on_terminal(tmp_path, "audit", "--imported", OTHER, env=environment)
+    assert "missing      a price for 1 request" in shown
+    assert "missing      1 line that cannot be decoded" in shown
+    assert "half-written" in shown
+
+
+# costs ----------------------------------------------------------------------------------------------------------------
+def test_days_are_those_of_the_time_zone(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "import")
+    with reading_imported() as log:
+        berlin = imported_costs(log, "day", zone=ZoneInfo("Europe/Berlin"))
+        utc = imported_costs(log, "day", zone=ZoneInfo("UTC"))
+    assert [(name, sums.requests) for name, sums in utc.groups] == [("2026-03-01", 4)]
+    assert [(name, sums.requests) for name, sums in berlin.groups] == [("2026-03-01", 3), ("2026-03-02", 1)]
+    assert berlin.total == utc.total
+
+
+@pytest.mark.parametrize(
+    ("by", "names"),
+    [
+        ("month", ["2026-03"]),
+        ("week", ["2026-02-23"]),
+        ("session", [f"claude-code/{SESSION}", f"claude-code/{OTHER}"]),
+        ("project", ["/home/dev/app"]),
+        ("agent", ["claude-code"]),
+        ("model", ["claude-sonnet-4-5-20250929", "claude-unheard-of"]),
+        ("part", ["(main conversation)", "a1"]),
+    ],
+)
+def test_groups_add_up(
+    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str], by: str, names: list[str]
+) -> None:
+    run(capsys, "import")
+    with reading_imported() as log:
+        costs = imported_costs(log, by, zone=ZoneInfo("UTC"))  # type: ignore[arg-type]  # a parameter is a str
+    report = imported_report(costs)
+    assert [group.name for group in report.groups] == names
+    for field in ("requests", "input_tokens", "output_tokens", "unpriced_requests", "total_tokens"):
+        assert sum(getattr(group, field) for group in report.groups) == getattr(report.total, field)
+    assert (report.total.computed_usd, report.total.unpriced_requests) == ("0.00774", 1)
+    table = imported_table(costs, whole=True)
+    assert len(table.rows) == len(names) + 1
+    assert imported_csv(costs).count("\n") == len(names) + 1
+
+
+def test_what_has_no_price_is_not_zero(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "import")
+    with reading_imported() as log:
+        costs = imported_costs(log, "model")
+    table = imported_table(costs, whole=False)
+    assert [row[-1] for row in table.rows] == ["$0.0077", "unpriced", "$0.0077"]
+    assert costs.notes == ("1 request without a price: `computed` is more than it says",)
+
+
+def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "import")
+    with reading_imported() as log:
+        assert imported_costs(log, "day", period_of("2026-03-01T23:00", None, 0, ZoneInfo("UTC"))).total.requests == 1
+        empty = imported_costs(log, "day", Period(0, 1))
+    assert empty.groups == ()
+    assert imported_report(empty).total.requests == 0
+
+
+def test_formulas_do_no_harm_in_a_spreadsheet(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "f/a.jsonl", [request(1, cwd="=HYPERLINK(1)")])
+    run(capsys, "import", str(tmp_path / "f"))
+    show_imported_costs("project", as_csv=True)
+    assert capsys.readouterr().out.splitlines()[1].startswith("'=HYPERLINK(1),")
+
+
+def test_worktrees_of_runs_count_for_their_repository(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "f/a.jsonl", [request(1, cwd="/home/dev/app/.mz/worktrees/r1/login")])
+    run(capsys, "import", str(tmp_path / "f"))
+    with reading_imported() as log:
+        costs = imported_costs(log, "project")
+    assert [name for name, _ in costs.groups] == ["/home/dev/app"]
+    assert "driven by mz" in costs.notes[0]
+
+
+def test_where_the_log_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert data_home({"MZ_DATA": str(tmp_path / "x")}) == tmp_path / "x"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    assert data_home({}) == tmp_path / "share/mz"
+
+
+def test_the_command_shows_them_by_day(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "import")
+    words = ("cost", "--imported", "--timezone", "UTC", "--json")
+    report = json.loads(run(capsys, *words).out)
+    assert report["schema"] == "mz.cost-imported/1"
+    assert (report["by"], [group["name"] for group in report["groups"]]) == ("day", ["2026-03-01"])
+    (group,) = report["groups"]
+    assert (group["uncached_input_tokens"], group["cache_write_5m_tokens"], group["cache_read_tokens"]) == (
+        40,
+        800,
+        4000,
+    )
+    assert group["computed_usd"] == "0.00774"
+    assert run(capsys, "cost", "--day", "--timezone", "UTC").out.splitlines()[1].startswith("2026-03-01\t")
+    assert run(capsys, "cost", "--imported", "--by", "part", "--csv").out.splitlines()[0].startswith("part,models,")
+    assert run(capsys, "cost", "--imported", "--since", "2026-03-02", "--timezone", "UTC").out.count("\n") == 1
+
+
+def test_options_that_make_no_sense_together(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("r1", "--imported"), ("--imported", "--all"), ("--imported", "--by", "phase"), ("--by", "project"),
+                  ("--day", "--by", "month"), ("--imported", "--since", "soon")):  # fmt: skip
+        assert run(capsys, "cost", *words).exit == 2, words

@@ -1,0 +1,165 @@
+"""Rows of imported sessions are sums of what the events say, however they were reached and wherever they are kept."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import Usage
+from mz_events.catalog.session import PricedSum, Request, SessionOpened, SessionPriced, SessionRead, SessionSettled
+from mz_events.names import Digest, StreamId
+from mz_events.store import Append
+from mz_projections.imported import Sum, count, quarter
+from mz_projections.importedviews import ImportedViews
+
+from tests.support.samples import sample
+
+NOW = 1_700_000_000_000_000
+A, B = StreamId("session/claude-code/a"), StreamId("session/claude-code/b")
+US = 1_000_000
+Entry = tuple[StreamId, Event]
+
+usages = st.builds(
+    Usage, model=st.sampled_from(["m", "n"]), input=st.integers(0, 99), output=st.integers(0, 99),
+    cache_read=st.integers(0, 9), part=st.sampled_from(["", "sub"]),
+)  # fmt: skip
+requests = st.builds(
+    Request, key=st.integers(0, 5).map("{:032x}".format), at_us=st.integers(0, 4000 * US), usage=usages,
+    reported_nanousd=st.none() | st.integers(0, 9), session=st.sampled_from([StreamId(""), A, B]),
+    before=st.none() | usages, before_nanousd=st.none() | st.integers(0, 9),
+    before_at_us=st.none() | st.integers(0, 4000 * US),
+)  # fmt: skip
+priced = st.builds(
+    PricedSum, session=st.sampled_from([StreamId(""), A]), start_s=st.sampled_from([0, 900]), model=st.just("m"),
+    part=st.just(""), nanousd=st.integers(-99, 99), unpriced=st.integers(-1, 1),
+)  # fmt: skip
+events = st.one_of(
+    st.lists(requests, max_size=4).map(lambda some: replace(sample(SessionRead), requests=tuple(some))),
+    st.lists(requests, max_size=2).map(lambda some: SessionSettled(requests=tuple(some))),
+    st.lists(priced, max_size=3).map(lambda some: SessionPriced(sums=tuple(some))),
+    st.just(sample(SessionOpened)),
+)
+logs = st.lists(st.tuples(st.sampled_from([A, B]), events), max_size=12)
+
+
+def by_hand(entries: Iterable[Entry]) -> dict[tuple[str, int, str, str], list[int]]:
+    """Requests, tokens in and out, money: as a person would add them up."""
+    found: dict[tuple[str, int, str, str], list[int]] = defaultdict(lambda: [0] * 5)
+
+    def add(stream: str, usage: Usage, at_us: int, sign: int) -> None:
+        row = found[stream, at_us // US // 900 * 900, usage.model, usage.part]
+        asked = int(usage.input + usage.output > 0)
+        for place, number in enumerate((asked, usage.input, usage.output)):
+            row[place] += sign * number
+
+    for stream, event in entries:
+        if isinstance(event, SessionRead | SessionSettled):
+            for each in event.requests:
+                add(each.session or stream, each.usage, each.at_us, 1)
+                if each.before is not None:
+                    at_us = each.at_us if each.before_at_us is None else each.before_at_us
+                    add(each.session or stream, each.before, at_us, -1)
+        elif isinstance(event, SessionPriced):
+            for one in event.sums:
+                row = found[one.session or stream, one.start_s, one.model, one.part]
+                row[3] += one.nanousd
+                row[4] += one.unpriced
+    return found
+
+
+def told(rows: Iterable[Sum]) -> dict[tuple[str, int, str, str], list[int]]:
+    return {
+        (row.session, row.start_s, row.model, row.part):
+        [row.requests, row.input, row.output, row.computed_nanousd, row.unpriced] for row in rows
+    }  # fmt: skip
+
+
+@settings(deadline=None, max_examples=25)
+@given(entries=logs, cut=st.integers(0, 12), page=st.sampled_from([1, 3, 1000]))
+def test_rows_are_what_the_events_add_up_to(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], cut: int, page: int
+) -> None:
+    place = tmp_path_factory.mktemp("imported")
+    with SqliteStore(place / "mz.db") as log, ImportedViews(place / "views", log, page) as steps:
+        for part in (entries[:cut], entries[cut:]):
+            for stream, event in part:
+                log.append([Append(stream, None, (event,))], NOW)
+            steps.refresh()
+        with ImportedViews(None, log) as memory:
+            memory.refresh()
+            assert told(steps.sums()) == told(memory.sums()) == by_hand(entries)
+            assert steps.sessions() == memory.sessions()
+            assert list(steps.files()) == list(memory.files())
+
+
+def filled(log: SqliteStore) -> None:
+    request = Request(key="0" * 32, at_us=5, usage=Usage(model="m", input=3, output=4), reported_nanousd=7)
+    log.append([Append(A, 0, (replace(sample(SessionRead), requests=(request,)),))], NOW)
+
+
+def test_a_request_is_found_by_its_key(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "views", log) as views:
+        filled(log)
+        views.refresh()
+        found = views.known([f"{number:032x}" for number in range(1500)])
+    assert list(found) == ["0" * 32]
+    known = found["0" * 32]
+    assert (known.session, known.at_us, known.dated, known.usage.output, known.reported_nanousd) == (A, 5, True, 4, 7)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "emptied", "other code", "other log"])
+def test_rows_that_are_not_of_this_log_and_this_code_are_made_anew(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "views"
+    with SqliteStore(tmp_path / "mz.db") as log:
+        filled(log)
+        with ImportedViews(path, log) as views:
+            views.refresh()
+            good = list(views.sums())
+        if damage == "garbage":
+            path.write_bytes(b"no database " * 500)
+        else:
+            change = {"emptied": "DROP TABLE sum", "other code": "UPDATE cursor SET code = 'x'",
+                      "other log": "UPDATE cursor SET log = 'x'"}[damage]  # fmt: skip
+            with sqlite3.connect(path) as connection:
+                connection.execute("UPDATE sum SET input = 99")
+                connection.execute(change)
+            connection.close()
+        if damage == "emptied":
+            log.append([Append(B, 0, (replace(sample(SessionRead), requests=()),))], NOW)
+        with ImportedViews(path, log) as views:
+            views.refresh()
+            assert list(views.sums()) == good
+        assert path.exists()
+
+
+def test_where_nothing_can_be_written_rows_are_made_in_memory(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "no/such/folder", log) as views:
+        filled(log)
+        views.refresh()
+        assert [row.output for row in views.sums()] == [4]
+
+
+@pytest.mark.parametrize("at_s", [0, 899, 900, 1_792_000_123])
+def test_a_quarter_begins_where_every_zone_has_its_midnight(at_s: int) -> None:
+    begun = quarter(at_s * US)
+    assert begun % 900 == 0
+    assert begun <= at_s < begun + 900
+
+
+def test_copies_of_a_file_do_not_count_twice(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(None, log) as views:
+        read = replace(sample(SessionRead), requests=(), start=0, part="", prompts=3, lines=9, tools={"Read": 2})
+        longer = replace(read, file="other", prompts=4, lines=10, tools={"Read": 3})
+        sub = replace(read, file="sub", part="agent", prompts=0, tools={"Bash": 1}, paths=Digest("0" * 64))
+        log.append([Append(A, 0, (read, longer, sub))], NOW)
+        views.refresh()
+        counts = count(views.files_of(A))
+    assert (counts.files, counts.prompts, counts.tools) == (3, 4, {"Bash": 1, "Read": 3})
