@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
+from mz_engine.calibration import FITTING
 from mz_projections.cost import CallCost, Totals
-from mz_projections.spending import Group, Judged, Spending
+from mz_projections.spending import Group, Judged, Reason, Spending
 
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import compact, counted, instant, money, usd
-from mz_cli.shapes.cost import Amounts, CallFate, CostGroup, CostReport, FateAmounts
+from mz_cli.render.text import compact, counted, instant, line, money, usd
+from mz_cli.shapes.cost import Amounts, CallFate, CostGroup, CostReport, FateAmounts, WhatIf, WhyCount
 from mz_cli.summary import NOT_REPORTED, UNPRICED
 
 THROWN_AWAY = "thrown away"
 NO_CALLS = "No agent was called."
 NUMBERS = (">calls", ">in", ">out", ">estimated", ">reported", ">computed", ">difference")
+SHOWN = (">calls", ">tokens", ">estimated", ">reported", ">computed", ">difference")
+"""On a terminal, where all of it is to fit."""
+ADDED = (*NUMBERS, ">missed", ">unpriced", "why")
+"""In a pipe."""
+OTHER = (">what if", ">change")
+DETAILS_MAX = 5
+TOLD = ("cache-lifetime", "tier", "promotion", "sub-agent")
+"""Reasons of which there is more to say than their name."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a report is about, beside its calls."""
+
+    repository: str
+    run: str | None
+    since_us: int | None = None
+    until_us: int | None = None
+    prices_on: str | None = None
+    what_if: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def in_order(spending: Spending, features: Sequence[str]) -> Spending:
@@ -28,15 +52,28 @@ def in_order(spending: Spending, features: Sequence[str]) -> Spending:
     return replace(spending, groups=tuple(ordered))
 
 
-def cost_report(spending: Spending, repository: str, run: str | None) -> CostReport:
+def cost_report(spending: Spending, asked: Asked) -> CostReport:
+    compared = WhatIf(
+        models=dict(asked.what_if), usd=usd(spending.other_nanousd), paid_usd=usd(spending.compared_nanousd)
+    )
     return CostReport(
-        repository=repository, run=run, by=spending.by,
+        repository=asked.repository, run=asked.run, by=spending.by,
+        since=instant(asked.since_us), until=instant(asked.until_us), prices_on=asked.prices_on,
         groups=tuple(_group(group) for group in spending.groups),
-        total=amounts(spending.total), thrown_away=amounts(spending.wasted),
+        total=amounts(spending.total), why=_whys(spending.reasons), thrown_away=amounts(spending.wasted),
         thrown_away_by_fate=tuple(
             FateAmounts(fate=fate, **_amounts(sums)) for fate, sums in spending.wasted_by_fate
         ),
+        what_if=compared if asked.what_if else None,
+        estimate_error=None if spending.estimate_error is None else round(spending.estimate_error, 4),
+        notes=(*remarks(spending), *asked.notes),
     )  # fmt: skip
+
+
+def _whys(reasons: Sequence[Reason]) -> tuple[WhyCount, ...]:
+    return tuple(
+        WhyCount(why=each.why, calls=each.calls, difference_usd=usd(each.difference_nanousd)) for each in reasons
+    )
 
 
 def amounts(sums: Totals) -> Amounts:
@@ -58,12 +95,16 @@ def _amounts(sums: Totals) -> dict[str, Any]:
         "computed_usd": usd(sums.computed_nanousd),
         "settled_usd": usd(sums.settled_nanousd),
         "difference_usd": usd(sums.difference_nanousd),
+        "missed_usd": usd(sums.missed_nanousd),
     }
 
 
 def _group(group: Group) -> CostGroup:
     call = _fate(group.only) if group.only else None
-    return CostGroup(name=group.name, call=call, thrown_away=amounts(group.wasted), **_amounts(group.totals))
+    return CostGroup(
+        name=group.name, call=call, thrown_away=amounts(group.wasted), why=_whys(group.reasons),
+        what_if_usd=usd(group.other_nanousd), **_amounts(group.totals),
+    )  # fmt: skip
 
 
 def _fate(judged: Judged) -> CallFate:
@@ -71,27 +112,54 @@ def _fate(judged: Judged) -> CallFate:
     return CallFate(
         run=call.run, feature=call.feature, phase=call.phase, unit=call.unit or None, iteration=call.iteration,
         attempt=call.attempt, role=call.role, agent=call.agent, model=call.model,
-        requested_at=instant(call.requested_at_us), fate=judged.fate,
+        requested_at=instant(call.requested_at_us), fate=judged.fate, why=judged.why, why_detail=judged.detail,
+        prices=call.prices,
     )  # fmt: skip
 
 
 # tables ---------------------------------------------------------------------------------------------------------------
-def cost_table(spending: Spending, whole: bool) -> Table:
+def cost_table(spending: Spending, whole: bool, *, compared: bool = False) -> Table:
     """The groups, their total, and what of it was thrown away. In a pipe (`whole`) a first column tells these apart,
-    and money and tokens are exact."""
+    and money and tokens are exact. `compared`: with what another model would have cost."""
     single = spending.by == "attempt"
+
+    def other(nanousd: int | None, paid: int | None) -> tuple[str, ...]:
+        if not compared:
+            return ()
+        change = None if nanousd is None or paid is None else nanousd - paid
+        return (_money(nanousd, whole) or "-", _signed(change, whole))
+
     rows = [
-        (spending.by, _name(group, whole), group.only.fate if group.only else "", *_cells(group.totals, whole))
+        (spending.by, _name(group, whole), group.only.fate if group.only else "", *_cells(group.totals, whole),
+         _why(group.reasons, whole), *other(group.other_nanousd, group.totals.computed_nanousd))
         for group in spending.groups
-    ]
-    rows.append(("total", "", "", *_cells(spending.total, whole)))
-    rows.append((THROWN_AWAY, "", "", *_cells(spending.wasted, whole)))
-    rows += [(THROWN_AWAY, fate, "", *_cells(sums, whole)) for fate, sums in spending.wasted_by_fate]
+    ]  # fmt: skip
+    rest = other(None, None)
+    rows.append(
+        ("total", "", "", *_cells(spending.total, whole), _why(spending.reasons, whole),
+         *other(spending.other_nanousd, spending.compared_nanousd))
+    )  # fmt: skip
+    rows.append((THROWN_AWAY, "", "", *_cells(spending.wasted, whole), "", *rest))
+    rows += [(THROWN_AWAY, fate, "", *_cells(sums, whole), "", *rest) for fate, sums in spending.wasted_by_fate]
     if whole:
-        return Table(columns=columns("of", "name", "fate", *NUMBERS, ">unpriced"), rows=tuple(rows), empty=NO_CALLS)
+        heads = columns("of", "name", "fate", *ADDED, *(OTHER if compared else ()))
+        return Table(columns=heads, rows=tuple(rows), empty=NO_CALLS)
     shown = tuple((_label(of, name), *([fate] if single else []), *cells) for of, name, fate, *cells in rows)
-    heads = columns(spending.by, *(["fate"] if single else []), *NUMBERS)
+    heads = columns(spending.by, *(["fate"] if single else []), *SHOWN, "why", *(OTHER if compared else ()))
     return Table(columns=heads, rows=shown if spending.groups else (), empty=NO_CALLS)
+
+
+def _why(reasons: Sequence[Reason], whole: bool) -> str:
+    """`agree`; or all that there is, with how many calls each is about. On a terminal what agrees needs no word beside
+    what does not, and more than one other reason is said below."""
+    others = [each for each in reasons if whole or each.why != "agree"] or list(reasons)
+    if len(reasons) == 1:
+        return reasons[0].why
+    return ", ".join(counts(others)) if whole or len(others) < 2 else counted(len(others), "reason")
+
+
+def counts(reasons: Iterable[Reason]) -> tuple[str, ...]:
+    return tuple(f"{each.calls:,} {each.why}" for each in reasons)
 
 
 def _label(of: str, name: str) -> str:
@@ -112,21 +180,22 @@ def call_name(call: CallCost) -> str:
 
 def _cells(sums: Totals, whole: bool) -> tuple[str, ...]:
     if not sums.calls:
-        return ("0", *["-"] * (len(NUMBERS) - 1), *(["0"] if whole else []))
-    return (
-        str(sums.calls),
-        _tokens(sums.input, whole),
-        _tokens(sums.output, whole),
+        return ("0", *["-"] * (len(ADDED) - 3), "0") if whole else ("0", *["-"] * (len(SHOWN) - 1))
+    figures = (
         _money(sums.estimated_nanousd, whole) or UNPRICED,
-        _money(sums.reported_nanousd, whole) or NOT_REPORTED,
+        _money(sums.reported_nanousd, whole) or (NOT_REPORTED if whole else "-"),
         _money(sums.computed_nanousd, whole) or UNPRICED,
         _signed(sums.difference_nanousd, whole),
-        *((str(sums.unpriced),) if whole else ()),
     )
+    if whole:
+        tokens = (_tokens(sums.input), _tokens(sums.output))
+        return (str(sums.calls), *tokens, *figures, _signed(sums.missed_nanousd, whole), str(sums.unpriced))
+    together = None if sums.input is None or sums.output is None else sums.input + sums.output
+    return (str(sums.calls), compact(together), *figures)
 
 
-def _tokens(number: int | None, whole: bool) -> str:
-    return compact(number) if not whole else "-" if number is None else str(number)
+def _tokens(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _money(nanousd: int | None, whole: bool) -> str | None:
@@ -142,11 +211,48 @@ def _signed(nanousd: int | None, whole: bool) -> str:
 
 
 def remarks(spending: Spending) -> tuple[str, ...]:
-    """What the sums lack, for people."""
+    """What the sums lack, and how good the estimates were, for people."""
     found = []
+    if len(spending.reasons) > 1:
+        found.append(f"reported against computed: {', '.join(counts(spending.reasons))}")
     if spending.total.unpriced:
         unpriced = counted(spending.total.unpriced, "call")
         found.append(f"{unpriced} without a computed price: `computed` is more than it says")
     if spending.total.open:
         found.append(f"{counted(spending.total.open, 'call')} not ended yet")
+    if spending.estimate_error is not None and not within(spending.estimate_error):
+        found.append(f"estimates were off by {spending.estimate_error:.0%} (median of the calls); see mz calibrate")
     return tuple(found)
+
+
+def within(error: float) -> bool:
+    """Whether estimates are as good as calibration makes them."""
+    return error <= FITTING[1] - 1
+
+
+def details(calls: Iterable[Judged]) -> tuple[str, ...]:
+    """What the reasons mean, each once; none where reported and computed agree."""
+    told = dict.fromkeys(f"{each.why}: {each.detail}" for each in calls if each.detail and each.why in TOLD)
+    shown = list(told)[:DETAILS_MAX]
+    more = len(told) - len(shown)
+    return (*shown, *([f"and {more} more: mz cost --by attempt"] if more > 0 else []))
+
+
+def cost_csv(spending: Spending) -> str:
+    """The groups, one a row, in what spreadsheets read; what is not known is empty. A total would be added up too."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = [name for name in Amounts.__struct_fields__ if name != "calls"]
+    writer.writerow([spending.by, "calls", *names, "why", "thrown_away_calls", "thrown_away_usd", "what_if_usd"])
+    for group in spending.groups:
+        sums = _amounts(group.totals)
+        wasted = (group.wasted.calls, usd(group.wasted.computed_nanousd), usd(group.other_nanousd))
+        cells = (sums["calls"], *(sums[name] for name in names), _why(group.reasons, True), *wasted)
+        writer.writerow([csv_name(group.name), *("" if cell is None else cell for cell in cells)])
+    return out.getvalue()
+
+
+def csv_name(name: str) -> str:
+    """On one line, and never what a spreadsheet takes for a formula."""
+    plain = line(name)
+    return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain

@@ -50,6 +50,14 @@ class CallCost(msgspec.Struct, frozen=True, gc=False):
     """Tokens of each request by the price then in force."""
     settled_nanousd: int | None = None
     """What the budget counts."""
+    ended_at_us: int | None = None
+    """When the outcome came; prices are those of then."""
+    terminal: str = ""
+    """As the agent's output ends: success, error, no-terminal; empty: not read."""
+    unpriced: tuple[str, ...] = ()
+    """Models that had no price."""
+    prices: str = ""
+    """Name, version and digest of the table."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -69,6 +77,8 @@ class Totals(msgspec.Struct, frozen=True):
     computed_nanousd: int | None
     settled_nanousd: int | None
     difference_nanousd: int | None
+    """What was reported less what was computed, over the calls of which both are known."""
+    missed_nanousd: int | None
     """What was paid less what was estimated, over the calls of which both are known."""
 
 
@@ -93,13 +103,25 @@ def totals(calls: Iterable[CallCost]) -> Totals:
         computed_nanousd=total(lambda call: call.computed_nanousd),
         settled_nanousd=total(lambda call: call.settled_nanousd),
         difference_nanousd=total(difference),
+        missed_nanousd=total(missed),
     )
 
 
 def difference(call: CallCost) -> int | None:
-    """Paid less estimated: computed, or as the agent reported it where nobody computed; None where one is not known."""
-    paid = call.reported_nanousd if call.computed_nanousd is None else call.computed_nanousd
+    """Reported less computed; None where one is not known."""
+    reported, computed = call.reported_nanousd, call.computed_nanousd
+    return None if reported is None or computed is None else reported - computed
+
+
+def missed(call: CallCost) -> int | None:
+    """Paid less estimated; None where one is not known."""
+    paid = paid_nanousd(call)
     return None if paid is None or call.estimated_nanousd is None else paid - call.estimated_nanousd
+
+
+def paid_nanousd(call: CallCost) -> int | None:
+    """Computed, or as the agent reported it where nobody computed."""
+    return call.reported_nanousd if call.computed_nanousd is None else call.computed_nanousd
 
 
 def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
@@ -119,7 +141,10 @@ def evolve(find: Callable[[Key], CallCost | None], recorded: Recorded[Event]) ->
     change = CHANGES.get(type(event))
     if change is not None:
         known = find((_key(event),))
-        return change(known, event) if known else None
+        if known is None:
+            return None
+        changed = change(known, event)
+        return replace(changed, ended_at_us=recorded.observed_at_us) if type(event) in ENDINGS else changed
     return _requested(event, recorded) if isinstance(event, AgentRequested) else None
 
 
@@ -152,7 +177,13 @@ def _read(call: CallCost, event: ReplyRead) -> CallCost:
     usage = event.usage
     if not usage:
         return replace(
-            call, input=None, output=None, cache_read=None, cache_write=None, reported_nanousd=event.reported_nanousd
+            call,
+            input=None,
+            output=None,
+            cache_read=None,
+            cache_write=None,
+            reported_nanousd=event.reported_nanousd,
+            terminal=event.terminal,
         )
     return replace(
         call,
@@ -161,7 +192,12 @@ def _read(call: CallCost, event: ReplyRead) -> CallCost:
         cache_read=sum(each.cache_read for each in usage),
         cache_write=sum(each.cache_write_5m + each.cache_write_1h for each in usage),
         reported_nanousd=event.reported_nanousd,
+        terminal=event.terminal,
     )
+
+
+def _priced(call: CallCost, event: CallPriced) -> CallCost:
+    return replace(call, computed_nanousd=event.computed_nanousd, unpriced=event.unpriced, prices=event.prices)
 
 
 CHANGES: dict[type[Event], Callable[[CallCost, Any], CallCost]] = {
@@ -169,9 +205,11 @@ CHANGES: dict[type[Event], Callable[[CallCost, Any], CallCost]] = {
     AgentFailed: lambda call, _: replace(call, outcome="failed"),
     AgentLost: lambda call, _: replace(call, outcome="lost"),
     ReplyRead: _read,
-    CallPriced: lambda call, event: replace(call, computed_nanousd=event.computed_nanousd),
+    CallPriced: _priced,
     CallSettled: lambda call, event: replace(call, settled_nanousd=event.nanousd),
 }
+
+ENDINGS: frozenset[type[Event]] = frozenset((AgentReplied, AgentFailed, AgentLost))
 
 KEYED: frozenset[type[Event]] = frozenset((CallPriced, CallSettled))
 """Those that say the key alone; the others know all of the call."""

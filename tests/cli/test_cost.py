@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 import pytest
+from mz_cli.costs import csv_name
+from mz_engine.adapters.prices import GenaiPrices
+from mz_events.catalog.call import AgentReplied, CallPriced, ReplyRead, Usage
 from mz_events.catalog.feature import PhaseStarted
 from mz_projections.spending import By
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import RUN, Story, tell
+from tests.cli.story import RUN, START_US, TREE, Story, tell
 
 NEWER = "20260302-080000-ffff"
 
@@ -41,7 +46,11 @@ def two_runs(story: Story) -> Story:
 def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "cost")
     assert answer.exit == 0
-    assert answer.err == "1 call without a computed price: `computed` is more than it says\n"
+    assert answer.err.splitlines() == [
+        "reported against computed: 1 killed, 4 unexplained",
+        "1 call without a computed price: `computed` is more than it says",
+        "estimates were off by 103% (median of the calls); see mz calibrate",
+    ]
     assert answer.out == snapshot
     assert run(capsys, "cost", "--by", "attempt").out == snapshot
 
@@ -61,7 +70,7 @@ def test_groups_add_up(two_runs: Story, capsys: pytest.CaptureFixture[str], whic
     for by in get_args(By):
         found = asked(capsys, "cost", *(which or (RUN,)), "--by", by)
         assert (found["run"], found["by"]) == (None if which else RUN, by)
-        for name in ("estimated_usd", "reported_usd", "computed_usd", "difference_usd"):
+        for name in ("estimated_usd", "reported_usd", "computed_usd", "difference_usd", "missed_usd"):
             assert money(*(group[name] for group in found["groups"])) == money(found["total"][name])
         assert sum(group["calls"] for group in found["groups"]) == found["total"]["calls"] == (9 if which else 5)
         wasted = [group["thrown_away"]["calls"] for group in found["groups"]]
@@ -109,7 +118,7 @@ def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert answer.err == "1 call not ended yet\n"
     total = asked(capsys, "cost")["total"]
     assert (total["open_calls"], total["unpriced_calls"], total["computed_usd"]) == (1, 0, None)
-    assert (total["estimated_usd"], total["difference_usd"]) == ("0.025", None)
+    assert (total["estimated_usd"], total["difference_usd"], total["missed_usd"]) == ("0.025", None, None)
     assert asked(capsys, "cost", "--by", "attempt")["groups"][0]["call"]["fate"] == "open"
 
 
@@ -118,7 +127,7 @@ def test_nothing_was_called(home: Path, capsys: pytest.CaptureFixture[str]) -> N
     story.begin("login")
     story.close()
     assert asked(capsys, "cost")["total"]["computed_usd"] is None
-    assert run(capsys, "cost").out.splitlines()[1].split("\t")[3:] == ["0", *["-"] * 6, "0"]
+    assert run(capsys, "cost").out.splitlines()[1].split("\t")[3:] == ["0", *["-"] * 7, "0", ""]
 
 
 def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,12 +143,188 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
         ((RUN, "--all"), "name a run, or ask for --all of them"),
         (("nope",), "there is no run 'nope'"),
         (("--by", "moon"), "'moon' is not one of"),
+        (("--json", "--csv"), "--json or --csv, not both"),
+        (("--gate", "+15%"), "--gate and --baseline go together"),
+        (("--baseline", RUN), "--gate and --baseline go together"),
+        (("--gate", "15", "--baseline", RUN), "write it as +15%"),
+        (("--gate", "+15%", "--baseline", RUN), "cannot be its own baseline"),
+        (("--since", "soon"), "'soon' is no time; write a day"),
+        (("--since", "2026-02-01", "--until", "2026-01-01"), "is not before"),
+        (("--timezone", "Mars/Base"), "there is no time zone 'Mars/Base'"),
+        (("--prices", "June"), "is no day; write it as 2026-06-01"),
+        (("--what-if", "claude-opus-5"), "names no model; write it as model=claude-opus-5"),
+        (("--what-if", "model="), "names no model"),
+        (("--what-if", "model=no-such-model"), "no price is known of 'no-such-model'"),
+        (("--what-if", "model=opus"), "no price is known of 'opus'"),
+        (("--by", "session"), "runs are not added up by session: there is run, phase"),
+        (("--imported", "--by", "phase"), "imported sessions are not added up by phase: there is day, week"),
+        (("--imported", "--all"), "of what was imported there are no runs"),
+        (("--day", "--prices", "2026-06-01"), "and no other prices"),
+        (("--day", "--by", "month"), "--day or --by month, not both"),
+        (("--sessions", "--csv"), "--csv is for sums"),
     ],
 )
 def test_wrong_use(story: Story, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
     answer = run(capsys, "cost", *words)
     assert (answer.exit, answer.out) == (2, "")
     assert message in answer.err
+
+
+# when ----------------------------------------------------------------------------------------------------------------
+def test_a_span_of_time_is_about_all_runs(two_runs: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "cost", "--since", "2026-03-01", "--until", "2026-03-01", "--timezone", "UTC")
+    assert (found["run"], found["by"], found["total"]["calls"]) == (None, "run", 9)
+    assert (found["since"], found["until"]) == ("2026-03-01T00:00:00.000000Z", "2026-03-02T00:00:00.000000Z")
+    assert asked(capsys, "cost", "--until", "2026-02-28", "--timezone", "UTC")["total"]["calls"] == 0
+    assert asked(capsys, "cost", RUN, "--since", "2026-03-01", "--timezone", "UTC")["total"]["calls"] == 5
+
+
+@pytest.mark.parametrize(
+    ("by", "zone", "name"),
+    [
+        ("day", "UTC", "2026-03-01"),
+        ("day", "Pacific/Kiritimati", "2026-03-02"),
+        ("week", "UTC", "2026-W09"),
+        ("week", "Pacific/Kiritimati", "2026-W10"),
+        ("month", "UTC", "2026-03"),
+    ],
+)
+def test_days_are_those_of_the_time_zone(
+    story: Story, capsys: pytest.CaptureFixture[str], by: str, zone: str, name: str
+) -> None:
+    assert [group["name"] for group in asked(capsys, "cost", "--by", by, "--timezone", zone)["groups"]] == [name]
+
+
+# why -----------------------------------------------------------------------------------------------------------------
+def call(story: Story, phase: str, attempt: int, usage: tuple[Usage, ...], reported: int | None) -> None:
+    """A call of the feature that is there, priced by the real table."""
+    ref = story.ref("login", phase, attempt=attempt)
+    story.ask("login", ref)
+    price = GenaiPrices().price(usage, START_US)
+    story.to_feature(
+        "login",
+        AgentReplied(ref=ref, stdout=story.blob(""), stderr=story.blob(""), exit=0, duration_ms=1, tree=TREE),
+        ReplyRead(ref=ref, parser="claude-code/1", terminal="success", session="s1", text=story.blob(""), usage=usage,
+                  reported_nanousd=reported),
+        CallPriced(key=ref.key, computed_nanousd=price.nanousd, unpriced=price.unpriced, prices=price.prices),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def reported(home: Path) -> Story:
+    """Three calls: one that agrees, one whose agent counted cache lifetimes otherwise, one without a price."""
+    story = Story(home)
+    story.begin("login")
+    story.admit("login")
+    story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
+    call(story, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),), 30_000_000)
+    written = Usage(model="claude-sonnet-4-5", input=10_000, output=0, cache_write_1h=10_000, requests=1)
+    call(story, "prd", 2, (written,), 37_500_000)
+    call(story, "prd", 3, (Usage(model="gateway/own", input=10_000, output=0),), 30_000_000)
+    story.close()
+    return story
+
+
+def test_reasons(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    found = asked(capsys, "cost", "--by", "attempt")
+    assert [group["call"]["why"] for group in found["groups"]] == ["agree", "cache-lifetime", "unknown"]
+    assert found["groups"][1]["call"]["why_detail"] == "it priced 10,000 cache writes for an hour as for five minutes"
+    assert found["groups"][2]["call"]["why_detail"] == "no price for gateway/own"
+    assert found["total"]["difference_usd"] == "-0.0225"
+    assert found["why"] == [
+        {"why": "agree", "calls": 1, "difference_usd": "0.00"},
+        {"why": "cache-lifetime", "calls": 1, "difference_usd": "-0.0225"},
+        {"why": "unknown", "calls": 1, "difference_usd": None},
+    ]
+    assert [group["name"] for group in asked(capsys, "cost", "--all", "--by", "why")["groups"]] == [
+        "agree", "cache-lifetime", "unknown"]  # fmt: skip
+    shown = on_terminal(reported.home, "cost", "--by", "attempt", columns=100, env={"NO_COLOR": "1"})
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
+
+
+def test_prices_of_ones_own_count_from_now_on(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was recorded stays; what is asked anew goes by them."""
+    (reported.home / "mz.yaml").write_text('prices:\n- {model: gateway/own, input: "3", output: "15"}\n')
+    assert asked(capsys, "cost")["total"]["unpriced_calls"] == 1
+    found = asked(capsys, "cost", "--prices", "2026-06-01", "--by", "attempt")
+    assert found["prices_on"] == "2026-06-01"
+    assert [group["computed_usd"] for group in found["groups"]] == ["0.03", "0.06", "0.03"]
+    assert [group["call"]["why"] for group in found["groups"]] == ["agree", "cache-lifetime", "agree"]
+    assert "own sha256:" in found["groups"][0]["call"]["prices"]
+
+
+def test_settings_that_cannot_be_read_hide_nothing(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    (reported.home / "mz.yaml").write_text("prices: much\n")
+    answer = run(capsys, "cost")
+    assert answer.exit == 0
+    assert "prices of your own are left out: mz.yaml:1:9" in answer.err
+
+
+# what if -------------------------------------------------------------------------------------------------------------
+def test_under_another_model(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    """The same tokens: 10,000 x 5, 10,000 x 10 for an hour, 10,000 x 5."""
+    found = asked(capsys, "cost", "--what-if", "model=claude-opus-5", "--by", "attempt")
+    assert [group["what_if_usd"] for group in found["groups"]] == ["0.05", "0.10", "0.05"]
+    assert found["what_if"] == {"models": {"model": "claude-opus-5"}, "usd": "0.20", "paid_usd": "0.12"}
+    assert any("nobody knows whether its work had passed" in note for note in found["notes"])
+    assert run(capsys, "cost", "--what-if", "model=claude-opus-5").out == snapshot
+
+
+def test_only_calls_that_are_meant(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that fits no call leaves all as it was; the story's pins are gone, so no tier fits."""
+    for name in ("premium", "gpt-5.5"):
+        found = asked(capsys, "cost", "--what-if", f"{name}=claude-opus-5", "--by", "attempt")
+        assert [group["what_if_usd"] for group in found["groups"]] == ["0.03", "0.06", None]
+    found = asked(capsys, "cost", "--what-if", "claude-sonnet-4-5=claude-opus-5", "--all")
+    assert found["what_if"]["usd"] == "0.20"
+
+
+# for others ----------------------------------------------------------------------------------------------------------
+def test_as_csv(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    answer = run(capsys, "cost", "--csv")
+    assert answer.exit == 0
+    assert answer.out == snapshot
+    rows = list(csv.DictReader(io.StringIO(answer.out)))
+    total = asked(capsys, "cost")["total"]
+    assert money(*(row["reported_usd"] or None for row in rows)) == money(total["reported_usd"])
+
+
+def test_a_name_is_no_formula(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(home)
+    story.begin("login")
+    story.admit("login")
+    story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
+    ref = story.ref("login", "prd")
+    story.ask("login", ref)
+    story.close()
+    assert run(capsys, "cost", "--csv", "--by", "model").out.splitlines()[1].startswith("claude-sonnet-4-5,")
+    assert csv_name("=HYPERLINK(1)") == "'=HYPERLINK(1)"
+    assert csv_name("a\tb") == "a b"
+
+
+def test_the_gate(two_runs: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    """The older run spent a call on a feature that waits; the newer did not."""
+    answer = run(capsys, "cost", NEWER, "--gate", "+15%", "--baseline", RUN)
+    assert answer.exit == 125
+    assert (answer.out, answer.err) == snapshot
+    answer = run(capsys, "cost", RUN, "--gate", "+15%", "--baseline", NEWER, "--json")
+    found = msgspec.json.decode(answer.out)
+    assert (answer.exit, found["verdict"], found["exit"]) == (125, "not-comparable", 125)
+
+
+def test_a_run_that_cost_more(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, nanousd in ((RUN, 100_000_000), (NEWER, 120_000_000)):
+        story = Story(home, run=name)
+        story.begin("login")
+        story.deliver("login")
+        for attempt in range(5, 8):
+            call(story, "code", attempt, (Usage(model="claude-sonnet-4-5", input=nanousd // 3000, output=0),), None)
+        story.close()
+    answer = run(capsys, "cost", "--gate", "+15%", "--baseline", RUN)
+    assert answer.exit == 1
+    assert "failed: more than allowed: a delivered feature, code" in answer.err
+    assert run(capsys, "cost", "--gate", "+25%", "--baseline", RUN).exit == 0
+    assert run(capsys, "cost", RUN, "--gate", "+15%", "--baseline", NEWER).exit == 0
 
 
 def test_reading_one_run_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,71 +4,161 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+import threading
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
 
-from mz_engine.adapters.prices import GenaiPrices
+import genai_prices
+import msgspec
+import pytest
+import yaml
+from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import Provider
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mz_engine.adapters.prices import EPOCH, FOREIGN, GenaiPrices
+from mz_engine.pricing.card import Card, cost, flat, may_cross, scaled
 from mz_events.catalog.call import Usage
 
+from tests.support.tree import ROOT
+
+CASES = ROOT / "tests" / "cases" / "prices"
 PRICES = GenaiPrices()
 
 
-def at(year: int, month: int, day: int) -> int:
-    return int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1_000_000
+class Priced(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    at: date
+    usage: tuple[Usage, ...]
+    usd: str | None
+    unpriced: tuple[str, ...] = ()
 
 
-NOW = at(2026, 6, 1)
+PRICED = msgspec.convert(yaml.safe_load((CASES / "priced.yaml").read_text("utf-8")), list[Priced])
+NAMES: dict[str, str | None] = yaml.safe_load((CASES / "names.yaml").read_text("utf-8"))
 
 
-def test_a_record_worked_out_by_hand() -> None:
-    """.003 input + .030 output + .015 read + .0375 five-minute writes + .024 one-hour writes."""
-    usage = Usage(
-        model="claude-sonnet-4-5",
-        input=1_000 + 50_000 + 10_000 + 4_000,
-        output=2_000,
-        cache_read=50_000,
-        cache_write_5m=10_000,
-        cache_write_1h=4_000,
-    )
-    assert PRICES.price((usage,), NOW).nanousd == 109_500_000
+def at(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def test_entries_are_priced_one_by_one() -> None:
-    """Two requests below the long-context step cost less than one of both lengths."""
-    half = Usage(model="claude-sonnet-4-5", input=150_000, output=10)
-    whole = Usage(model="claude-sonnet-4-5", input=300_000, output=20)
-    two, one = PRICES.price((half, half), NOW).nanousd, PRICES.price((whole,), NOW).nanousd
-    assert two is not None
-    assert one is not None
-    assert two < one
+NOW = at(date(2026, 11, 1))
 
 
-def test_a_price_is_the_one_of_its_day() -> None:
-    long = (Usage(model="claude-sonnet-4-6", input=300_000, output=0),)
-    before, after = PRICES.price(long, at(2026, 3, 1)).nanousd, PRICES.price(long, at(2026, 4, 1)).nanousd
-    assert before == 2 * (after or 0)
+def nano(usd: str | None) -> int | None:
+    return None if usd is None else int(Decimal(usd).scaleb(9))
 
 
-def test_unknown_is_unpriced_never_zero() -> None:
-    price = PRICES.price(
-        (Usage(model="claude-sonnet-4-6", input=1, output=1), Usage(model="<synthetic>", input=1, output=1)), NOW
-    )
-    assert price.nanousd is None
-    assert price.unpriced == ("<synthetic>",)
+# sums worked out by hand ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("case", PRICED, ids=lambda case: case.name)
+def test_sums_are_those_worked_out_by_hand(case: Priced) -> None:
+    found = PRICES.price(case.usage, at(case.at))
+    assert (found.nanousd, found.unpriced) == (nano(case.usd), case.unpriced)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_found_whatever_it_is_called(name: str) -> None:
+    assert PRICES.estimate(name, 1000, 1000, NOW) == nano(NAMES[name])
 
 
 def test_nothing_used_costs_nothing() -> None:
     assert PRICES.price((), NOW).nanousd == 0
 
 
-def test_the_long_context_mark_is_no_part_of_the_name() -> None:
-    marked = PRICES.estimate("claude-opus-4-8[1m]", 1000, 1000, NOW)
-    assert marked == PRICES.estimate("claude-opus-4-8", 1000, 1000, NOW) == 30_000_000
+def test_cached_tokens_of_an_estimate_are_part_of_its_input() -> None:
+    assert PRICES.estimate("claude-sonnet-4-5", 1000, 0, NOW, 600, 400) == 600 * 300 + 400 * 3750
 
 
-def test_an_alias_has_no_price() -> None:
-    assert PRICES.estimate("sonnet", 1000, 1000, NOW) is None
+def test_sums_that_may_cross_a_step_are_known() -> None:
+    card = PRICES.card("claude-sonnet-4-5", NOW)
+    assert card is not None
+    assert card.steps == (200_000,)
+    some, many, one = (Usage(model="claude-sonnet-4-5", input=300_000, output=0, requests=n) for n in (None, 9, 1))
+    assert [may_cross(card, each) for each in (some, many, one)] == [True, True, False]
+    assert not may_cross(card, Usage(model="claude-sonnet-4-5", input=200_000, output=0))
 
 
+@pytest.mark.parametrize(("tokens", "nanousd"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 2), (7, 4)])
+def test_half_a_nano_dollar_goes_to_the_even_one(tokens: int, nanousd: int) -> None:
+    """As the table's own code rounds: nothing leans to one side."""
+    rate = flat(scaled(Decimal("0.0005")) or 0)
+    card = Card(input=rate, output=None, cache_read=rate, cache_write_5m=rate, cache_write_1h=rate)
+    assert cost(card, Usage(model="m", input=tokens, output=0)) == nanousd
+    assert cost(card, Usage(model="m", input=tokens, output=1)) is None, "a kind of token without a price"
+
+
+# against the table itself ---------------------------------------------------------------------------------------------
+TOKENS = st.integers(min_value=0, max_value=600_000)
+MAKERS = ("anthropic", "openai", "google", "deepseek", "mistral", "x-ai", "moonshotai")
+
+
+def models_of(provider: Provider) -> list[tuple[str, str]]:
+    return [
+        (provider.id, model.id)
+        for model in provider.models
+        for prices in [model.get_prices(EPOCH).__dict__]
+        if prices.get("input_mtok") is not None and prices.get("output_mtok") is not None
+        if not any(part in key for key in prices for part in FOREIGN)
+    ]
+
+
+MODELS = [
+    (provider, model)
+    for each in get_snapshot().providers
+    if each.id in MAKERS
+    for provider, model in models_of(each)
+    if PRICES.estimate(model, 1, 1, NOW) is not None
+]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from(MODELS), TOKENS, TOKENS, TOKENS, TOKENS, TOKENS,
+    st.integers(at(date(2024, 1, 1)), at(date(2027, 1, 1))), st.sampled_from(["", "", "flex", "priority", "fast"]),
+)  # fmt: skip
+def test_a_request_costs_what_the_table_says(
+    of: tuple[str, str], plain: int, read: int, short: int, hour: int, output: int, at_us: int, tier: str
+) -> None:
+    """To the nano-dollar, for every model, day, time of day, size and tier that the table knows."""
+    usage = Usage(
+        model=of[1], input=plain + read + short + hour, output=output, cache_read=read, cache_write_5m=short,
+        cache_write_1h=hour, requests=1, tier=tier,
+    )  # fmt: skip
+    found = PRICES.entry(usage, at_us)
+    if found is None:
+        assert tier, "only a tier that is not in the table has no price"
+        return
+    expected = genai_prices.calc_price(
+        genai_prices.Usage(
+            input_tokens=usage.input, output_tokens=output, cache_read_tokens=read, cache_write_tokens=short + hour,
+            cache_write_1h_tokens=hour,
+        ),
+        model_ref=of[1],
+        genai_request_timestamp=EPOCH + timedelta(microseconds=at_us),
+        price_context=dict.fromkeys(("processing", "service_tier", "speed"), tier) if tier else None,
+    )  # fmt: skip
+    assert found == int((expected.total_price * 10**9).to_integral_value(ROUND_HALF_EVEN))
+
+
+def test_many_models_are_compared() -> None:
+    assert len(MODELS) > 150
+    assert {provider for provider, _ in MODELS} >= {"anthropic", "openai", "google"}
+
+
+def test_a_price_by_the_time_of_day_is_not_kept_for_the_day() -> None:
+    """One maker asks less at night."""
+    cards = {PRICES.card("deepseek-reasoner", at(date(2025, 3, 1)) + hour * 3_600_000_000) for hour in range(24)}
+    assert len(cards) == 2
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_no_name_is_too_odd(name: str) -> None:
+    found = PRICES.estimate(name, 10, 10, NOW)
+    assert found is None or found >= 0
+
+
+# the table ------------------------------------------------------------------------------------------------------------
 def test_the_table_is_named_with_version_and_digest() -> None:
     name, version, digest = PRICES.table.split(" ")
     assert name == "genai-prices"
@@ -77,5 +167,17 @@ def test_the_table_is_named_with_version_and_digest() -> None:
 
 
 def test_the_table_is_loaded_when_it_is_needed() -> None:
-    code = "import sys, mz_engine.adapters.prices; sys.exit('genai_prices' in sys.modules)"
+    code = "import sys, mz_engine.adapters.pricefile; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_threads_share_a_table() -> None:
+    prices, found = GenaiPrices(), set[Card | None]()
+    threads = [
+        threading.Thread(target=lambda: found.add(prices.card("claude-opus-4-8", NOW, "batch"))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 1

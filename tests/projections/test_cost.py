@@ -22,6 +22,7 @@ from mz_events.catalog.call import (
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
 from mz_projections.cost import Totals, costs, totals
+from mz_projections.tokens import tokens
 
 from tests.projections.logs import feature_events
 from tests.support.samples import sample
@@ -35,7 +36,7 @@ READ = replace(sample(ReplyRead), ref=REF, reported_nanousd=55, usage=(
 ))  # fmt: skip
 PRICED = CallPriced(key="k1", computed_nanousd=60)
 SETTLED = CallSettled(feature=ASKED.ref.key, key="k1", nanousd=61)  # type: ignore[arg-type]
-UNKNOWN = Totals(1, 1, 0, *[None] * 9)
+UNKNOWN = Totals(1, 1, 0, *[None] * 10)
 
 
 def recorded(events: Iterable[Event]) -> list[Recorded[Event]]:
@@ -87,7 +88,8 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
         reported_nanousd=55,
         computed_nanousd=60,
         settled_nanousd=None,
-        difference_nanousd=-10,
+        difference_nanousd=-5,
+        missed_nanousd=-10,
     )
 
 
@@ -98,12 +100,31 @@ def test_calls_that_ended_without_a_price_are_counted() -> None:
 
 
 def test_a_difference_needs_both_sides() -> None:
+    """Reported less computed; and what was paid less what was estimated."""
+
+    def found(*events: Event) -> tuple[int | None, int | None]:
+        sums = totals(costs(recorded(events)))
+        return sums.difference_nanousd, sums.missed_nanousd
+
     free = replace(ASKED, estimated_nanousd=None)
-    assert totals(costs(recorded([ASKED, PRICED]))).difference_nanousd == -10
-    assert totals(costs(recorded([ASKED, READ]))).difference_nanousd == -15, "reported, where nobody computed"
-    assert totals(costs(recorded([ASKED, READ, PRICED]))).difference_nanousd == -10
-    assert totals(costs(recorded([free, PRICED]))).difference_nanousd is None
-    assert totals(costs(recorded([ASKED]))).difference_nanousd is None
+    assert found(ASKED, PRICED) == (None, -10)
+    assert found(ASKED, READ) == (None, -15), "reported, where nobody computed"
+    assert found(ASKED, READ, PRICED) == (-5, -10)
+    assert found(free, READ, PRICED) == (-5, None)
+    assert found(ASKED) == (None, None)
+
+
+def test_a_call_keeps_what_explains_its_price() -> None:
+    priced = replace(PRICED, unpriced=("small",), prices="table 1")
+    (call,) = costs(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, priced]))
+    assert (call.unpriced, call.prices, call.terminal) == (("small",), "table 1", READ.terminal)
+    assert call.ended_at_us == 1002
+
+
+def test_tokens_are_those_of_the_newest_reading() -> None:
+    newer = replace(READ, usage=READ.usage[:1])
+    assert tokens(recorded([ASKED, READ])) == {"k1": READ.usage}
+    assert tokens(recorded([ASKED, READ, newer])) == {"k1": READ.usage[:1]}
 
 
 def test_nothing_costs_nothing_that_is_known() -> None:

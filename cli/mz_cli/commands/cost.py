@@ -3,22 +3,72 @@
 from __future__ import annotations
 
 import sys
-from typing import get_args
+import time
+from datetime import UTC, date, datetime, tzinfo
+from fractions import Fraction
+from typing import Any, cast, get_args
 
 import click
-from mz_engine.home import HOME, VIEWS
-from mz_events.names import feature_stream
-from mz_projections.cost import COSTS, CallCost, costs
-from mz_projections.fates import COURSES, courses
-from mz_projections.runner import Views
-from mz_projections.spending import By, Judged, judged, spending
+import msgspec
+from mz_projections.continued import continued
+from mz_projections.spending import By, spending
 
 from mz_cli.context import Reading, reading
-from mz_cli.costs import cost_report, cost_table, in_order, remarks
+from mz_cli.costgate import Bill, delivered, gate, gate_table, gate_words, parse_allowed
+from mz_cli.costing import Spent, choice, crossing, explained, of_all, of_run, priced_at, prices_here, under
+from mz_cli.costs import Asked, cost_csv, cost_report, cost_table, details, in_order, remarks
 from mz_cli.help import command
-from mz_cli.render.console import is_terminal, note
+from mz_cli.importedcosts import ImportedBy, show_imported_costs
+from mz_cli.period import SECOND_US, Period, days_in, period_of, zone_of
+from mz_cli.render.console import is_terminal, note, put
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
+from mz_cli.savings import Side, measured_table, sessions_report, sessions_table
+
+WHAT_IF = (
+    "what if: the same tokens at the other model's prices. It would have read, written and cached other amounts, its "
+    "tokens are cut otherwise, and nobody knows whether its work had passed"
+)
+
+
+CHOICES = tuple(dict.fromkeys((*get_args(By), *get_args(ImportedBy))))
+OF_RUNS = ("run", "everything", "what_if", "prices", "allowed", "sessions", "baseline")
+"""What does not go with sessions that were imported."""
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line, as it was written."""
+
+    run: str | None
+    by: str | None
+    everything: bool
+    since: str | None
+    until: str | None
+    timezone: str | None
+    what_if: tuple[str, ...]
+    prices: str | None
+    allowed: str | None
+    sessions: bool
+    baseline: str | None
+    imported: bool
+    day: bool
+    as_json: bool
+    as_csv: bool
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The same, parsed."""
+
+    run: str | None
+    by: str | None
+    everything: bool
+    period: Period
+    zone: tzinfo | None
+    prices_on: date | None
+    what_if: tuple[tuple[str, str], ...]
+    allowed: Fraction | None
+    as_json: bool
+    as_csv: bool
 
 
 @command(
@@ -27,51 +77,212 @@ from mz_cli.render.draw import show
         ("mz cost", "the newest run, feature by feature"),
         ("mz cost r4f1 --by attempt", "every agent call of a run"),
         ("mz cost --all --by model --json | jq .total.computed_usd", "what all runs together cost"),
+        ("mz cost --since 30d --by week", "the last month, over all runs"),
+        ("mz cost --what-if mid=claude-haiku-4-5", "the same tokens, had the mid tier been another model"),
+        ("mz cost r4f1 --sessions --baseline r1a2", "what sessions that go on saved on the same work"),
+        ("mz cost r4f1 --gate +15% --baseline r1a2", "fail where features cost more than 15 % more"),
+        ("mz cost --day --since 7d", "what agents did without mz, day by day, once it is imported"),
     ),
-    following="`mz show FEATURE` says why an attempt was refused; `mz audit` what was bought with it.",
+    following="`mz show FEATURE` says why an attempt was refused; `mz audit` what was bought with it; `mz calibrate` "
+    "makes estimates better.",
 )
 @click.argument("run", required=False)
-@click.option("--by", type=click.Choice(get_args(By)), help="What to add up; by feature, or with --all by run.")
+@click.option(
+    "--by",
+    type=click.Choice(CHOICES),
+    metavar="WHAT",
+    help=f"What to add up: {', '.join(get_args(By))}; of what was imported: {', '.join(get_args(ImportedBy))}.",
+)
 @click.option("--all", "everything", is_flag=True, help="All runs of this repository.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cost/1.")
+@click.option("--since", metavar="TIME", help="Calls from then on: a day, a time, or how long ago (7d, 36h).")
+@click.option("--until", metavar="TIME", help="Calls until then; a day counts whole.")
+@click.option("--timezone", metavar="ZONE", help="Whose days are meant: Europe/Berlin, UTC; else the machine's.")
+@click.option("--what-if", multiple=True, metavar="NAME=MODEL",
+              help="What the same tokens had cost: NAME is a model, a tier, or `model` for all calls.")  # fmt: skip
+@click.option("--prices", metavar="DAY", help="Compute all of it by the prices of that day.")
+@click.option("--gate", "allowed", metavar="SHARE", help="Fail where RUN costs more than so much more, such as +15%.")
+@click.option("--sessions", is_flag=True, help="What sessions that go on saved, by estimate; with --baseline measured.")
+@click.option("--baseline", metavar="RUN", help="With --gate and --sessions: the run to compare with.")
+@click.option("--imported", is_flag=True, help="What `mz import` took in, in place of this repository's runs.")
+@click.option("--day", is_flag=True, help="The same as --imported --by day.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one object: mz.cost/1, or mz.cost-gate/1, mz.cost-sessions/1, mz.cost-imported/1.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print the groups for a spreadsheet.")
 @click.pass_context
-def cost(context: click.Context, run: str | None, by: By | None, everything: bool, as_json: bool) -> None:
+def cost(context: click.Context, /, **words: Any) -> int:
     """Show what the agents cost: estimated, reported, computed.
 
     Estimated is from before a call, reported is what the agent says, computed is its tokens by the prices of that
-    day; the difference is what was paid less what was estimated. Then what was paid for nothing: calls that failed,
-    were lost or refused, or whose work was taken back. What nobody knows is not counted as zero. RUN is a run's id or
-    the beginning of one; without it, the newest run is meant.
+    day; the difference is reported less computed, and why says where it comes from: they agree, or the agent counted
+    cache lifetimes, tiers, another day's prices or only its main conversation, or it was killed. Then what was paid
+    for nothing: calls that failed, were lost or refused, or whose work was taken back. What nobody knows is not counted
+    as zero. RUN is a run's id or the beginning of one; without it, the newest run is meant, or with --since or --until
+    all of them.
     """
-    if run is not None and everything:
-        raise click.UsageError("name a run, or ask for --all of them", context)
+    given = Given(**words)
+    _check(given, context)
+    try:
+        options = _parsed(given)
+    except ValueError as error:
+        raise click.UsageError(str(error), context) from None
+    if given.imported or given.day:
+        by = cast("ImportedBy", options.by or "day")
+        show_imported_costs(by, options.period, options.zone, as_json=options.as_json, as_csv=options.as_csv)
+        return 0
     with reading() as log:
-        chosen = None if everything else log.find_run(run)
-        spent = spending(of_all(log) if chosen is None else of_run(log, chosen), by or ("feature" if chosen else "run"))
-        if chosen is not None:
-            spent = in_order(spent, log.features(chosen))
-        if as_json:
-            show_document("cost", cost_report(spent, str(log.home), chosen))
-            return
-    show(cost_table(spent, whole=not is_terminal(sys.stdout)))
-    for remark in remarks(spent):
+        if given.sessions:
+            return _sessions(log, options, given.baseline)
+        if options.allowed is not None and given.baseline is not None:
+            return _gate(log, options, given.baseline, options.allowed)
+        _report(log, options, context)
+    return 0
+
+
+def _check(given: Given, context: click.Context) -> None:
+    """Raises UsageError for options that do not go together."""
+    of_imports = given.imported or given.day
+    wrong = {
+        "name a run, or ask for --all of them": given.run is not None and given.everything,
+        "--sessions is about one run, without --all and --gate":
+            given.sessions and (given.everything or given.allowed is not None),
+        "--gate and --baseline go together": (given.allowed is None) != (given.baseline is None) and not given.sessions,
+        "--json or --csv, not both": given.as_json and given.as_csv,
+        "--csv is for sums: neither --gate nor --sessions": given.as_csv and bool(given.sessions or given.allowed),
+        "of what was imported there are no runs, and no other prices":
+            of_imports and any(getattr(given, name) for name in OF_RUNS),
+        f"--day or --by {given.by}, not both": given.day and given.by not in (None, "day"),
+    }  # fmt: skip
+    for problem, applies in wrong.items():
+        if applies:
+            raise click.UsageError(problem, context)
+    known = get_args(ImportedBy if of_imports else By)
+    if given.by is not None and given.by not in known:
+        told = "imported sessions" if of_imports else "runs"
+        raise click.UsageError(f"{told} are not added up by {given.by}: there is {', '.join(known)}", context)
+
+
+def _parsed(given: Given) -> Options:
+    """Raises ValueError, in words."""
+    zone = zone_of(given.timezone)
+    return Options(
+        run=given.run,
+        by="day" if given.day else given.by,
+        everything=given.everything,
+        period=period_of(given.since, given.until, time.time_ns() // 1000, zone),
+        zone=zone,
+        prices_on=None if given.prices is None else _day(given.prices),
+        what_if=tuple(map(_pair, given.what_if)),
+        allowed=None if given.allowed is None else parse_allowed(given.allowed),
+        as_json=given.as_json,
+        as_csv=given.as_csv,
+    )
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no day; write it as 2026-06-01") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, model = text.partition("=")
+    if not (name.strip() and equals and model.strip()):
+        raise ValueError(f"{text[:60]!r} names no model; write it as model=claude-opus-5, or mid=claude-haiku-4-5")
+    return name.strip(), model.strip()
+
+
+# the report -----------------------------------------------------------------------------------------------------------
+def _report(log: Reading, options: Options, context: click.Context) -> None:
+    all_runs = options.everything or (options.run is None and options.period != Period())
+    chosen = None if all_runs else log.find_run(options.run)
+    spent, asked = _spent(log, options, chosen, context)
+    day_of = days_in(options.zone)
+    sums = spending(spent.calls, cast("By", options.by or ("feature" if chosen else "run")), day_of)
+    if chosen is not None:
+        sums = in_order(sums, log.features(chosen))
+    if options.as_json:
+        show_document("cost", cost_report(sums, asked))
+    elif options.as_csv:
+        put(sys.stdout, cost_csv(sums))
+    else:
+        show(cost_table(sums, whole=not is_terminal(sys.stdout), compared=bool(options.what_if)))
+        for remark in (*remarks(sums), *details(spent.calls), *asked.notes):
+            note(remark)
+
+
+def _spent(log: Reading, options: Options, run: str | None, context: click.Context) -> tuple[Spent, Asked]:
+    """The calls, explained and priced as asked, and what is to be said of them."""
+    anew = options.prices_on is not None or bool(options.what_if)
+    found = of_run(log, run, options.period) if run else of_all(log, options.period, needs_tokens=anew)
+    prices, notes = prices_here(log)
+    at_us = None if options.prices_on is None else _midnight_us(options.prices_on)
+    said = list(notes)
+    if at_us is not None:
+        found = priced_at(found, prices, at_us)
+        said.append(f"computed by the prices of {options.prices_on} ({prices.table.partition(' sha256:')[0]})")
+    found = explained(found, prices)
+    if options.what_if:
+        for _, model in options.what_if:
+            if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
+                raise click.UsageError("; ".join((f"no price is known of {model!r}", *notes)), context)
+        found = under(found, prices, choice(log, options.what_if), at_us)
+        said.append(WHAT_IF)
+    crossed = crossing(found, prices) if found.usage else None
+    asked = Asked(
+        repository=str(log.home), run=run, since_us=options.period.since_us, until_us=options.period.until_us,
+        prices_on=None if options.prices_on is None else options.prices_on.isoformat(), what_if=options.what_if,
+        notes=(*said, *([crossed] if crossed else [])),
+    )  # fmt: skip
+    return found, asked
+
+
+def _midnight_us(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * SECOND_US
+
+
+# the gate -------------------------------------------------------------------------------------------------------------
+def _gate(log: Reading, options: Options, baseline: str, allowed: Fraction) -> int:
+    run, against = log.find_run(options.run), log.find_run(baseline)
+    if run == against:
+        raise click.UsageError(f"run {run} cannot be its own baseline")
+    found = gate(_bill(log, against, options), _bill(log, run, options), allowed)
+    if options.as_json:
+        show_document("cost-gate", found)
+    else:
+        show(gate_table(found, whole=not is_terminal(sys.stdout)))
+        note(gate_words(found))
+    return found.exit
+
+
+def _bill(log: Reading, run: str, options: Options) -> Bill:
+    calls = of_run(log, run, options.period).calls
+    statuses = (feature.status for feature in log.view(run).features)
+    return Bill(run=run, calls=tuple(each.call for each in calls), delivered=delivered(statuses))
+
+
+# sessions -------------------------------------------------------------------------------------------------------------
+def _sessions(log: Reading, options: Options, baseline: str | None) -> int:
+    run, against = log.find_run(options.run), None if baseline is None else log.find_run(baseline)
+    if run == against:
+        raise click.UsageError(f"run {run} cannot be its own baseline")
+    found = sessions_report(_side(log, run), None if against is None else _side(log, against))
+    if options.as_json:
+        show_document("cost-sessions", found)
+        return 0
+    show(sessions_table(found))
+    if found.measured:
+        note(f"measured over {', '.join(found.compared)}:")
+        show(measured_table(found))
+    for remark in found.notes:
         note(remark)
+    return 0
 
 
-def of_run(log: Reading, run: str) -> tuple[Judged, ...]:
-    """The calls of one run, from its features' streams."""
-    calls: list[CallCost] = []
-    followed = {}
-    for stream in log.streams(run)[1:]:
-        events = tuple(log.store.read(stream))
-        calls += costs(events)
-        followed.update(courses(events))
-    return judged(calls, followed)
-
-
-def of_all(log: Reading) -> tuple[Judged, ...]:
-    """The calls of all runs, from read models that are kept beside the log."""
-    with Views(log.home / HOME / VIEWS, log.store, (COSTS, COURSES)) as views:
-        views.refresh()
-        followed = {feature_stream(row.run, row.feature): row for row in views.rows(COURSES)}
-        return judged(views.rows(COSTS), followed)
+def _side(log: Reading, run: str) -> Side:
+    delivered = (feature.feature for feature in log.view(run).features if feature.status == "delivered")
+    return Side(run, continued(log.events(run)), tuple(delivered))

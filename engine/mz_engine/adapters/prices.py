@@ -1,67 +1,237 @@
 """Adapter: the price table of `genai-prices`, behind the port `Prices`. Offline: its data lie in the installed package.
 
 Prices are asked per usage entry at the time of the request. A model without a price is named, never counted as zero.
+What the table says is turned into a rate card once for each model, day and service tier; from then on a price is some
+multiplications of whole numbers. Rows of people's own come before the table.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_EVEN, Decimal
-from functools import cached_property
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import cache, cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mz_events.catalog.call import Usage
 
+from mz_engine.config import PriceRow
 from mz_engine.ports import Price
+from mz_engine.priceform import digest_of
+from mz_engine.pricing.card import Card, Rate, cost, distinct, flat, in_parts, scaled
+from mz_engine.pricing.listed import LISTED
+from mz_engine.pricing.names import candidates
+from mz_engine.pricing.rows import card_of, row_for
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice, Provider
 
 PACKAGE = "genai-prices"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NANOUSD_PER_USD = Decimal(10**9)
-LONG_CONTEXT = "[1m]"
-"""Claude Code's mark for the long context window; not part of the model's name."""
+DAY_US = 24 * 3600 * 1_000_000
+STANDARD = frozenset({"", "standard", "default", "auto", "on_demand"})
+"""Names of the service tier that has no name."""
+BATCH = "batch"
+HALVED = frozenset({"anthropic", "google", "openai"})
+"""Providers that ask half of every price for batches, also where the table names none."""
+CONTEXT = ("processing", "service_tier", "speed")
+"""What the table calls the several kinds of tiers; their names do not overlap within a provider."""
+RATES = {
+    "input_mtok": "input",
+    "output_mtok": "output",
+    "cache_read_mtok": "cache_read",
+    "cache_write_mtok": "cache_write_5m",
+    "cache_write_1h_mtok": "cache_write_1h",
+}
+"""The table's keys -> ours."""
+FOREIGN = ("_text_", "requests", "reasoning", "write_5m")
+"""Parts of keys that would make the table count these tokens in another way than a card does."""
 
 
 class GenaiPrices:
-    """Implements `mz_engine.ports.Prices`. The table is loaded when the first price is asked (0.3 s)."""
+    """Implements `mz_engine.ports.Prices`. The table is loaded when the first price is asked (0.3 s). `own`: prices of
+    people's own, layer by layer; the first layer with a row that fits wins. Thread-safe."""
+
+    def __init__(self, *own: tuple[PriceRow, ...]) -> None:
+        self._own = own
+        self._cards: dict[tuple[str, str, int], Card | None] = {}
 
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
         """What the entries cost at that time. `nanousd` is None when any of their models has no price."""
-        priced = [(entry.model, self._entry(entry, at_us)) for entry in usage]
-        unpriced = tuple(sorted({model for model, nanousd in priced if nanousd is None}))
-        total = None if unpriced else sum(nanousd for _, nanousd in priced if nanousd is not None)
-        return Price(nanousd=total, unpriced=unpriced, prices=self.table)
+        total, unpriced = 0, set[str]()
+        for entry in usage:
+            nanousd = self.entry(entry, at_us)
+            if nanousd is None:
+                unpriced.add(f"{entry.model} ({entry.tier})" if entry.tier else entry.model)
+            else:
+                total += nanousd
+        return Price(nanousd=None if unpriced else total, unpriced=tuple(sorted(unpriced)), prices=self.table)
 
-    def estimate(self, model: str, input_tokens: int, output_tokens: int, at_us: int) -> int | None:
-        """Nano-dollars without any cache; None: the model has no price."""
-        return self._entry(Usage(model=model, input=input_tokens, output=output_tokens), at_us)
+    def estimate(
+        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
+    ) -> int | None:
+        """Nano-dollars of so many tokens; None: the model has no price."""
+        expected = Usage(
+            model=model,
+            input=input_tokens,
+            output=output_tokens,
+            cache_read=cache_read,
+            cache_write_5m=cache_write,
+            requests=None,
+        )
+        return self.entry(expected, at_us)
+
+    def entry(self, usage: Usage, at_us: int) -> int | None:
+        """Nano-dollars of one entry; None: it has no price."""
+        card = self.card(usage.model, at_us, usage.tier)
+        return None if card is None else cost(card, usage)
+
+    def card(self, model: str, at_us: int, tier: str = "") -> Card | None:
+        """The prices in force then; None: there are none."""
+        day = at_us // DAY_US
+        try:
+            return self._cards[model, tier, day]
+        except KeyError:
+            pass
+        found, lasting = self._card(model, at_us, "" if tier in STANDARD else tier)
+        if lasting:
+            self._cards[model, tier, day] = found
+        return found
+
+    def history(self, model: str) -> tuple[Card, ...]:
+        """All cards that the model ever had, and those that agents are known to go by beside the table's."""
+        found = _find(model)
+        rows = (row for layer in self._own for row in layer if row_for((row,), model, date.max) is not None)
+        own = [card for card in map(card_of, rows) if card is not None]
+        if found is None:
+            return distinct(own)
+        provider, info = found
+        cards = [_card_of_table(provider, info, day, "") for day in (EPOCH, *_first_days(info))]
+        listed = [Card(**{name: _flat(price) for name, price in rates.items()}) for rates in LISTED.get(info.id, ())]
+        return distinct(card for card in (*cards, *listed, *own) if card is not None)
 
     @cached_property
     def table(self) -> str:
-        """`genai-prices <version> sha256:<digest of its data module>`: the package names no version of its data."""
-        import genai_prices
+        """`genai-prices <version> sha256:<digest of its data module>`: the package names no version of its data. Where
+        people have rows of their own, ` own sha256:<digest of what they say>` follows."""
+        own = digest_of(tuple(row for layer in self._own for row in layer))
+        return f"{_table()} own sha256:{own}" if own else _table()
 
-        data = Path(genai_prices.__file__).with_name("data.py").read_bytes()
-        version = importlib.metadata.version(PACKAGE)
-        return f"{PACKAGE} {version} sha256:{hashlib.sha256(data).hexdigest()}"
+    def _card(self, model: str, at_us: int, tier: str) -> tuple[Card | None, bool]:
+        """The prices at a time, and whether they are those of the whole day."""
+        at = EPOCH + timedelta(microseconds=at_us)
+        for layer in self._own:
+            row = row_for(layer, model, at.date())
+            if row is not None:
+                return card_of(row, tier), True
+        found = _find(model)
+        if found is None:
+            return None, True
+        provider, info = found
+        return _card_of_table(provider, info, at, tier), _lasts_a_day(info)
 
-    def _entry(self, usage: Usage, at_us: int) -> int | None:
-        import genai_prices
 
-        written = usage.cache_write_5m + usage.cache_write_1h
+# the table ------------------------------------------------------------------------------------------------------------
+@cache
+def _table() -> str:
+    import importlib.metadata
+
+    import genai_prices
+
+    data = Path(genai_prices.__file__).with_name("data.py").read_bytes()
+    return f"{PACKAGE} {importlib.metadata.version(PACKAGE)} sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+@cache
+def _find(model: str) -> tuple[Provider, ModelInfo] | None:
+    from genai_prices.data_snapshot import get_snapshot
+
+    snapshot = get_snapshot()
+    for name in candidates(model):
         try:
-            found = genai_prices.calc_price(
-                genai_prices.Usage(
-                    input_tokens=max(usage.input, usage.cache_read + written),
-                    output_tokens=usage.output,
-                    cache_read_tokens=usage.cache_read,
-                    cache_write_tokens=written,
-                    cache_write_1h_tokens=usage.cache_write_1h,
-                ),
-                model_ref=usage.model.removesuffix(LONG_CONTEXT),
-                genai_request_timestamp=EPOCH + timedelta(microseconds=at_us),
-            )
+            return snapshot.find_provider_model(name.model, None, name.provider, None)
         except LookupError:
+            continue
+    return None
+
+
+def _card_of_table(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> Card | None:
+    """None: the table has no price for that tier, or counts in a way that we do not follow."""
+    named = _named_prices(provider, info, at, tier)
+    if named is not None:
+        return _card_of_prices(named)
+    if tier == BATCH and provider.id in HALVED:
+        standard = _card_of_prices(info.get_prices(at))
+        return None if standard is None else in_parts(standard, 50)
+    return None
+
+
+def _named_prices(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> ModelPrice | None:
+    if not tier:
+        return info.get_prices(at)
+    context = dict.fromkeys(CONTEXT, tier)
+    own = any(info is each for each in provider.models)
+    known = any(
+        variant.constraint is None or variant.constraint.active(at)
+        for variant in (info.price_variants or () if own else ())
+        if all(context.get(key) == value for key, value in variant.when.items())
+    )
+    return info.get_prices(at, context) if known else None
+
+
+def _card_of_prices(prices: ModelPrice) -> Card | None:
+    rates: dict[str, Rate] = {}
+    for key, value in prices.__dict__.items():
+        if value is None or key.startswith("_"):
+            continue
+        if key in RATES:
+            rate = _rate(value)
+            if rate is None:
+                return None
+            rates[RATES[key]] = rate
+        elif any(part in key for part in FOREIGN):
             return None
-        return int((found.total_price * NANOUSD_PER_USD).to_integral_value(ROUND_HALF_EVEN))
+    plain = rates.get("input")
+    short = rates.get("cache_write_5m", plain)
+    return Card(
+        input=plain,
+        output=rates.get("output"),
+        cache_read=rates.get("cache_read", plain),
+        cache_write_5m=short,
+        cache_write_1h=rates.get("cache_write_1h", short),
+    )
+
+
+def _rate(value: object) -> Rate | None:
+    from genai_prices.types import TieredPrices
+
+    if isinstance(value, TieredPrices):
+        steps = [(-1, value.base), *((tier.start, tier.price) for tier in value.tiers)]
+        found = tuple((above, whole) for above, price in steps if (whole := scaled(price)) is not None)
+        return found if len(found) == len(steps) else None
+    return _flat(value) if isinstance(value, Decimal) else None
+
+
+def _flat(price: Decimal) -> Rate | None:
+    whole = scaled(price)
+    return None if whole is None else flat(whole)
+
+
+def _lasts_a_day(info: ModelInfo) -> bool:
+    """Whether its prices change at midnight only; some change by the time of day."""
+    from genai_prices.types import StartDateConstraint
+
+    dated = [] if not isinstance(info.prices, list) else [each.constraint for each in info.prices]
+    dated += [each.constraint for each in info.price_variants or ()]
+    return all(each is None or isinstance(each, StartDateConstraint) for each in dated)
+
+
+def _first_days(info: ModelInfo) -> list[datetime]:
+    """Of each of its prices that has one."""
+    from genai_prices.types import StartDateConstraint
+
+    if not isinstance(info.prices, list):
+        return []
+    starts = [each.constraint.start_date for each in info.prices if isinstance(each.constraint, StartDateConstraint)]
+    return [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in starts]

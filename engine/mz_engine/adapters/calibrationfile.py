@@ -1,0 +1,55 @@
+"""Adapter: `calibration.yaml` beside `mz.yaml`: written by `mz calibrate --write`, committed, read by every run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from mz_engine.config import Coefficients
+from mz_engine.errors import MzError
+from mz_engine.textfile import read_text
+from mz_engine.yamlfile import convert
+
+FILE_NAME = "calibration.yaml"
+HEAD = """\
+# Written by `mz calibrate --write`, from what past calls took. Commit it: runs estimate and reserve by it.
+"""
+
+
+class CalibrationFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    calibration: tuple[Coefficients, ...] = ()
+
+
+def read_calibration(root: Path) -> tuple[Coefficients, ...]:
+    """None where there is no file. Raises MzError (MZ20nn) with the place of what is wrong."""
+    path = root / FILE_NAME
+    if not os.path.lexists(path):
+        return ()
+    return convert(read_text(path, FILE_NAME), FILE_NAME, CalibrationFile).calibration
+
+
+def write_calibration(root: Path, coefficients: tuple[Coefficients, ...]) -> Path:
+    """At once or not at all: beside it first. Raises MzError (MZ1007)."""
+    path = root / FILE_NAME
+    beside = path.with_name(f".{FILE_NAME}.new")
+    try:
+        beside.write_text(HEAD + format_calibration(coefficients), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise MzError("MZ1007", f"{path}: {error.strerror}", hint="make it writable, then calibrate again") from None
+    return path
+
+
+def format_calibration(coefficients: tuple[Coefficients, ...]) -> str:
+    """As YAML: texts in JSON's quotes, which YAML understands."""
+    lines = ["calibration:" if coefficients else "calibration: []"]
+    for each in coefficients:
+        mark = "-"
+        for name, value in msgspec.structs.asdict(each).items():
+            if value != "":
+                lines.append(f"{mark} {name}: {msgspec.json.encode(value).decode()}")
+                mark = " "
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,46 @@
+"""Adapter: the user's own price file, which holds in every repository, and the prices that a command goes by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.config import Config, PriceRow
+from mz_engine.errors import Diagnostic, MzError
+from mz_engine.priceform import PricesFile, to_rows
+from mz_engine.textfile import read_text
+from mz_engine.yamlfile import convert_document, load
+
+FILE = Path("mz", "prices.yaml")
+"""Below the user's configuration directory."""
+
+
+def price_file(environment: Mapping[str, str]) -> Path | None:
+    """Where the user's own prices are written, by the XDG rules; None: there is no home."""
+    named = environment.get("XDG_CONFIG_HOME", "")
+    if named.startswith("/"):
+        return Path(named) / FILE
+    home = environment.get("HOME", "")
+    return Path(home) / ".config" / FILE if home.startswith("/") else None
+
+
+def user_prices(environment: Mapping[str, str]) -> tuple[PriceRow, ...]:
+    """The rows of the user's file; none where there is none. Raises MzError (MZ20nn) with every place that is wrong."""
+    path = price_file(environment)
+    if path is None or not os.path.lexists(path):
+        return ()
+    document = load(read_text(path, str(path)), str(path))
+    rows, wrong = to_rows(convert_document(document, PricesFile).prices)
+    if wrong:
+        raise MzError.of(
+            Diagnostic(code=each.code, message=each.message, hint=each.hint, place=document.place(*each.route))
+            for each in wrong
+        )
+    return rows
+
+
+def prices_of(config: Config, environment: Mapping[str, str]) -> GenaiPrices:
+    """The repository's own prices, then the user's, then the table's. Raises MzError as `user_prices` does."""
+    return GenaiPrices(config.prices, user_prices(environment))

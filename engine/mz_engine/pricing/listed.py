@@ -1,0 +1,20 @@
+"""Facts: prices that agents go by and the price table does not have: what a maker lists beside an offer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+LISTED: Mapping[str, tuple[Mapping[str, Decimal], ...]] = {
+    "claude-sonnet-5": (
+        # The introductory price was made permanent; Claude Code 2.1.198 to 2.1.206 reports by this one.
+        {
+            "input": Decimal("3"),
+            "output": Decimal("15"),
+            "cache_read": Decimal("0.30"),
+            "cache_write_5m": Decimal("3.75"),
+            "cache_write_1h": Decimal("6"),
+        },
+    ),
+}
+"""By the table's name of the model: US dollars for a million tokens."""

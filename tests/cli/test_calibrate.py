@@ -1,0 +1,104 @@
+"""`mz calibrate`: how good estimates are, and a file that makes them better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mz_engine.configfile import load_config
+from mz_events.catalog.call import AgentReplied, CallPriced, ReplyRead, Usage
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import on_terminal, run
+from tests.cli.story import TREE, Story
+
+TOOK = {"prd": (4000, 4100, 4200, 3900, 3800, 90_000), "code": (40_000, 42_000, 38_000, 41_000, 39_000)}
+
+
+def calls(story: Story, phase: str, took: tuple[int, ...], terminal: str = "success") -> None:
+    for attempt, tokens in enumerate(took, 1):
+        ref = story.ref("login", phase, attempt=attempt)
+        story.ask("login", ref)
+        usage = Usage(model="claude-sonnet-4-5", input=tokens, output=tokens // 10, cache_read=tokens // 2)
+        story.to_feature(
+            "login",
+            AgentReplied(ref=ref, stdout=story.blob(""), stderr=story.blob(""), exit=0, duration_ms=1, tree=TREE),
+            ReplyRead(ref=ref, parser="claude-code/1", terminal=terminal, session="s1", text=story.blob(""),
+                      usage=(usage,)),
+            CallPriced(key=ref.key, computed_nanousd=1),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def story(home: Path) -> Story:
+    found = Story(home)
+    found.begin("login")
+    found.admit("login")
+    for phase, took in TOOK.items():
+        calls(found, phase, took)
+    calls(found, "tests", (9, 9))
+    calls(found, "failed", (9, 9, 9, 9, 9, 9), "error")
+    found.close()
+    return found
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    answer = run(capsys, "calibrate", *words, "--json")
+    assert answer.err == ""
+    return msgspec.json.decode(answer.out)
+
+
+def test_by_agent_model_and_phase(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """Calls that failed say nothing of what the work takes; the call that ran wild moves nothing."""
+    found = asked(capsys)
+    assert (found["calls"], found["written"]) == (13, None)
+    cells = {(each["model"], each["phase"]): each for each in found["fitted"]}
+    assert list(cells) == [(None, None), ("claude-sonnet-4-5", None), ("claude-sonnet-4-5", "code"),
+                           ("claude-sonnet-4-5", "prd")]  # fmt: skip
+    code = cells["claude-sonnet-4-5", "code"]
+    assert (code["calls"], code["input"], code["output"], code["input_tokens"]) == (5, 40.0, 2.0, 40_000)
+    assert (code["estimates"], code["helps"]) == ("low", True)
+    assert code["error_after"] < 0.06 < code["error_before"]
+    assert cells["claude-sonnet-4-5", "prd"]["input_tokens"] == 4050
+    assert found["too_few"] == [
+        {"agent": "claude-code", "model": "claude-sonnet-4-5", "phase": "tests", "calls": 2}]  # fmt: skip
+
+
+def test_as_a_table(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    assert run(capsys, "calibrate").out == snapshot
+    shown = on_terminal(story.home, "calibrate", columns=100, env={"NO_COLOR": "1"})
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
+
+
+def test_nothing_is_written_unasked(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "calibrate").exit == 0
+    assert not (story.home / "calibration.yaml").exists()
+
+
+def test_what_helps_is_written_and_read_by_runs(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "--write")
+    assert found["written"] == str(story.home / "calibration.yaml")
+    known = load_config(story.home, {}, {}).config.calibration
+    assert {each.phase for each in known} >= {"code", "prd"}
+    assert len(known) == sum(each["helps"] for each in found["fitted"])
+
+
+def test_too_little_is_no_calibration(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(home)
+    story.begin("login")
+    story.admit("login")
+    calls(story, "prd", (1, 2, 3, 4))
+    story.close()
+    assert run(capsys, "calibrate").exit == 0
+    answer = run(capsys, "calibrate", "--write")
+    assert answer.exit == 125
+    assert "nothing written: of 4 calls that ended well there are no 5 alike" in answer.err
+    assert not (home / "calibration.yaml").exists()
+
+
+def test_only_calls_of_a_time(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(capsys, "--until", "2026-02-28")["calls"] == 0
+    assert asked(capsys, "--since", "2026-02-28")["calls"] == 13
+    assert "is no time" in run(capsys, "calibrate", "--since", "then").err

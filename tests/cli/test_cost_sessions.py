@@ -1,0 +1,103 @@
+"""`mz cost --sessions`: prompts by estimate, and what two runs of the same features used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_cli.shapes.sessions import SessionsReport
+from mz_events.catalog.call import AgentRequested, CallRef, SessionBroken, SessionEnd
+from mz_events.names import Commit
+
+from tests.cli.drive import run
+from tests.cli.story import RUN, TREE, Story
+
+NEWER = "20260302-080000-ffff"
+
+
+class InSessions(Story):
+    """Every second call goes on in the session of the one before."""
+
+    asked = 0
+
+    def ask(self, feature: str, ref: CallRef, tree: Commit = TREE) -> None:
+        self.asked += 1
+        goes_on = self.asked % 2 == 0
+        if self.asked == 3:
+            self.to_feature(feature, SessionBroken(key=ref.key, session="s1", reason=SessionEnd.ROLLBACK))
+        self.to_feature(
+            feature,
+            AgentRequested(
+                ref=ref, agent="claude-code", model="claude-sonnet-4-5", prompt=self.blob("Do it, please."),
+                template=f"{ref.phase}.md.j2", whole=not goes_on, session="s1", resumes=goes_on, tree=tree,
+                refs=self.blob("{}"), estimated_tokens=3000, estimated_nanousd=25_000_000, kept=True,
+                prompt_tokens=400 if goes_on else None, whole_tokens=1000 if goes_on else None,
+            ),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def two_runs(story: Story) -> Path:
+    story.close()
+    newer = InSessions(story.home, run=NEWER)
+    newer.begin("login")
+    newer.deliver("login")
+    newer.close()
+    return story.home
+
+
+def report(capsys: pytest.CaptureFixture[str], *words: str) -> SessionsReport:
+    answer = run(capsys, "cost", *words, "--sessions", "--json")
+    assert (answer.exit, answer.err) == (0, "")
+    return msgspec.convert({**msgspec.json.decode(answer.out)}, SessionsReport, strict=False)
+
+
+def test_prompts_are_compared_with_themselves_in_full(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys)
+    assert (found.run, found.baseline, found.measured) == (NEWER, None, ())
+    total = found.total
+    assert total.continued_calls > 0
+    assert total.sessions + total.continued_calls == total.calls
+    assert (total.sent_tokens, total.whole_tokens) == (400 * total.continued_calls, 1000 * total.continued_calls)
+    assert total.saved == 0.6
+    assert total.broken == {"rollback": 1}
+    assert "not measured" in " ".join(found.notes)
+
+
+def test_two_runs_are_measured_over_what_both_delivered(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, NEWER, "--baseline", RUN)
+    assert found.baseline == RUN
+    assert found.compared == ("login",)
+    figures = {one.figure: one for one in found.measured}
+    assert set(figures) == {"input", "new-input", "cache-reads", "output", "usd", "calls"}
+    assert figures["input"].baseline == figures["input"].run
+    assert figures["input"].saved == 0
+
+
+def test_runs_without_a_common_feature_measure_nothing(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    story.close()
+    other = InSessions(story.home, run=NEWER)
+    other.begin("search")
+    other.close()
+    found = report(capsys, NEWER, "--baseline", RUN)
+    assert (found.compared, found.measured, found.features) == ((), (), ())
+    assert "nothing to measure" in " ".join(found.notes)
+
+
+def test_in_words(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "cost", "--sessions", "--baseline", RUN)
+    assert answer.exit == 0
+    assert "60.0%" in answer.out
+    assert "rollback 1" in answer.out
+    assert "estimates" in answer.err
+
+
+@pytest.mark.parametrize(
+    "words", [("--all",), ("--gate", "+5%", "--baseline", RUN), (RUN, "--baseline", RUN)], ids=["all", "gate", "itself"]
+)
+def test_what_makes_no_sense_is_refused(
+    story: Story, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    story.close()
+    assert run(capsys, "cost", "--sessions", *words).exit == 2

@@ -1,0 +1,87 @@
+"""The gate: whether features cost more than before, beyond noise."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mz_cli.costgate import CALLS_MIN, FLOOR_NANOUSD, Bill, compare, gate, parse_allowed
+from mz_projections.cost import CallCost
+
+CENT = 10_000_000
+ALLOWED = Fraction(15, 100)
+
+
+def call(nanousd: int | None, phase: str = "code", settled: int | None = None) -> CallCost:
+    return CallCost("k", "r", "f", phase, "", 1, 1, "builder", "a", "m", 0, 0, None, "replied",
+                    computed_nanousd=nanousd, settled_nanousd=settled)  # fmt: skip
+
+
+def bill(*amounts: int | None, delivered: int = 1, run: str = "new", phase: str = "code") -> Bill:
+    return Bill(run=run, calls=tuple(call(each, phase) for each in amounts), delivered=delivered)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict", "code"),
+    [
+        (bill(*[10 * CENT] * 3), bill(*[10 * CENT] * 3), "ok", 0),
+        (bill(*[10 * CENT] * 3), bill(*[11 * CENT] * 3), "ok", 0),
+        (bill(*[10 * CENT] * 3), bill(*[12 * CENT] * 3), "worse", 1),
+        (bill(*[10 * CENT] * 3), bill(*[12 * CENT] * 6, delivered=2), "worse", 1),
+        (bill(*[10 * CENT] * 3), bill(*[10 * CENT] * 6, delivered=2), "ok", 0),
+        (bill(*[10 * CENT] * 3), bill(*[5 * CENT] * 3), "better", 0),
+        (bill(*[CENT // 10] * 3), bill(*[CENT // 5] * 3), "noise", 0),
+        (bill(*[10 * CENT] * 2), bill(*[30 * CENT] * 2), "few-calls", 125),
+        (bill(*[10 * CENT] * 3), bill(30 * CENT, None, 5, 5), "unpriced", 125),
+        (bill(*[10 * CENT] * 3, delivered=0), bill(*[10 * CENT] * 3), "unpriced", 125),
+        (bill(*[0] * 3), bill(*[10 * CENT] * 3), "worse", 1),
+    ],
+)
+def test_verdicts(before: Bill, now: Bill, verdict: str, code: int) -> None:
+    found = gate(before, now, ALLOWED)
+    assert (found.lines[0].verdict, found.exit) == (verdict, code)
+
+
+def test_a_phase_alone_can_fail_it() -> None:
+    """What one phase saves does not hide what another wastes."""
+    before = Bill(run="a", calls=(*[call(30 * CENT, "plan")] * 3, *[call(CENT * 10)] * 3), delivered=1)
+    now = Bill(run="b", calls=(*[call(10 * CENT, "plan")] * 3, *[call(CENT * 20)] * 3), delivered=1)
+    found = gate(before, now, ALLOWED)
+    assert [line.verdict for line in found.lines] == ["better", "better", "worse"]
+    assert (found.exit, found.why) == (1, "more than allowed: code")
+
+
+def test_phases_that_only_one_run_has() -> None:
+    found = compare(bill(*[CENT] * 3, phase="old"), bill(*[CENT] * 3, phase="young"), ALLOWED)
+    assert {line.phase: line.verdict for line in found} == {None: "ok", "old": "gone", "young": "new"}
+
+
+def test_what_the_budget_counts_stands_for_what_nobody_told() -> None:
+    killed = Bill(run="b", calls=(call(10 * CENT), call(10 * CENT), call(None, settled=25 * CENT)), delivered=1)
+    (whole, _) = compare(bill(*[10 * CENT] * 3), killed, ALLOWED)
+    assert (whole.run.nanousd, whole.verdict) == (45 * CENT, "worse")
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("+15%", ALLOWED), ("15 %", ALLOWED), ("0%", 0), ("+2.5%", Fraction(1, 40))]
+)
+def test_shares(text: str, share: Fraction) -> None:
+    assert parse_allowed(text) == share
+
+
+@pytest.mark.parametrize("text", ["", "15", "-15%", "+%", "15%%", "+1e3%", "٣%"])
+def test_no_shares(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write it as \+15%"):
+        parse_allowed(text)
+
+
+AMOUNTS = st.lists(st.integers(0, 10**9), min_size=CALLS_MIN, max_size=8)
+
+
+@given(AMOUNTS, AMOUNTS, st.integers(0, 50))
+def test_nothing_within_the_floor_or_the_share_fails(before: list[int], now: list[int], percent: int) -> None:
+    (whole, _) = compare(bill(*before), bill(*now), Fraction(percent, 100))
+    more = sum(now) - sum(before)
+    assert (whole.verdict == "worse") == (more > FLOOR_NANOUSD and more * 100 > sum(before) * percent)

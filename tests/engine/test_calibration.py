@@ -1,0 +1,132 @@
+"""Estimates fitted to what calls really took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mz_engine.adapters.calibrationfile import FILE_NAME, format_calibration, read_calibration, write_calibration
+from mz_engine.calibration import (
+    CALLS_MIN,
+    Expected,
+    Sample,
+    advice,
+    calibrate,
+    coefficients_for,
+    expect,
+    fit,
+    medians_of_others,
+    too_few,
+    typical,
+)
+from mz_engine.config import Coefficients
+from mz_engine.configfile import load_config
+from mz_engine.errors import MzError
+
+CELL = ("a", "m", "code")
+
+
+def sample(prompt: int = 1000, used: int = 5000, phase: str = "code", model: str = "m", output: int = 1000) -> Sample:
+    return Sample(
+        agent="a", model=model, phase=phase, prompt_tokens=prompt, reply_tokens=2000, input=used, output=output,
+        cache_read=used // 2, cache_write=used // 10,
+    )  # fmt: skip
+
+
+def test_a_fit_is_the_median_call() -> None:
+    """One call that ran wild moves nothing."""
+    found = fit(CELL, [sample(used=used) for used in (4000, 5000, 5000, 6000, 900_000)])
+    assert (found.agent, found.model, found.phase, found.calls) == ("a", "m", "code", 5)
+    assert (found.input, found.output, found.cache_read, found.cache_write) == (5.0, 0.5, 0.5, 0.1)
+    assert (found.input_tokens, found.output_tokens) == (5000, 1000)
+
+
+def test_cells_with_enough_calls_and_no_others() -> None:
+    samples = [*[sample()] * CALLS_MIN, *[sample(phase="plan")] * (CALLS_MIN - 1), *[sample(model="n")]]
+    cells = [(one.coefficients.agent, one.coefficients.model, one.coefficients.phase) for one in calibrate(samples)]
+    assert cells == [("a", "", ""), ("a", "m", ""), CELL]
+    assert too_few(samples) == ((("a", "m", "plan"), 4), (("a", "n", "code"), 1))
+
+
+def test_the_error_after_is_that_of_calls_that_were_not_looked_at() -> None:
+    """Six calls alike are estimated without error; of six that have nothing in common none helps another."""
+    (alike,) = (one for one in calibrate([sample()] * 6) if one.coefficients.phase)
+    assert (alike.error_before, alike.error_after, alike.helps) == (0.5, 0.0, True)
+    odd = [sample(used=used) for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
+    (unlike,) = (one for one in calibrate(odd) if one.coefficients.phase)
+    assert unlike.error_after > 0.9
+    assert not unlike.helps
+
+
+@given(st.lists(st.integers(0, 9).map(float), min_size=2, max_size=9))
+def test_medians_of_others(values: list[float]) -> None:
+    slowly = [median(values[:at] + values[at + 1 :]) for at in range(len(values))]
+    assert medians_of_others(values) == slowly
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(0.89, "high"), (0.9, "fits"), (1.1, "fits"), (1.11, "low")])
+def test_advice(ratio: float, said: str) -> None:
+    assert advice(ratio) == said
+
+
+def known(agent: str = "a", model: str = "", phase: str = "", times: float = 2.0) -> Coefficients:
+    return Coefficients(
+        agent=agent, model=model, phase=phase, calls=5, input=times, output=1.5, cache_read=0.5, cache_write=0.25,
+        input_tokens=800, output_tokens=90,
+    )  # fmt: skip
+
+
+def test_the_most_exact_cell_counts() -> None:
+    table = (known(), known(model="m", times=3.0), known(model="m", phase="code", times=4.0))
+    found = [coefficients_for(table, *cell) for cell in (CELL, ("a", "m", "plan"), ("a", "x", "code"), ("b", "m", "x"))]
+    assert [each and each.input for each in found] == [4.0, 3.0, 2.0, None]
+
+
+def test_what_is_expected() -> None:
+    assert expect((), "a", "m", "code", 1000, 2000) == Expected(input=1000, output=2000)
+    assert expect((known(),), "a", "m", "code", 1000, 2000) == Expected(
+        input=2000, output=3000, cache_read=1000, cache_write=500
+    )
+    assert typical(known()) == Expected(input=800, output=90, cache_read=400, cache_write=200)
+
+
+@given(
+    st.lists(
+        st.builds(sample, st.integers(0, 10**6), st.integers(0, 10**7), output=st.integers(0, 10**5)),
+        min_size=1, max_size=12,
+    )
+)  # fmt: skip
+def test_any_calls_give_coefficients_that_can_be_written_and_read(samples: list[Sample]) -> None:
+    found = fit(CELL, samples)
+    guess = expect((found,), *CELL, samples[0].prompt_tokens, 2000)
+    assert 0 <= guess.cache_read + guess.cache_write <= max(guess.input, 0)
+    assert calibrate(samples) is not None
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    found = (known(), known(agent='odd "name"', model="m[1m]", phase="code"))
+    assert read_calibration(tmp_path) == ()
+    write_calibration(tmp_path, found)
+    assert read_calibration(tmp_path) == found
+    assert load_config(tmp_path, {}, {}).config.calibration == found
+    assert format_calibration(()) == "calibration: []\n"
+
+
+def test_a_damaged_file_is_told_with_its_place(tmp_path: Path) -> None:
+    write_calibration(tmp_path, (known(),))
+    path = tmp_path / FILE_NAME
+    path.write_text(path.read_text().replace("calls: 5", "calls: many"))
+    with pytest.raises(MzError) as caught:
+        load_config(tmp_path, {}, {})
+    assert str(caught.value.place) == f"{FILE_NAME}:4:10"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(MzError) as caught:
+        write_calibration(tmp_path, (known(),))
+    assert caught.value.code == "MZ1007"
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]

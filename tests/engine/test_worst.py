@@ -1,0 +1,55 @@
+"""What budgets count: every combination of what is known of a call."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from mz_engine.effects.steps import SettleCall
+from mz_engine.ports import Price, Reading
+from mz_engine.pricing.worst import may_be_more, worst_of
+from mz_events.catalog.call import Problem, ProblemClass, Usage
+
+RESERVED = 100
+USED = (Usage(model="m", input=1, output=1),)
+
+
+def reading(
+    reported: int | None, used: bool, terminal: Literal["success", "error", "no-terminal"],
+    kind: ProblemClass | None = None,
+) -> Reading:  # fmt: skip
+    return Reading(
+        parser="a/1", terminal=terminal, text="", session=None, usage=USED if used else (), reported_nanousd=reported,
+        problem=Problem(kind=kind, code="x") if kind else None, problem_detail="", bad_lines=0, version="",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("terminal", ["success", "error", "no-terminal"])
+@pytest.mark.parametrize("computed", [None, 40, 70])
+@pytest.mark.parametrize("reported", [None, 0, 50, 200])
+@pytest.mark.parametrize("used", [True, False])
+def test_the_worst_of_what_is_known(
+    terminal: Literal["success", "error", "no-terminal"], computed: int | None, reported: int | None, used: bool
+) -> None:
+    told = reading(reported, used, terminal)
+    price = Price(nanousd=computed if used else 0, unpriced=(), prices="")
+    settled = SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED)
+    known = [amount for amount in (reported, computed if used else None) if amount is not None]
+    ended = terminal != "no-terminal"
+    assert settled == (max(known) if known and ended else max([RESERVED, *known]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settled"),
+    [(ProblemClass.TRANSIENT, 0), (ProblemClass.FATAL, 0), (ProblemClass.PHASE, RESERVED), (None, RESERVED)],
+)
+def test_a_call_that_was_refused_took_nothing(kind: ProblemClass | None, settled: int) -> None:
+    """A rate limit must not eat the budget; a failure in the middle of the work may have cost all of it."""
+    told = reading(None, False, "error", kind)
+    price = Price(nanousd=0, unpriced=(), prices="")
+    assert SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED) == settled
+
+
+def test_a_refusal_that_was_cut_off_may_have_cost_something() -> None:
+    told = reading(None, False, "no-terminal", ProblemClass.TRANSIENT)
+    assert worst_of(told, Price(nanousd=0, unpriced=(), prices="")) is None
