@@ -36,10 +36,13 @@ def detect(root: Path) -> Detected:
 
 
 def installed_agents(environment: Mapping[str, str]) -> dict[str, AuthCheck]:
-    """Every agent that mz knows and that is installed here, by name, with what is said of its login. Starts each once
-    for its version; calls no model."""
-    checks = {name: adapter.check_auth(environment) for name, adapter in built_in().items()}
-    return {name: check for name, check in checks.items() if check.code != "tool-missing"}
+    """Every agent that mz knows and that is installed here, by name, with what is said of its login. One that comes
+    with mz counts where there is no other, and it has a key. Starts each once for its version; calls no model."""
+    known = built_in()
+    ours = {name for name, adapter in known.items() if adapter.capabilities().bundled}
+    checks = {name: adapter.check_auth(environment) for name, adapter in known.items()}
+    installed = {name: check for name, check in checks.items() if name not in ours and check.code != "tool-missing"}
+    return installed or {name: checks[name] for name in ours if not checks[name].code}
 
 
 def _base(root: Path) -> str | None:

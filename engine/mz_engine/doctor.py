@@ -76,7 +76,8 @@ def _machine(asked: Asked, config: Config | None, root: Path | None) -> Iterator
     yield doctor_machine.sqlite(sqlite3.sqlite_version_info)
     yield doctor_machine.isolation(best_level(), sys.platform)
     yield from _guarded("prices", lambda: doctor_agents.prices(asked.now))
-    yield from doctor_agents.agents(environment, config.agent if config else None)
+    known = config or Config()
+    yield from doctor_agents.agents(environment, config.agent if config else None, known.failover, known.agents)
 
 
 def _project(asked: Asked, root: Path, loaded: Loaded) -> Iterator[Check]:

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from mz_engine.adapters.prices import PACKAGE
 from mz_engine.agents.contract import AuthCheck
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.registry import adapters
 from mz_engine.check import Check
 from mz_engine.config import Config
 
@@ -20,18 +22,25 @@ PRICES_DAYS_MAX = 90
 DATES = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b|\bdate\((20\d\d), (\d{1,2}), (\d{1,2})\)")
 
 
-def agents(environment: Mapping[str, str], chosen: str | None) -> Iterator[Check]:
-    """One check an agent. Only the chosen one has to be there; where none is chosen, one of them."""
-    known = built_in()
+def agents(
+    environment: Mapping[str, str],
+    chosen: str | None,
+    successors: tuple[str, ...] = (),
+    described: Mapping[str, AgentDescription] = MappingProxyType({}),
+) -> Iterator[Check]:
+    """One check an agent. Only the chosen one has to be there, and its successors; where none is chosen, any one."""
+    known = adapters(described)
     found = {name: adapter.check_auth(environment) for name, adapter in known.items()}
     usable = [name for name, check in found.items() if not check.code]
-    needed = chosen or next(iter(usable), Config().agent)
+    needed = dict.fromkeys((chosen or next(iter(usable), Config().agent), *successors))
     for name, check in found.items():
         ways = "; ".join(known[name].capabilities().auth)
-        yield _agent(name, check, ways, name == needed)
-    if needed not in known:
-        hint = f"set `agent:` in mz.yaml to one of: {', '.join(known)}"
-        yield Check.fail(f"agent:{needed}", "there is no such agent", hint)
+        yield _agent(name, check, ways, name in needed)
+    for name in needed:
+        if name not in known:
+            key = "failover" if name in successors else "agent"
+            hint = f"set `{key}:` in mz.yaml to one of: {', '.join(known)}"
+            yield Check.fail(f"agent:{name}", "there is no such agent", hint)
 
 
 def _agent(name: str, check: AuthCheck, ways: str, needed: bool) -> Check:

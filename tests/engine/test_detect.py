@@ -203,3 +203,4 @@ def test_agents_that_are_installed(tmp_path: Path) -> None:
         "claude-code": "2.1.197"
     }
     assert installed_agents({"PATH": str(tmp_path)}) == {}
+    assert list(installed_agents({"PATH": str(tmp_path), "ANTHROPIC_API_KEY": "k"})) == ["anthropic"]

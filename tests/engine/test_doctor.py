@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mz_engine import doctor_machine
 from mz_engine.agents import guard
+from mz_engine.agents.registry import built_in
 from mz_engine.check import Check, Status, told
 from mz_engine.doctor import Asked, examine, worst
 from mz_engine.doctor_agents import agents, newest_date, prices
@@ -96,15 +97,28 @@ def test_the_age_of_prices_is_that_of_the_newest_date() -> None:
 
 
 def test_an_agent_that_is_needed_must_be_there(agent: Mapping[str, str], tmp_path: Path) -> None:
-    (ready,) = agents(agent, "claude-code")
+    ready = of_agents(agent, "claude-code")["claude-code"]
     assert (ready.status, ready.summary) == (Status.OK, "2.1.197, logged in")
-    (keyless,) = agents({**agent, "ANTHROPIC_API_KEY": ""}, "claude-code")
+    keyless = of_agents({**agent, "ANTHROPIC_API_KEY": ""}, "claude-code")["claude-code"]
     assert (keyless.status, "ANTHROPIC_API_KEY" in keyless.hint) == (Status.FAIL, True)
-    (absent,) = agents({"PATH": str(tmp_path)}, None)
-    assert (absent.name, absent.status) == ("agent:claude-code", Status.FAIL)
-    assert "install Claude Code" in absent.hint
-    other, unknown = agents({"PATH": str(tmp_path)}, "abacus")
-    assert (other.status, unknown.name, unknown.status) == (Status.OK, "agent:abacus", Status.FAIL)
+    absent = of_agents({"PATH": str(tmp_path)}, None)
+    assert [name for name, check in absent.items() if check.status is Status.FAIL] == ["claude-code"]
+    assert "install Claude Code" in absent["claude-code"].hint
+    others = of_agents({"PATH": str(tmp_path)}, "abacus")
+    assert [name for name, check in others.items() if check.status is Status.FAIL] == ["abacus"]
+
+
+def of_agents(environment: Mapping[str, str], chosen: str | None) -> dict[str, Check]:
+    return {check.name.removeprefix("agent:"): check for check in agents(environment, chosen)}
+
+
+def test_an_agent_that_comes_with_mz_needs_only_a_key(tmp_path: Path) -> None:
+    outside = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    keyless = of_agents(outside, "anthropic")["anthropic"]
+    assert keyless.status is Status.FAIL
+    assert keyless.summary.endswith("the Anthropic API has no key")
+    assert keyless.hint.startswith("set ANTHROPIC_API_KEY")
+    assert of_agents({**outside, "ANTHROPIC_API_KEY": "k"}, "anthropic")["anthropic"].status is Status.OK
 
 
 def test_an_error_becomes_a_check() -> None:
@@ -118,7 +132,8 @@ def test_an_error_becomes_a_check() -> None:
 def test_outside_of_a_repository_the_machine_is_looked_at(tmp_path: Path, agent: Mapping[str, str]) -> None:
     checks = checked(tmp_path, agent)
     assert list(checks) == [
-        "python", "git", "git-identity", "disk", "sqlite", "isolation", "prices", "agent:claude-code", "repository",
+        "python", "git", "git-identity", "disk", "sqlite", "isolation", "prices",
+        *(f"agent:{name}" for name in built_in()), "repository",
     ]  # fmt: skip
     assert checks["repository"].status is Status.WARN
     assert checks["repository"].hint.startswith("what concerns a project was not looked at")

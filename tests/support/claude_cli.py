@@ -13,6 +13,8 @@ from mz_engine.ports import CallResult, CallSpec, Place
 
 CLIS = Path(__file__).resolve().parents[2] / ".clis" / "node_modules" / ".bin"
 """Where `make clis` puts it."""
+COMMON = ("HOME", "LANG", "PATH", "TMPDIR")
+"""Variables that every command gets."""
 
 
 def installed() -> bool:
@@ -55,7 +57,7 @@ def plain_spawn(directory: Path, outside: Mapping[str, str], signal_after: tuple
         process = subprocess.Popen(
             invocation.argv,
             cwd=directory,
-            env={name: outside[name] for name in ("HOME", "LANG", "PATH")} | dict(invocation.env),
+            env={name: outside[name] for name in COMMON if name in outside} | dict(invocation.env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

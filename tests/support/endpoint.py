@@ -181,19 +181,22 @@ class Dialect(Protocol):
 
 
 def dialects() -> tuple[Dialect, ...]:
+    from tests.support.dialects.chat import Chat
+    from tests.support.dialects.gemini import Gemini
     from tests.support.dialects.messages import Messages
+    from tests.support.dialects.responses import Responses
 
-    return (Messages(),)
+    return (Messages(), Responses(), Gemini(), Chat())
 
 
 class Endpoint:
     """Serves a script on 127.0.0.1 while it is open; `requests` and `complaints` fill as it goes. `apart`: each working
     directory has a prompt cache for itself, and what the agent tells of the machine is not counted, so that features at
-    the same time, in any place, get the same counts every time."""
+    the same time, in any place, get the same counts every time. `speaks`: other dialects than the usual ones."""
 
-    def __init__(self, script: Script, apart: bool = False) -> None:
+    def __init__(self, script: Script, apart: bool = False, speaks: tuple[Dialect, ...] = ()) -> None:
         self._script, self._apart = script, apart
-        self._dialects = dialects()
+        self._dialects = speaks or dialects()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._cached: dict[str, str] = {}

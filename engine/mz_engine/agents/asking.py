@@ -15,7 +15,8 @@ VERSION_SECONDS = 30
 VERSION_BYTES_MAX = 10_000
 BYTES_PER_TOKEN = 4
 
-_NUMBER = rb"(\d+\.\d+\.\d+[\w.+-]*)"
+_NUMBER = re.compile(rb"\s*(?:[a-z][\w-]*\s+)?(\d{1,9}\.\d{1,9}\.\d{1,9}[\w.+-]*)")
+"""Some put their name before it."""
 
 
 class Said:
@@ -31,11 +32,9 @@ class Said:
         del data
 
 
-def ask_version(command: str, environment: Mapping[str, str], own: Mapping[str, str], before: str = "") -> str | None:
-    """`2.1.197` of what `command --version` says; None where it fails or says something else.
-
-    `before` stands in front of the number (as in `codex-cli 0.169.0`), `own` are variables to set.
-    """
+def ask_version(command: str, environment: Mapping[str, str], own: Mapping[str, str]) -> str | None:
+    """`2.1.197` of what `command --version` says; None where it fails or says something else. `own` are variables to
+    set."""
     launch = Launch(
         argv=(command, "--version"),
         env=variables(environment, f"check/{Path(command).name}", own=own),
@@ -43,14 +42,12 @@ def ask_version(command: str, environment: Mapping[str, str], own: Mapping[str, 
     )
     said = Said()
     ended = supervise(launch, Bounds(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), said)
-    found = re.match(rb"\s*" + re.escape(before.encode()) + rb"\s*" + _NUMBER, bytes(said.stdout))
+    found = _NUMBER.match(bytes(said.stdout))
     return found[1].decode() if found and ended.exit == 0 else None
 
 
-def find_tool(
-    command: str, environment: Mapping[str, str], own: Mapping[str, str], install: str, before: str = ""
-) -> AuthCheck:
-    """Whether the command is there and says its version; `install` says how to get it. The rest as `ask_version`."""
+def find_tool(command: str, environment: Mapping[str, str], own: Mapping[str, str], install: str) -> AuthCheck:
+    """Whether the command is there and says its version; `install` says how to get it, `own` are variables to set."""
     path = shutil.which(command, path=environment.get("PATH", ""))
     if path is None:
         return AuthCheck(
@@ -58,7 +55,7 @@ def find_tool(
             message=f"`{command}` is not on PATH",
             fix=f"{install}, or name another agent in mz.yaml",
         )
-    version = ask_version(path, environment, own, before)
+    version = ask_version(path, environment, own)
     if version is None:
         return AuthCheck(
             code="tool-missing",

@@ -20,9 +20,10 @@ LINE_BYTES = 2000
 WAIT_DEFAULT_MAX_SECONDS = 7 * 24 * 3600
 
 _WAIT = re.compile(
-    r"(?:retry[-_ ]after|(?:try|retry) again in)\W{0,3}(\d{1,6})(?:\.\d+)?\s*(s|m|h|second|minute|hour)?", re.IGNORECASE
+    r"(?:retry[-_ ]after|(?:try|retry) again in)\W{0,3}(\d{1,6})(?:\.\d+)?\s*(s|m|h|d|second|minute|hour|day)?",
+    re.IGNORECASE,
 )
-_SCALE = {"s": 1, "m": 60, "h": 3600}
+_SCALE = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COMMAND_MISSING = (126, 127)
 
 

@@ -12,13 +12,16 @@ from decimal import Decimal
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.classify import Ending, Patterns, classify
+from mz_engine.agents.claude_usage import model_usage, request_usage
 from mz_engine.agents.contract import Watch
 from mz_engine.agents.jsonline import Json, count, last_words, mapping, nanousd, objects, string, strings
 from mz_engine.ports import CallResult, Reading
 
+NEW = "model_usage_since_last_result"
 STEADY_WAIT_MS = 1000
 """A wait in whole seconds was asked for by the API; the agent's own waits have a random part."""
 WAIT_MS_MAX = 10**10
@@ -70,7 +73,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
         session=told.session,
         usage=usage,
         # A killed call may end in a result full of zeros: with tokens used, nothing reported is not "free".
-        reported_nanousd=nanousd(last.get("total_cost_usd")) or (None if usage or not last else 0),
+        reported_nanousd=_money(told) or (None if usage or not last else 0),
         problem=problem,
         problem_detail=(words or stderr or told.said) if problem else "",
         bad_lines=told.bad_lines,
@@ -111,7 +114,7 @@ def _note_message(told: Told, event: Json) -> None:
     message = mapping(event.get("message"))
     name, model = string(message.get("id")), string(message.get("model"))
     if name and model and model != "<synthetic>":
-        usage = _usage_of_request(model, mapping(message.get("usage")))
+        usage = request_usage(model, mapping(message.get("usage")))
         earlier = told.requests.get(name)
         if earlier is None or usage.input + usage.output >= earlier.input + earlier.output:
             told.requests[name] = usage
@@ -147,55 +150,57 @@ def _stops(told: Told, last: Json) -> tuple[str, ...]:
 def _usage(told: Told) -> tuple[Usage, ...]:
     """Per request where the requests add up to what the models used; else per model; else what is left."""
     requests = tuple(told.requests.values())
-    models = mapping((told.result or {}).get("modelUsage"))
-    totals = tuple(_usage_of_model(told, name, mapping(numbers)) for name, numbers in sorted(models.items()))
-    totals = tuple(total for total in totals if total.input or total.output)
+    totals = tuple(total for total in _totals(told) if total.input or total.output)
     if not totals:
         main = mapping((told.result or {}).get("usage"))
-        whole = _usage_of_request(told.model, main) if told.model else None
+        whole = request_usage(told.model, main) if told.model else None
         return (whole,) if whole is not None and (whole.input or whole.output) else requests
     if _added_up(requests) == _added_up(totals):
         return requests
     return totals
 
 
-def _usage_of_request(model: str, numbers: Json) -> Usage:
-    read = count(numbers.get("cache_read_input_tokens")) or 0
-    written = count(numbers.get("cache_creation_input_tokens")) or 0
-    split = mapping(numbers.get("cache_creation"))
-    hour = count(split.get("ephemeral_1h_input_tokens")) or 0
-    short = count(split.get("ephemeral_5m_input_tokens")) or 0
-    if hour + short != written:
-        hour, short = 0, written
-    return Usage(
-        model=model,
-        input=(count(numbers.get("input_tokens")) or 0) + read + written,
-        output=count(numbers.get("output_tokens")) or 0,
-        cache_read=read,
-        cache_write_5m=short,
-        cache_write_1h=hour,
-        requests=1,
-    )
+def _totals(told: Told) -> tuple[Usage, ...]:
+    """By model. Newer versions count on where a session is resumed, and say of each result what is new."""
+    if not told.results or not isinstance(told.results[-1].get(NEW), dict):
+        models = mapping((told.result or {}).get("modelUsage"))
+        return tuple(_usage_of_model(told, name, mapping(numbers)) for name, numbers in sorted(models.items()))
+    sums: dict[str, Usage] = {}
+    for result in told.results:
+        for name, numbers in mapping(result.get(NEW)).items():
+            usage, so_far = model_usage(name, mapping(numbers)), sums.get(name)
+            sums[name] = usage if so_far is None else _plus(so_far, usage)
+    return tuple(replace(sums[name], requests=_requests_to(told, name)) for name in sorted(sums))
+
+
+def _plus(one: Usage, other: Usage) -> Usage:
+    numbers = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in numbers})
+
+
+def _money(told: Told) -> int | None:
+    """As told for the call: of a resumed session that is less than what the result says of all of it."""
+    if not told.results or not isinstance(told.results[-1].get(NEW), dict):
+        return nanousd((told.result or {}).get("total_cost_usd"))
+    news = [numbers for result in told.results for numbers in mapping(result.get(NEW)).values()]
+    amounts = [nanousd(mapping(numbers).get("costUSD")) for numbers in news]
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
+
+
+def _requests_to(told: Told, model: str) -> int | None:
+    return sum(1 for request in told.requests.values() if request.model == model) or None
 
 
 def _usage_of_model(told: Told, model: str, numbers: Json) -> Usage:
-    """`modelUsage` does not say how long cache writes live; the turns' `usage` does, where its sum is this model's."""
-    read = count(numbers.get("cacheReadInputTokens")) or 0
-    written = count(numbers.get("cacheCreationInputTokens")) or 0
-    turns = [_usage_of_request(model, mapping(result.get("usage"))) for result in told.results]
-    hour = sum(turn.cache_write_1h for turn in turns)
-    if hour + sum(turn.cache_write_5m for turn in turns) != written:
-        hour = 0
-    requests = sum(1 for usage in told.requests.values() if usage.model == model)
-    return Usage(
-        model=model,
-        input=(count(numbers.get("inputTokens")) or 0) + read + written,
-        output=count(numbers.get("outputTokens")) or 0,
-        cache_read=read,
-        cache_write_5m=written - hour,
-        cache_write_1h=hour,
-        requests=requests or None,
-    )
+    """`modelUsage` tells how long cache writes live in newer versions only; the turns' `usage` does, where its sum is
+    this model's."""
+    usage = model_usage(model, numbers)
+    turns = [request_usage(model, mapping(result.get("usage"))) for result in told.results]
+    hour, short = sum(turn.cache_write_1h for turn in turns), sum(turn.cache_write_5m for turn in turns)
+    if not usage.cache_write_1h and hour + short == usage.cache_write_5m:
+        usage = replace(usage, cache_write_5m=short, cache_write_1h=hour)
+    return replace(usage, requests=_requests_to(told, model))
 
 
 def _added_up(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:

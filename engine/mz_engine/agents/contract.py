@@ -42,6 +42,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """By version, oldest first; the last is the version that we test with."""
     tools: tuple[str, ...]
     skill_injection: bool = False
+    bundled: bool = False
+    """Its program comes with `mz`, so it is there wherever `mz` is."""
     models: Mapping[str, str]
     """Default model per tier: cheap, mid, premium."""
     auth: tuple[str, ...]

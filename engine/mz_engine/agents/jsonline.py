@@ -28,11 +28,16 @@ def objects(stdout: bytes) -> Iterator[dict[str, object] | None]:
 
 def decode(line: bytes) -> dict[str, object] | None:
     """A JSON object, with its fractions as Decimal; None for anything else."""
+    event = decode_any(line)
+    return event if isinstance(event, dict) else None
+
+
+def decode_any(data: bytes) -> object:
+    """Any JSON value, with its fractions as Decimal; None for what is none."""
     try:
-        event = _decoder.decode(line)
+        return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError, DecimalException, ValueError):
         return None
-    return event if isinstance(event, dict) else None
 
 
 def mapping(value: object) -> Json:
@@ -49,9 +54,7 @@ def strings(value: object) -> list[str]:
 
 def count(value: object) -> int | None:
     """A number of tokens, or a status: an integer within reason."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value <= TOKENS_MAX else None
+    return value if type(value) is int and 0 <= value <= TOKENS_MAX else None
 
 
 def nanousd(value: object) -> int | None:

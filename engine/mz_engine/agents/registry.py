@@ -9,10 +9,16 @@ from typing import Protocol
 
 import msgspec
 
+from mz_engine.agents.anthropic_api import AnthropicApi
 from mz_engine.agents.classify import Patterns, parse_patterns
 from mz_engine.agents.claude_code import ClaudeCode
+from mz_engine.agents.codex import Codex
 from mz_engine.agents.contract import Adapter, AuthCheck, Invocation
+from mz_engine.agents.gemini import Gemini
+from mz_engine.agents.generic import Described
+from mz_engine.agents.generic_form import AgentDescription
 from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.yamlfile import convert
 
 
 class UnknownAgent(Exception):
@@ -39,8 +45,29 @@ def load_patterns() -> Patterns:
 
 def built_in() -> dict[str, Adapter]:
     """All adapters, by name. A new agent is one more line here."""
-    known: tuple[Adapter, ...] = (ClaudeCode(load_patterns()),)
+    patterns = load_patterns()
+    known: tuple[Adapter, ...] = (
+        ClaudeCode(patterns),
+        Codex(patterns),
+        Gemini(patterns),
+        AnthropicApi(patterns),
+    )
+    known += tuple(Described(name, each, patterns) for name, each in descriptions().items())
     return {adapter.name: adapter for adapter in known}
+
+
+@cache
+def descriptions() -> Mapping[str, AgentDescription]:
+    """Those that come with `mz`, by agent: programs whose output a description alone can read."""
+    folder = files("mz_engine.agents") / "descriptions"
+    texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in folder.iterdir()}
+    return {name: convert(text, f"{name}.yaml", AgentDescription) for name, text in sorted(texts.items())}
+
+
+def adapters(described: Mapping[str, AgentDescription]) -> dict[str, Adapter]:
+    """All of them, and those that a project describes in its `mz.yaml`."""
+    own = {name: Described(name, each, load_patterns()) for name, each in described.items()}
+    return {**own, **built_in()}
 
 
 class AgentDoor:
@@ -58,34 +85,45 @@ class AgentDoor:
 
     def check(self, agent: str) -> AuthCheck:
         """Whether the agent can be called here. Starts its CLI to ask for the version, and no model."""
-        found = self._find(agent).check_auth(self._environment)
+        found = self.adapter(agent).check_auth(self._environment)
         self._versions[agent] = found.version
         return found
 
     def call(self, spec: CallSpec) -> CallResult:
-        """As the port says; the version is what the agent itself said, or what `check` found."""
-        adapter = self._find(spec.agent)
+        """As the port says; the version is what the agent itself said, else what its command says when asked."""
+        adapter = self.adapter(spec.agent)
         result = adapter.run_phase(spec, self._environment, self._processes.spawn)
-        version = adapter.parse_output(result).version or self._versions.get(spec.agent, "")
+        version = adapter.parse_output(result).version or self._version(spec.agent)
         return msgspec.structs.replace(result, version=version, model=spec.model)
+
+    def _version(self, agent: str) -> str:
+        if agent not in self._versions:
+            self.check(agent)
+        return self._versions[agent]
 
     def salvage(self, key: str) -> CallResult | None:
         return self._processes.salvage(key)
 
     def read(self, agent: str, result: CallResult) -> Reading:
-        return self._find(agent).parse_output(result)
+        return self.adapter(agent).parse_output(result)
 
     def estimate_tokens(self, agent: str, prompt: str) -> int:
-        return self._find(agent).estimate_tokens(prompt)
+        return self.adapter(agent).estimate_tokens(prompt)
 
     def format_prompt(self, agent: str, prompt: str) -> str:
-        return self._find(agent).format_prompt(prompt)
+        return self.adapter(agent).format_prompt(prompt)
 
     def model(self, agent: str, tier: str) -> str:
         """The adapter's default for a tier; raises KeyError for a tier that no agent has."""
-        return self._find(agent).capabilities().models[tier]
+        return self.adapter(agent).capabilities().models[tier]
 
-    def _find(self, agent: str) -> Adapter:
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        """By the capability; whether a session is there is known once the agent is asked for it."""
+        del session, key
+        return self.adapter(agent).capabilities().sessions
+
+    def adapter(self, agent: str) -> Adapter:
+        """The one of this name."""
         try:
             return self._adapters[agent]
         except KeyError:

@@ -92,6 +92,27 @@ class MessagesRequest(Request):
         return Use("Bash", {"command": command, "description": "Run the tests"})
 
 
+@dataclass(frozen=True)
+class LoopRequest(MessagesRequest):
+    """A request of `mz-anthropic`: other tools, whose paths are relative, and no session of its own in it."""
+
+    @property
+    def session(self) -> str:
+        return f"{self.cwd} {self.user_texts()[0]}"
+
+    def read(self, path: str) -> Use:
+        return Use("read_file", {"path": path})
+
+    def write(self, path: str, text: str) -> Use:
+        return Use("write_file", {"path": path, "content": text})
+
+    def edit(self, path: str, old: str, new: str) -> Use:
+        return Use("edit_file", {"path": path, "old": old, "new": new})
+
+    def run(self, command: str) -> Use:
+        return Use("run_command", {"command": command})
+
+
 class Messages:
     """Implements `tests.support.endpoint.Dialect`."""
 
@@ -99,7 +120,9 @@ class Messages:
         return path.partition("?")[0].endswith("/v1/messages")
 
     def request(self, path: str, headers: dict[str, str], body: dict[str, Any], size: int) -> Request:
-        return MessagesRequest(path, headers, body, size)
+        agent = {name.lower(): value for name, value in headers.items()}.get("user-agent", "")
+        kind = LoopRequest if agent.startswith("Anthropic/Python") else MessagesRequest
+        return kind(path, headers, body, size)
 
     def reply(self, request: Request, reply: Reply, counts: Counts, number: int) -> tuple[str, Iterable[bytes]]:
         return "text/event-stream", _events(request, reply, counts, number)
@@ -147,7 +170,9 @@ def _events(request: Request, reply: Reply, counts: Counts, number: int) -> Iter
         yield from _block(index, block, {"type": "input_json_delta", "partial_json": json.dumps(use.arguments)})
         index += 1
     stop = "tool_use" if reply.uses else "end_turn"
-    final = {**usage, "output_tokens": counts.output}
+    final: dict[str, Any] = {**usage, "output_tokens": counts.output + reply.thoughts}
+    if reply.thoughts:
+        final["output_tokens_details"] = {"thinking_tokens": reply.thoughts}
     yield _event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=final)
     yield _event("message_stop")
 

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from mz_engine.agents.anthropic_loop.facts import Block, Failure
@@ -24,12 +23,12 @@ KEPT_SECONDS = 30 * 24 * 3600
 class Sessions:
     """Those of one user."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._place = directory(environment)
+    def __init__(self, place: Path) -> None:
+        self._place = place
 
     def begin(self, session: str) -> None:
         """Raises Failure where the id is none, or is in use."""
-        if self._path(session).exists():
+        if os.path.lexists(self._path(session)):
             raise Failure("session_taken", f"session id {session} is already in use")
 
     def load(self, session: str, cwd: str) -> list[Block]:
@@ -75,13 +74,11 @@ class Sessions:
         return self._place / f"{session}.json"
 
 
-def directory(environment: Mapping[str, str]) -> Path:
+def directory() -> Path:
     """Where the conversations of this user are."""
-    import platformdirs  # Takes its time, and is needed after the first line is out.
+    import platformdirs  # Needed only after the first line is out.
 
-    given = environment.get("XDG_STATE_HOME", "")
-    state = Path(given) / "mz" if given.startswith("/") else Path(platformdirs.user_state_dir("mz", appauthor=False))
-    return state / "anthropic"
+    return Path(platformdirs.user_state_dir("mz", appauthor=False)) / "anthropic"
 
 
 def _sound(held: object) -> bool:

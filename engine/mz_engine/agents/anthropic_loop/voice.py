@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mz_engine.agents.anthropic_loop.wording import clean
+
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PROGRESS_SECONDS = 10
 CUT_CHARACTERS = 1000
@@ -25,7 +27,7 @@ class Voice:
 
     def say(self, kind: str, **fields: object) -> None:
         """One line. Raises what `write` raises."""
-        line = json.dumps({"type": kind, **fields}, ensure_ascii=True)
+        line = json.dumps(clean({"type": kind, **fields}), ensure_ascii=False)
         with undisturbed():
             self._write(line.encode() + b"\n")
         self._last = self._clock()

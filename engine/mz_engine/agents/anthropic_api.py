@@ -1,0 +1,101 @@
+"""Adapter: the Anthropic API, called by a program of ours (`anthropic_loop`) that runs as any agent's command does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from mz_engine.agents.anthropic_stream import read_stream
+from mz_engine.agents.asking import estimate, find_tool
+from mz_engine.agents.classify import Patterns
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
+from mz_engine.ports import CallResult, CallSpec, Reading
+
+COMMAND = "mz-anthropic"
+TURNS_MAX = 200
+INSTALL = "install mz"
+
+KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+PASSED = (*KEYS, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
+"""Variables of the caller's that the program reads, beyond those that every command gets."""
+
+TELLS = (
+    Tells(
+        model=True, requests=True, money=False, thoughts=True, session=True, cache_writes="by lifetime",
+        evidence="recorded",
+    ),
+)  # fmt: skip
+
+
+class AnthropicApi:
+    """Exact tokens of every request, sessions, no money: the API does not name any."""
+
+    name = "anthropic"
+    parser = "anthropic/1"
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            agent=self.name,
+            sessions=True,
+            streaming=True,
+            token_counting="exact",
+            reports_money=False,
+            tells=TELLS,
+            tools=("read", "write", "shell"),
+            bundled=True,
+            models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
+            auth=KEYS,
+        )
+
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        """Looks for the program, its version and a key; calls no model, and shows no secret."""
+        found = find_tool(COMMAND, {**environment, **_path(environment)}, {}, INSTALL)
+        if found.code or any(environment.get(name) for name in KEYS):
+            return found
+        return msgspec.structs.replace(
+            found,
+            code="auth-missing",
+            message="the Anthropic API has no key",
+            fix="set ANTHROPIC_API_KEY to a key of console.anthropic.com",
+        )
+
+    def estimate_tokens(self, prompt: str) -> int:
+        """By rule of thumb: an estimate is made before anything is sent. The exact count of a prompt is what
+        `mz-anthropic --count` asks the API for."""
+        return estimate(prompt)
+
+    def format_prompt(self, prompt: str) -> str:
+        return prompt
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        return spawn(spec, invocation(spec, environment))
+
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        return read_stream(result, self.parser, self._patterns, watch)
+
+
+def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+    """The process to run: the prompt goes in on stdin, keys in the environment alone."""
+    argv = [COMMAND, "--model", spec.model]
+    if spec.session is not None:
+        argv += ["--resume" if spec.resumes else "--session", spec.session]
+    argv += [f"--tools={','.join(spec.tools)}", f"--max-turns={TURNS_MAX}"]
+    passed = {name: environment[name] for name in PASSED if name in environment}
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **_path(environment)})
+
+
+def _path(environment: Mapping[str, str]) -> dict[str, str]:
+    """PATH where it has to be longer: the program lies beside the Python that runs `mz`, which need not be on it.
+    Whatever has that name on PATH comes first."""
+    path = environment.get("PATH", os.defpath)
+    if shutil.which(COMMAND, path=path):
+        return {}
+    return {"PATH": f"{path}{os.pathsep}{Path(sys.executable).parent}"}

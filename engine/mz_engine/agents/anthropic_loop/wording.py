@@ -1,0 +1,123 @@
+"""Pure: what the model is told: the system prompt, the tools, and what of a conversation a prompt cache may keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mz_engine.agents.anthropic_loop.facts import Block
+from mz_engine.pipelines.definition import Tool
+
+SYSTEM = """\
+You work on a software project by yourself; nobody is there to answer questions. Working directory: {cwd}
+Do what the message asks, with the tools that you have, then say in a few words what you did.
+Paths are relative to the working directory, and nothing outside it is open to you. A tool that fails says why: mend
+what was wrong, or go another way. Read a file before you change it. Say that you are blocked only where a person must
+decide something."""
+
+CACHE: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
+"""Kept by the API for five minutes, and for five more each time that it is read."""
+
+
+def _tool(name: str, about: str, required: tuple[str, ...], **properties: tuple[str, str]) -> Block:
+    described = {key: {"type": kind, "description": words} for key, (kind, words) in properties.items()}
+    schema = {"type": "object", "properties": described, "required": list(required), "additionalProperties": False}
+    return {"name": name, "description": about, "input_schema": schema}
+
+
+PATH = ("string", "Path of the file, relative to the working directory.")
+
+OFFERED: Mapping[Tool, tuple[Block, ...]] = {
+    "read": (
+        _tool(
+            "read_file",
+            "Shows a text file. A long one is cut; go on with `offset`.",
+            ("path",),
+            path=PATH,
+            offset=("integer", "First line to show, from 1."),
+            limit=("integer", "How many lines to show."),
+        ),
+        _tool(
+            "list_files",
+            "Lists files, one path a line, without those that git ignores.",
+            (),
+            pattern=("string", "Only files that match, as in .gitignore: `*.py`, `src/**/*.ts`."),
+            path=("string", "Only below this directory."),
+        ),
+        _tool(
+            "search_files",
+            "Searches text files for a regular expression (Python's), line by line; answers `path:line: text`.",
+            ("expression",),
+            expression=("string", "The regular expression."),
+            pattern=("string", "Only files that match, as in .gitignore."),
+            path=("string", "Only below this directory."),
+        ),
+    ),
+    "write": (
+        _tool(
+            "write_file",
+            "Writes a file, whole; makes its directories, and replaces what was there.",
+            ("path", "content"),
+            path=PATH,
+            content=("string", "All that the file is to hold."),
+        ),
+        _tool(
+            "edit_file",
+            "Replaces a text in a file by another. The old text must be there exactly once, unless `all` is set.",
+            ("path", "old", "new"),
+            path=PATH,
+            old=("string", "The text to replace, exactly as it stands in the file, indentation and line ends too."),
+            new=("string", "What comes in its place."),
+            all=("boolean", "Replace every occurrence."),
+        ),
+    ),
+    "shell": (
+        _tool(
+            "run_command",
+            "Runs a shell command in the working directory, without input, and shows its output and exit code. "
+            "What it leaves running is ended with it.",
+            ("command",),
+            command=("string", "The command, for `sh -c`."),
+            timeout_seconds=("integer", "When to end it; 120 unless told, 600 at most."),
+        ),
+    ),
+}
+
+
+def system(cwd: str) -> list[Block]:
+    return [{"type": "text", "text": SYSTEM.format(cwd=cwd), **CACHE}]
+
+
+def offered(tools: tuple[Tool, ...]) -> list[Block]:
+    """The tools of these kinds; the last one ends a part that stays the same."""
+    found = [tool for kind in OFFERED if kind in tools for tool in OFFERED[kind]]
+    return [*found[:-1], {**found[-1], **CACHE}] if found else []
+
+
+def marked(messages: list[Block]) -> list[Block]:
+    """The conversation with marks on the user's last two messages: what is in front of the first was kept before, what
+    is in front of the second is kept for the next request."""
+    places = [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]
+    return [_marked(message) if at in places else message for at, message in enumerate(messages)]
+
+
+def _marked(message: Block) -> Block:
+    *before, last = message["content"]
+    return {**message, "content": [*before, {**last, **CACHE}]}
+
+
+def prompted(prompt: str) -> Block:
+    return {"role": "user", "content": [{"type": "text", "text": prompt}]}
+
+
+def clean(value: Any) -> Any:
+    """Without halves of surrogate pairs, which no UTF-8 can hold: file names and models bring them in."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case dict():
+            return {clean(name): clean(part) for name, part in value.items()}
+        case list() | tuple():
+            return [clean(part) for part in value]
+        case _:
+            return value

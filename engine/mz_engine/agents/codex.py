@@ -1,0 +1,166 @@
+"""Adapter: OpenAI's `codex` command line, headless (`codex exec`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from mz_engine.agents.asking import estimate, find_tool
+from mz_engine.agents.classify import Patterns
+from mz_engine.agents.codex_stream import read_stream
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
+from mz_engine.pipelines.definition import Tool
+from mz_engine.ports import CallResult, CallSpec, Reading
+
+COMMAND = "codex"
+INSTALL = "install Codex (npm install -g @openai/codex)"
+OLDEST = (0, 169)
+"""Older versions refuse some of the settings."""
+
+SETTINGS: Mapping[str, str] = {
+    "agents.enabled": "false",
+    "analytics.enabled": "false",
+    "approval_policy": '"never"',
+    "check_for_update_on_startup": "false",
+    "features.apps": "false",
+    "features.plugins": "false",
+    "features.unbounded_connection_retries": "false",
+    "web_search": '"disabled"',
+}
+"""Nobody is there to approve, nothing is sent home or fetched at each start, and no tool reads what is not in the
+worktree. Tokens of sub-agents are not in the stream, so there are none. A connection that is refused is not tried for
+ever."""
+
+NO_SHELL = "features.shell_tool=false"
+"""Files are read by commands: without them nothing can be looked at."""
+
+PASSED = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AZURE_OPENAI_API_KEY",
+    "CODEX_ACCESS_TOKEN",
+    "CODEX_API_KEY",
+    "CODEX_HOME",
+    "CODEX_SQLITE_HOME",
+    "OPENAI_API_KEY",
+    "OPENAI_ORGANIZATION",
+    "OPENAI_PROJECT",
+)
+"""Variables of the caller's that this CLI reads, beyond those that every command gets. A provider of one's own may name
+another for its key: `pass_environment` in mz.yaml lets it through."""
+
+KEYS = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
+
+TELLS = (
+    Tells(
+        model=False, requests=False, money=False, thoughts=False, session=True, cache_writes="no",
+        evidence="constructed",
+    ),
+    Tells(
+        since="0.130.0", model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
+        evidence="constructed",
+    ),
+    Tells(
+        since="0.169.0", model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="total",
+        evidence="recorded",
+    ),
+)  # fmt: skip
+
+
+class Codex:
+    """Threads that continue, and tokens; neither money nor the name of the model."""
+
+    name = "codex"
+    parser = "codex/1"
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            agent=self.name,
+            sessions=True,
+            streaming=True,
+            token_counting="exact",
+            reports_money=False,
+            tells=TELLS,
+            tools=("read", "write", "shell"),
+            models={"cheap": "gpt-6-luna", "mid": "gpt-6.1-sol", "premium": "gpt-6-astra"},
+            auth=("a login by `codex login`", "CODEX_API_KEY", "a provider of your own in ~/.codex/config.toml"),
+        )
+
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        """Looks for the command, its version and a key, a login file or a provider; calls no model, and shows no
+        secret."""
+        found = find_tool(COMMAND, environment, {}, INSTALL)
+        if not found.code and tuple(map(int, found.version.split(".")[:2])) < OLDEST:
+            return msgspec.structs.replace(
+                found,
+                code="tool-missing",
+                message=f"`codex` is of version {found.version}; mz can drive it from {OLDEST[0]}.{OLDEST[1]} on",
+                fix=f"{INSTALL} again",
+            )
+        if found.code or _has_login(environment):
+            return found
+        return msgspec.structs.replace(
+            found,
+            code="auth-missing",
+            message="`codex` has neither a login nor a key",
+            fix="run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
+        )
+
+    def estimate_tokens(self, prompt: str) -> int:
+        return estimate(prompt)
+
+    def format_prompt(self, prompt: str) -> str:
+        return prompt
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        return spawn(spec, invocation(spec, environment))
+
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        return read_stream(result, self.parser, self._patterns, watch)
+
+
+def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+    """The process to run: the prompt goes in on stdin, which takes one of any size. Codex names a new thread itself:
+    `spec.session` counts only where the call continues one."""
+    argv = [COMMAND, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", _sandbox(spec.tools)]
+    for name, value in SETTINGS.items():
+        argv += ["-c", f"{name}={value}"]
+    if not spec.tools:
+        argv += ["-c", NO_SHELL]
+    if spec.resumes and spec.session is not None:
+        argv += ["resume", spec.session]
+    passed = {name: environment[name] for name in PASSED if name in environment}
+    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=passed)
+
+
+def _sandbox(tools: tuple[Tool, ...]) -> str:
+    """What commands may change depends on the phase. One with a shell may write what tests leave behind: the engine
+    takes back what is not its own."""
+    return "workspace-write" if {"write", "shell"} & set(tools) else "read-only"
+
+
+def _has_login(environment: Mapping[str, str]) -> bool:
+    if any(environment.get(name) for name in KEYS):
+        return True
+    home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/nonexistent")) / ".codex")
+    return (home / "auth.json").is_file() or _names_provider(home / "config.toml")
+
+
+def _names_provider(path: Path) -> bool:
+    """Whether the user has chosen a provider other than OpenAI, which brings a login of its own."""
+    import tomllib
+
+    try:
+        settings = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(settings.get("model_provider", "openai") != "openai")

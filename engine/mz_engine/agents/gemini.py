@@ -1,0 +1,213 @@
+"""Adapter: Google's `gemini` command line (Gemini CLI), headless.
+
+Everything that it needs goes in by flags and variables: its settings are the user's own, or an administrator's (files
+of system settings count only where root owns them). Only the policy that names the call's tools must be a file; it
+lies beside the CLI's own data, below HOME, so that its name is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from mz_events.catalog.call import Problem, ProblemClass
+
+from mz_engine.agents.asking import estimate, find_tool
+from mz_engine.agents.classify import Patterns
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
+from mz_engine.agents.gemini_policy import TOOLS, policy, policy_name
+from mz_engine.agents.gemini_stream import read_stream
+from mz_engine.ports import CallResult, CallSpec, Reading
+
+COMMAND = "gemini"
+INSTALL = "install Gemini CLI (npm install -g @google/gemini-cli)"
+FOLDER = ".gemini"
+POLICIES = f"{FOLDER}/mz"
+
+SETTINGS: Mapping[str, str] = {
+    "GEMINI_CLI_NO_RELAUNCH": "true",
+    "GEMINI_TELEMETRY_ENABLED": "false",
+    "NO_BROWSER": "true",
+}
+"""One process instead of two, no traces to anybody, and no browser where a login has expired."""
+
+PASSED = (
+    "CLOUDSDK_CONFIG",
+    "CLOUD_SHELL",
+    "GEMINI_API_KEY",
+    "GEMINI_API_KEY_AUTH_MECHANISM",
+    "GEMINI_CLI_CUSTOM_HEADERS",
+    "GEMINI_CLI_HOME",
+    "GEMINI_CLI_SYSTEM_DEFAULTS_PATH",
+    "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
+    "GEMINI_CLI_USE_COMPUTE_ADC",
+    "GOOGLE_API_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CLOUD_ACCESS_TOKEN",
+    "GOOGLE_CLOUD_LOCATION",
+    "GOOGLE_CLOUD_PROJECT",
+    "GOOGLE_CLOUD_PROJECT_ID",
+    "GOOGLE_CLOUD_QUOTA_PROJECT",
+    "GOOGLE_GEMINI_BASE_URL",
+    "GOOGLE_GENAI_API_VERSION",
+    "GOOGLE_GENAI_USE_GCA",
+    "GOOGLE_GENAI_USE_VERTEXAI",
+    "GOOGLE_VERTEX_BASE_URL",
+)
+"""Variables of the caller's that this CLI reads, beyond those that every command gets."""
+
+NAMED = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))")
+"""An at sign that the CLI takes for the name of a file."""
+
+PROMPT_BYTES_MAX = 8 * 1024 * 1024
+"""The CLI would cut off the rest, and say so on standard error alone."""
+TOO_LONG = b"gemini takes prompts of up to 8 MiB"
+REFUSED = Problem(kind=ProblemClass.PHASE, code="prompt-too-long")
+
+KEYS = (
+    "GEMINI_API_KEY",
+    "GEMINI_CLI_USE_COMPUTE_ADC",
+    "GOOGLE_GENAI_USE_GCA",
+    "GOOGLE_GENAI_USE_VERTEXAI",
+)
+LOGINS = ("oauth_creds.json", "gemini-credentials.json")
+KEY_LINE = re.compile(r"^[ \t]*(?:export +)?(?:GEMINI_API_KEY|GOOGLE_GENAI_USE_\w+)[ \t]*=[ \t]*\S", re.MULTILINE)
+
+TELLS = (
+    Tells(
+        model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
+        evidence="constructed",
+    ),
+    Tells(
+        since="0.44.0", model=True, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
+        evidence="recorded",
+    ),
+)  # fmt: skip
+
+
+class Gemini:
+    """Exact tokens per model, no money; continues sessions where they were begun."""
+
+    name = "gemini"
+    parser = "gemini/1"
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            agent=self.name,
+            sessions=True,
+            streaming=True,
+            token_counting="exact",
+            reports_money=False,
+            tells=TELLS,
+            tools=tuple(TOOLS),
+            models={"cheap": "gemini-2.5-flash", "mid": "gemini-2.5-pro", "premium": "gemini-3.1-pro-preview"},
+            auth=("a login by `gemini` then `/auth`", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
+        )
+
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        """Looks for the command, its version and a key or a login file; calls no model, and shows no secret."""
+        found = find_tool(COMMAND, environment, SETTINGS, INSTALL)
+        if found.code or _has_login(environment):
+            return found
+        return msgspec.structs.replace(
+            found,
+            code="auth-missing",
+            message="`gemini` has neither a login nor a key",
+            fix="run `gemini` once and log in, or set GEMINI_API_KEY",
+        )
+
+    def estimate_tokens(self, prompt: str) -> int:
+        """Bytes / 4, rounded up."""
+        return estimate(prompt)
+
+    def format_prompt(self, prompt: str) -> str:
+        """As words alone; see `literal`."""
+        return literal(prompt)
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        """Puts the policy where the command line names it, and starts the CLI."""
+        if len(spec.prompt.encode()) > PROMPT_BYTES_MAX:
+            return CallResult(stdout=b"", stderr=TOO_LONG, exit=None, duration_ms=0, problem=REFUSED)
+        place = _home(environment)
+        if place is not None:
+            _put(place / POLICIES, policy(spec.tools))
+        return spawn(spec, invocation(spec, environment))
+
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        return read_stream(result, self.parser, self._patterns, watch)
+
+
+def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+    """The process to run: the prompt goes in on stdin, which takes one of any size up to 8 MiB.
+
+    Whatever asks a person is refused, as nobody is there. Where the policy cannot be read nothing is opened: writing
+    and commands are then refused.
+    """
+    argv = [COMMAND, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
+    argv += ["--approval-mode", "default", "--policy", f"~/{POLICIES}/{policy_name(policy(spec.tools))}"]
+    if spec.session is not None:
+        argv += ["--resume" if spec.resumes else "--session-id", spec.session]
+    passed = {name: environment[name] for name in PASSED if name in environment}
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **SETTINGS})
+
+
+def literal(prompt: str) -> str:
+    """The prompt so that the CLI takes it as words alone: `@name` would have it read in any file whose name holds
+    `name`, and a slash at the beginning would be a command. The model sees a backslash in front of the at sign."""
+    escaped = NAMED.sub(r"\\@", prompt)
+    return f"\n{escaped}" if escaped.startswith("/") else escaped
+
+
+def _put(folder: Path, text: str) -> None:
+    """Writes a policy that is not there, or not as it was. Where that cannot be the call goes on, with fewer tools."""
+    path = folder / policy_name(text)
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.read_bytes() == text.encode():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            file.write(text)
+        Path(file.name).replace(path)  # Several calls at once may write it.
+
+
+# the login ------------------------------------------------------------------------------------------------------------
+def _home(environment: Mapping[str, str]) -> Path | None:
+    """The directory that the CLI keeps its folder in; None where there is none."""
+    place = environment.get("GEMINI_CLI_HOME") or environment.get("HOME")
+    return Path(place) if place and Path(place).is_dir() else None
+
+
+def _has_login(environment: Mapping[str, str]) -> bool:
+    if any(environment.get(name) for name in KEYS):
+        return True
+    home = _home(environment)
+    if home is None:
+        return False
+    folder = home / FOLDER
+    if any((folder / name).is_file() for name in LOGINS):
+        return True
+    return _names_key(folder / ".env") or _names_key(home / ".env") or _names_account(folder)
+
+
+def _names_key(path: Path) -> bool:
+    try:
+        return KEY_LINE.search(path.read_text("utf-8", "replace")) is not None
+    except OSError:
+        return False
+
+
+def _names_account(folder: Path) -> bool:
+    """Where the secret itself lies in the system's keychain, these files still say that somebody logged in."""
+    try:
+        account = json.loads((folder / "google_accounts.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(account, dict) and bool(account.get("active"))

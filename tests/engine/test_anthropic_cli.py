@@ -1,0 +1,112 @@
+"""The real program `mz-anthropic` as a process, against a scripted model endpoint on loopback."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from mz_engine.agents.anthropic_api import invocation
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import built_in
+from mz_events.redact import Secrets
+
+from tests.support.anthropic_cases import ANTHROPIC
+from tests.support.anthropic_cli import BIN, environment, spec
+from tests.support.endpoint import Answer, Endpoint, Hang, Reply, Request
+
+pytestmark = pytest.mark.slow
+
+ADAPTER = built_in()["anthropic"]
+DRIVEN = ("works", "recovers", "terminated")
+"""The others end in the loop in the same way, which has tests of its own."""
+
+
+@pytest.mark.parametrize("name", DRIVEN)
+def test_ways_to_end(name: str, tmp_path: Path) -> None:
+    expected = ANTHROPIC.expected[name]
+    result, endpoint = ANTHROPIC.drive(name, tmp_path)
+    seen = ADAPTER.parse_output(result)
+    assert endpoint.complaints == []
+    assert (seen.terminal, seen.problem.code if seen.problem else "") == (expected.terminal, expected.code)
+    assert result.exit == (143 if name == "terminated" else 0 if expected.terminal == "success" else 1)
+    assert result.stderr == b""
+
+
+def test_the_stored_streams_are_of_the_installed_package(tmp_path: Path) -> None:
+    """Else `python -m tests.support.agent_cases anthropic` writes them anew."""
+    version = ADAPTER.check_auth(environment(tmp_path, "http://127.0.0.1:1")).version
+    assert json.loads(ANTHROPIC.stored("works").stdout.splitlines()[0])["version"] == version
+
+
+def test_a_signal_ends_a_command_too(tmp_path: Path) -> None:
+    """And the conversation up to there is kept."""
+    (tmp_path / "home").mkdir()
+    started = threading.Event()
+
+    def runs(request: Request) -> Answer:
+        started.set()
+        return Reply("", (request.run("touch running; exec sleep 63.5"),))
+
+    with Endpoint(runs) as endpoint:
+        around = environment(tmp_path / "home", endpoint.url)
+        call = invocation(spec("x", "s-1"), around)
+        process = subprocess.Popen(
+            [BIN / "mz-anthropic", *call.argv[1:]],
+            cwd=tmp_path, env=around, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(call.stdin)
+        process.stdin.close()
+        assert started.wait(60)
+        while not (tmp_path / "running").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.stdin = None
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, b"")
+    assert json.loads(out.splitlines()[-1])["error"]["kind"] == "terminated"
+    assert b"sleep\x0063.5" not in b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
+
+
+def test_the_engine_runs_it_and_takes_the_key_out(tmp_path: Path) -> None:
+    """Through the engine's own process handling, in a worktree, with a model that repeats a secret; nothing but the
+    system's programs is on PATH."""
+    (tmp_path / "home").mkdir()
+    call = spec("x", None)
+    (tmp_path / "project" / ".mz" / "worktrees" / call.place.run / call.place.feature).mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(tmp_path / "project")], check=True)
+    with Endpoint(lambda _: Reply("The key is canary-of-a-key.")) as endpoint:
+        around = {**environment(tmp_path / "home", endpoint.url), "PATH": "/usr/bin:/bin"}
+        around["ANTHROPIC_API_KEY"] = "canary-of-a-key"
+        processes = AgentProcesses(tmp_path / "project", around, Secrets({"ANTHROPIC_API_KEY": "canary-of-a-key"}))
+        result = ADAPTER.run_phase(call, around, processes.spawn)
+        headers = {name.lower(): value for name, value in endpoint.requests[0].headers.items()}
+    seen = ADAPTER.parse_output(result)
+    assert seen.terminal == "success"
+    assert headers["authorization"] == "Bearer canary-of-a-key"
+    assert b"canary-of-a-key" not in result.stdout + result.stderr
+
+
+def test_a_call_that_hangs_is_ended_by_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    call = spec("x", None, idle_seconds=3)
+    (tmp_path / ".mz" / "worktrees" / call.place.run / call.place.feature).mkdir(parents=True)
+    with Endpoint(lambda _: Hang()) as endpoint:
+        around = environment(tmp_path / "home", endpoint.url)
+        result = ADAPTER.run_phase(call, around, AgentProcesses(tmp_path, around, Secrets({})).spawn)
+    seen = ADAPTER.parse_output(result)
+    assert seen.problem is not None
+    assert seen.problem.code == "idle"
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    """Its reader gone, it ends without a complaint."""
+    done = subprocess.run(
+        f"{BIN}/mz-anthropic --model m < /dev/null | true; echo ${{PIPESTATUS[0]}}",
+        shell=True, executable="/bin/bash", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""

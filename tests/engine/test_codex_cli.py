@@ -1,0 +1,161 @@
+"""The adapter against the real CLI and a scripted model endpoint on loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.codex import invocation
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentDoor, built_in
+from mz_engine.ports import CallResult, CallSpec
+from mz_events.redact import Secrets
+
+from tests.support import codex_cli
+from tests.support.claude_cli import plain_spawn
+from tests.support.codex_cases import CODEX
+from tests.support.endpoint import Answer, Endpoint, Hang, Reply, Request, Unexpected
+from tests.support.processes import PLACE, fresh_key, left, repository
+
+pytestmark = [pytest.mark.cli, pytest.mark.slow]
+
+ADAPTER = built_in()["codex"]
+JUNE_2026_US = 1_780_300_800_000_000
+OLDER = "gpt-5.5"
+"""A model that is offered plain tools, in place of one that runs scripts."""
+ENDINGS = ("works", "continued", "401", "429", "cut", "refused", "no-session", "terminated")
+"""The others differ from these by words alone, which are stored."""
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_ways_to_end(name: str, tmp_path: Path) -> None:
+    expected = CODEX.expected[name]
+    result, endpoint = CODEX.drive(name, tmp_path)
+    seen = ADAPTER.parse_output(result)
+    assert endpoint.complaints == []
+    problem = (
+        (seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds) if seen.problem else ("", None, None)
+    )
+    assert (seen.terminal, *problem) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    if name == "continued":
+        assert seen.session == ADAPTER.parse_output(replace(result, earlier=())).session
+        assert [(usage.input, usage.output) for usage in seen.usage] == [expected.tokens]
+
+
+@pytest.mark.parametrize("model", [codex_cli.MODEL, OLDER])
+def test_it_works_where_agents_work(model: str, tmp_path: Path) -> None:
+    """In a process tree of ours, behind our fences, in a sandbox of its own; the key is in no argument or output."""
+    place = repository(tmp_path)
+    with Endpoint(_touches) as endpoint:
+        agents, call = _door(tmp_path, endpoint.url), _spec(model=model)
+        result = agents.call(call)
+    assert endpoint.complaints == []
+    seen = agents.read("codex", result)
+    assert (seen.terminal, seen.text, result.exit, result.problem) == ("success", "Done.", 0, None)
+    assert result.version == "0.169.0"
+    assert (place / "note.md").read_text() == "# Hi\n"
+    assert not (tmp_path / "outside").exists()
+    (usage,) = seen.usage
+    assert usage.model == model
+    assert GenaiPrices().price(seen.usage, JUNE_2026_US).nanousd
+    assert not left(call.key, 0)
+
+
+def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    place = repository(tmp_path)
+    with Endpoint(_tries) as endpoint:
+        agents = _door(tmp_path, endpoint.url)
+        seen = agents.read("codex", agents.call(_spec(tools=("read",))))
+    assert (seen.terminal, seen.text) == ("success", "It failed.")
+    assert not (place / "note.md").exists()
+
+
+def test_a_call_that_hangs_is_ended_whole(tmp_path: Path) -> None:
+    repository(tmp_path)
+    with Endpoint(lambda _: Hang()) as endpoint:
+        agents, call = _door(tmp_path, endpoint.url), _spec(idle_seconds=4)
+        result = agents.call(call)
+    assert result.problem is not None
+    assert result.problem.code == "idle"
+    assert not left(call.key, 0)
+
+
+def test_a_long_prompt_arrives_whole(tmp_path: Path) -> None:
+    prompt = "word " * 80_000 + "end"
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    with Endpoint(lambda _: Reply("ok")) as endpoint:
+        outside = codex_cli.environment(tmp_path / "home", endpoint.url)
+        call = codex_cli.spec(prompt, None)
+        plain_spawn(tmp_path / "work", outside)(call, invocation(call, outside))
+    assert endpoint.requests[0].prompt == prompt
+    assert endpoint.requests[0].cwd == str(tmp_path / "work")
+
+
+def test_a_conversation_is_continued(tmp_path: Path) -> None:
+    """From another directory too."""
+    for name in ("home", "work", "elsewhere"):
+        (tmp_path / name).mkdir()
+    with Endpoint(_remembers) as endpoint:
+        outside = codex_cli.environment(tmp_path / "home", endpoint.url)
+        first = _plain(tmp_path / "work", outside, codex_cli.spec("Remember seven.", None))
+        session = ADAPTER.parse_output(first).session
+        again = codex_cli.spec("Which number?", session, resumes=True)
+        seen = ADAPTER.parse_output(_plain(tmp_path / "elsewhere", outside, again))
+    assert endpoint.complaints == []
+    assert (seen.text, seen.session) == ("seven", session)
+
+
+def test_the_stored_streams_are_of_the_installed_version(tmp_path: Path) -> None:
+    """Else `python -m tests.support.agent_cases codex` writes them anew."""
+    found = ADAPTER.check_auth(codex_cli.environment(tmp_path, "http://127.0.0.1:1"))
+    assert (found.code, found.version) == ("", ADAPTER.capabilities().tells[-1].since)
+
+
+def _touches(request: Request) -> Answer:
+    """Tries to leave its directory, and does its work."""
+    match len(request.results()):
+        case 0:
+            return Reply("", (request.run("touch ../../../../outside"),))
+        case 1 if request.results()[0].failed:
+            return Reply("", (request.write("note.md", "# Hi\n"), request.run("cat note.md")))
+        case 3 if "# Hi" in request.results()[2].text:
+            return Reply("Done.")
+        case _:
+            raise Unexpected(f"not what a sandbox answers: {request.results()}")
+
+
+def _tries(request: Request) -> Answer:
+    if not request.results():
+        return Reply("", (request.write("note.md", "# Hi\n"),))
+    return Reply("It failed." if "note.md" not in "".join(_shown(request)) else "It worked.")
+
+
+def _shown(request: Request) -> list[str]:
+    return [result.text for result in request.results() if not result.failed]
+
+
+def _remembers(request: Request) -> Answer:
+    said = "\n".join(request.user_texts())
+    if "Which number?" not in said:
+        return Reply("I will.")
+    if "Remember seven." not in said:
+        raise Unexpected("the earlier conversation is missing")
+    return Reply("seven")
+
+
+def _door(root: Path, url: str) -> AgentDoor:
+    (root / "home").mkdir(exist_ok=True)
+    environment = codex_cli.environment(root / "home", url)
+    secrets = Secrets({"KEY": environment["CODEX_API_KEY"]})
+    return AgentDoor(AgentProcesses(root, environment, secrets, around=root), environment)
+
+
+def _spec(**more: object) -> CallSpec:
+    return codex_cli.spec("Write a note.", None, **{"key": fresh_key(), "place": PLACE, **more})
+
+
+def _plain(directory: Path, outside: dict[str, str], call: CallSpec) -> CallResult:
+    return plain_spawn(directory, outside)(call, invocation(call, outside))

@@ -1,0 +1,155 @@
+"""What the parser makes of streams of Codex: those that the real CLI wrote, and what can be said of others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mz_engine.agents.codex_stream import read_stream
+from mz_engine.agents.registry import load_patterns
+from mz_engine.ports import CallResult, Reading
+from mz_events.catalog.call import Problem, ProblemClass, Usage
+
+from tests.support.codex_cases import CODEX
+
+PATTERNS = load_patterns()
+THREAD = {"type": "thread.started", "thread_id": "t"}
+TURN = {"type": "turn.started"}
+
+
+def read(*events: object, exit_: int | None = 0, earlier: tuple[Usage, ...] = (), stderr: bytes = b"") -> Reading:
+    stdout = b"\n".join(json.dumps(event).encode() for event in events)
+    return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="m", earlier=earlier))
+
+
+def reading(result: CallResult) -> Reading:
+    return read_stream(result, "codex/1", PATTERNS)
+
+
+def said(text: str) -> dict[str, object]:
+    return {"type": "item.completed", "item": {"id": "item_0", "type": "agent_message", "text": text}}
+
+
+def finished(input_: int = 10, output: int = 2, **more: int) -> dict[str, object]:
+    return {"type": "turn.completed", "usage": {"input_tokens": input_, "output_tokens": output, **more}}
+
+
+def failed(message: str) -> dict[str, object]:
+    return {"type": "turn.failed", "error": {"message": message}}
+
+
+def trouble(message: str) -> dict[str, object]:
+    return {"type": "error", "message": message}
+
+
+def code(seen: Reading) -> str:
+    return seen.problem.code if seen.problem else ""
+
+
+@pytest.mark.parametrize("name", CODEX.known)
+def test_streams_of_the_real_cli(name: str) -> None:
+    expected, seen = CODEX.expected[name], reading(CODEX.stored(name))
+    problem = seen.problem
+    told = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
+    assert (seen.terminal, *told) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert seen.bad_lines == 0
+    assert seen.reported_nanousd is None
+
+
+def test_a_finished_call() -> None:
+    seen = reading(CODEX.stored("works"))
+    assert seen.text == "Done: note.md is there."
+    assert seen.session == "11111111-2222-4333-8444-555555555555"
+    (usage,) = seen.usage
+    assert usage.input > usage.cache_read + usage.cache_write_5m > 0
+    assert usage.requests is None
+
+
+def test_what_the_thread_had_used_before_is_taken_off() -> None:
+    result = CODEX.stored("continued")
+    (usage,) = reading(result).usage
+    assert (usage.input, usage.output) == CODEX.expected["continued"].tokens
+    assert usage.cache_read == result.earlier[0].input
+    assert usage.reasoning == 40
+
+
+def test_several_calls_before_are_taken_off() -> None:
+    one = Usage(model="m", input=100, output=10, cache_read=40, reasoning=3)
+    other = Usage(model="n", input=50, output=5, cache_write_1h=20)
+    told = finished(200, 18, cached_input_tokens=80, cache_write_input_tokens=25, reasoning_output_tokens=4)
+    seen = read(THREAD, TURN, told, earlier=(one, other))
+    assert seen.usage == (Usage(model="m", input=50, output=3, cache_read=40, cache_write_5m=5, reasoning=1),)
+
+
+def test_a_thread_that_is_not_that_one_counts_whole() -> None:
+    """Less than before: the count began anew. Better too much than a call for nothing."""
+    seen = read(THREAD, TURN, finished(30, 3), earlier=(Usage(model="m", input=100, output=10),))
+    assert seen.usage == (Usage(model="m", input=30, output=3),)
+
+
+def test_parts_are_no_more_than_the_whole() -> None:
+    odd = finished(10, 2, cached_input_tokens=8, cache_write_input_tokens=8, reasoning_output_tokens=5)
+    assert read(THREAD, TURN, odd).usage == (
+        Usage(model="m", input=10, output=2, cache_read=8, cache_write_5m=2, reasoning=2),
+    )
+
+
+def test_the_last_words_count() -> None:
+    assert read(THREAD, TURN, said("one"), said("two"), finished()).text == "two"
+
+
+def test_reconnecting_is_no_end() -> None:
+    going_on = read(THREAD, TURN, trouble("Reconnecting... 1/5 (x)"), exit_=None)
+    assert going_on.terminal == "no-terminal"
+    seen = read(
+        THREAD, TURN, trouble("Reconnecting... 1/5 (unexpected status 401 Unauthorized)"), said("ok"), finished()
+    )
+    assert (seen.terminal, code(seen)) == ("success", "")
+
+
+def test_a_call_that_broke_off_while_it_reconnected_says_why() -> None:
+    seen = read(THREAD, TURN, trouble("Reconnecting... 2/5 (unexpected status 429 Too Many Requests)"), exit_=-9)
+    assert (seen.terminal, code(seen)) == ("no-terminal", "rate-limit")
+
+
+def test_trouble_that_was_overcome_is_not_why_it_broke_off() -> None:
+    seen = read(THREAD, TURN, trouble("unexpected status 401 Unauthorized"), said("I go on."), exit_=-9)
+    assert code(seen) == "no-terminal"
+
+
+def test_a_turn_that_was_begun_owes_an_end() -> None:
+    assert read(THREAD, TURN, finished(), TURN, said("more")).terminal == "no-terminal"
+
+
+def test_an_answer_of_the_api_within_the_message_is_read() -> None:
+    answer = {"type": "error", "status": 400, "error": {"code": "context_length_exceeded", "message": "Too much."}}
+    seen = read(THREAD, TURN, failed(json.dumps(answer)), exit_=1)
+    assert seen.problem_detail == "context_length_exceeded Too much."
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "wait"),
+    [
+        ("You've hit your usage limit. Try again in 3 days 4 hours.", "rate-limit", 3 * 86400),
+        ("You’ve hit your usage limit. Try again later.", "rate-limit", 600),
+        ("exceeded retry limit, last status: 500 Internal Server Error", "overloaded", 30),
+        ("unexpected status 503 Service Unavailable: x", "overloaded", 30),
+        ("Quota exceeded. Check your plan and billing details.", "billing", None),
+    ],
+)
+def test_words_of_other_versions(words: str, expected: str, wait: int | None) -> None:
+    seen = read(THREAD, TURN, failed(words), exit_=1)
+    assert seen.problem is not None
+    assert (seen.problem.code, seen.problem.retry_after_seconds) == (expected, wait)
+
+
+def test_what_we_did_ourselves_comes_first() -> None:
+    ours = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
+    stdout = b"\n".join(json.dumps(event).encode() for event in (THREAD, TURN, finished()))
+    assert reading(CallResult(stdout=stdout, stderr=b"", exit=None, duration_ms=1, problem=ours)).problem == ours
+
+
+def test_stored_streams_name_no_place_of_this_machine() -> None:
+    for path in CODEX.place.glob("*"):
+        assert str(Path.home()).encode() not in path.read_bytes().replace(b"/home/somebody", b"")

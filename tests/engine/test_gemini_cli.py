@@ -1,0 +1,145 @@
+"""The adapter against the real CLI and a scripted model endpoint on loopback, alone and under our supervisor."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentDoor, built_in
+from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_events.redact import Secrets
+
+from tests.support.claude_cli import plain_spawn
+from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected, Use
+from tests.support.gemini_cases import GEMINI
+from tests.support.gemini_cli import environment, spec
+from tests.support.make_gemini_transcripts import INSTALLED
+from tests.support.processes import PLACE, fresh_key, left, repository
+
+pytestmark = [
+    pytest.mark.cli,
+    pytest.mark.slow,
+]
+
+ADAPTER = built_in()["gemini"]
+JUNE_2026_US = 1_780_300_800_000_000
+COMMAND = "touch begun; (setsid sleep 600 >/dev/null 2>&1 &); trap '' TERM; sleep 600"
+ODD = "Look at @note, @README.md and\n@dataclass; write to ada@example.org.\n"
+
+
+@pytest.mark.parametrize("name", ["429", "unfinished", "no-session"])
+def test_ways_to_fail(name: str, tmp_path: Path) -> None:
+    expected = GEMINI.expected[name]
+    result, endpoint = GEMINI.drive(name, tmp_path)
+    seen = ADAPTER.parse_output(result)
+    assert endpoint.complaints == []
+    problem = (
+        (seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds) if seen.problem else ("", None, None)
+    )
+    assert (seen.terminal, *problem) == (expected.terminal, expected.code, expected.kind, expected.wait)
+
+
+def talks(request: Request) -> Answer:
+    """Writes, edits, runs and reads; in the second call it must know of the first."""
+    prompts = [text for text in request.user_texts() if text.startswith("Prompt")]
+    if request.prompt.startswith("Prompt two"):
+        if len(prompts) != 2:
+            raise Unexpected("the earlier conversation is missing")
+        return Reply("I remember.", thoughts=7)
+    steps = (
+        request.write("note.md", "# Hi\n"),
+        request.edit("note.md", "Hi", "Hello"),
+        request.run("cat note.md > copy.md && cat copy.md"),
+        request.read("copy.md"),
+    )
+    results = request.results()
+    if any(one.failed for one in results) or (len(results) > 2 and "# Hello" not in results[2].text):
+        raise Unexpected(f"a tool failed: {results}")
+    if len(results) < len(steps):
+        return Reply("On it.", (steps[len(results)],), thoughts=11)
+    return Reply("All is written.")
+
+
+def test_it_works_in_its_directory_goes_on_and_counts_exactly(tmp_path: Path) -> None:
+    session, outside = str(uuid.uuid4()), _around(tmp_path)
+    with Endpoint(talks) as endpoint:
+        there = {**outside, "GOOGLE_GEMINI_BASE_URL": endpoint.url}
+        first = _call(tmp_path, there, spec("Prompt one", session))
+        made = len(endpoint.requests)
+        second = _call(tmp_path, there, spec("Prompt two", session, resumes=True))
+    assert endpoint.complaints == []
+    assert (tmp_path / "work" / "copy.md").read_text() == "# Hello\n"
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"note.md", "copy.md"}
+    assert (first.text, second.text, made) == ("All is written.", "I remember.", 5)
+    assert first.session == second.session == session
+    assert [usage.reasoning for usage in (*first.usage, *second.usage)] == [44, 7]
+    assert first.usage[0].input > second.usage[0].input > second.usage[0].cache_read > 0
+    priced = GenaiPrices().price(first.usage, JUNE_2026_US)
+    assert priced.unpriced == ()
+    assert priced.nanousd
+
+
+@pytest.mark.parametrize(
+    ("tools", "offered"),
+    [
+        ((), set()),
+        (("read", "write"), {"glob", "grep_search", "list_directory", "read_file", "replace", "write_file"}),
+    ],
+)
+def test_it_has_the_tools_that_were_asked_for(tmp_path: Path, tools: tuple[str, ...], offered: set[str]) -> None:
+    def reaches(request: Request) -> Answer:
+        if request.results():
+            return Reply(" ".join(str(result.failed) for result in request.results()))
+        beyond = Use("write_file", {"file_path": str(tmp_path / "beyond.md"), "content": "x"})
+        return Reply("", (beyond, request.run("touch ran.md")))
+
+    outside = _around(tmp_path)
+    (tmp_path / "work" / "README.md").write_text("of the project")
+    with Endpoint(reaches) as endpoint:
+        there = {**outside, "GOOGLE_GEMINI_BASE_URL": endpoint.url}
+        seen = _call(tmp_path, there, spec(ADAPTER.format_prompt(ODD), None, tools=tools))
+    assert endpoint.requests[0].tools == offered
+    assert seen.text == "True True"
+    assert not list(tmp_path.rglob("beyond.md")) + list(tmp_path.rglob("ran.md"))
+    assert endpoint.requests[0].prompt == ODD
+    assert not any("of the project" in text for text in endpoint.requests[0].user_texts())
+
+
+def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
+    place = repository(tmp_path)
+    key = fresh_key()
+
+    def hangs(request: Request) -> Answer:
+        return Reply("Writing.", (request.write("note.md", "# Hi\n"), request.run(COMMAND)))
+
+    with Endpoint(hangs) as endpoint:
+        outside = _around(tmp_path, endpoint.url)
+        processes = AgentProcesses(tmp_path, outside, Secrets({"KEY": outside["GEMINI_API_KEY"]}))
+        agents = AgentDoor(processes, outside)
+        call = spec("Work.", None, key=key, place=PLACE, total_seconds=60, idle_seconds=6)
+        reading = agents.read("gemini", agents.call(call))
+    assert not left(key, 0)
+    assert (place / "note.md").read_text() == "# Hi\n"
+    assert (place / "begun").exists()
+    assert reading.problem is not None
+    assert (reading.terminal, reading.problem.code) == ("no-terminal", "idle")
+
+
+def test_the_version_is_the_one_that_the_transcripts_are_of(tmp_path: Path) -> None:
+    """Else `agent_cases gemini` and `make_gemini_transcripts` write the stored files anew."""
+    assert ADAPTER.check_auth(_around(tmp_path)).version == INSTALLED
+
+
+def _around(tmp_path: Path, url: str = "") -> dict[str, str]:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    return environment(tmp_path / "home", url)
+
+
+def _call(tmp_path: Path, outside: Mapping[str, str], call: CallSpec) -> Reading:
+    result: CallResult = ADAPTER.run_phase(call, outside, plain_spawn(tmp_path / "work", outside))
+    return ADAPTER.parse_output(result)

@@ -1,0 +1,205 @@
+"""Agents that `mz.yaml` describes: what is wrong with one is said with its place; how the others are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from mz_engine.agents.contract import Invocation
+from mz_engine.agents.generic import Described
+from mz_engine.agents.generic_check import faults
+from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.registry import adapters, built_in, descriptions, load_patterns
+from mz_engine.configfile import load_config
+from mz_engine.configure import config_schema
+from mz_engine.errors import MzError
+from mz_engine.ports import CallResult, CallSpec
+from mz_engine.preflight import check_agent, known_agent
+from mz_qa.conformance.contract import conform
+from mz_recordings.findings import Finding
+
+from tests.support.claude_cli import spec
+from tests.support.tree import ROOT
+
+HOUSE = (ROOT / "tests" / "cases" / "agents" / "house.yaml").read_text()
+
+
+def house() -> AgentDescription:
+    return msgspec.convert(yaml.safe_load(HOUSE)["agents"]["house"], AgentDescription)
+
+
+def adapter(told: AgentDescription | None = None) -> Described:
+    return Described("house", told or house(), load_patterns())
+
+
+def invocation(told: AgentDescription | None = None, **more: object) -> Invocation:
+    made: list[Invocation] = []
+
+    def spawn(_: CallSpec, invocation: Invocation) -> CallResult:
+        made.append(invocation)
+        return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
+
+    call = spec("Do it.", more.pop("session", None), agent="house", model="house-2", **more)  # type: ignore[arg-type]
+    adapter(told).run_phase(call, {"HOUSE_KEY": "k", "OTHER": "o"}, spawn)
+    return made[0]
+
+
+# how it is called -----------------------------------------------------------------------------------------------------
+def test_the_prompt_goes_in_on_standard_input_and_only_named_variables_pass() -> None:
+    made = invocation()
+    assert made.argv == ("house-agent", "--model", "house-2", "--may=look,change,run")
+    assert (made.stdin, made.env) == (b"Do it.", {"HOUSE_KEY": "k", "HOUSE_COLOUR": "never"})
+
+
+def test_sessions_are_begun_and_continued_by_their_arguments() -> None:
+    assert invocation(session="s1").argv[-2:] == ("--session", "s1")
+    assert invocation(session="s1", resumes=True).argv[-2:] == ("--continue", "s1")
+
+
+def test_tools_without_a_place_in_the_command_stand_at_the_end() -> None:
+    told = msgspec.structs.replace(
+        house(),
+        command=("house-agent",),
+        denied=msgspec.convert({"write": ["--no-changes"], "shell": ["--no-run"]}, type(house().denied)),
+    )
+    assert invocation(told, tools=("read",)).argv == ("house-agent", "look", "--no-changes", "--no-run")
+
+
+def test_what_it_can_do_follows_from_its_description() -> None:
+    said = adapter().capabilities()
+    assert (said.sessions, said.streaming, said.reports_money, said.token_counting) == (True, True, True, "exact")
+    assert said.models == {"cheap": "house-2", "mid": "house-2", "premium": "house-2-large"}
+    (tells,) = said.tells
+    assert (tells.model, tells.requests, tells.money, tells.session, tells.cache_writes) == (
+        True,
+        True,
+        True,
+        True,
+        "no",
+    )
+
+
+@pytest.mark.parametrize("name", ["house", *descriptions()])
+def test_described_agents_keep_the_contract_of_all_agents(name: str) -> None:
+    found = conform(adapters({"house": house()})[name])
+    assert [one.what for one in found if isinstance(one, Finding)] == []
+
+
+# whether it can be called ---------------------------------------------------------------------------------------------
+def outside(place: Path, says: str, **more: str) -> dict[str, str]:
+    program = place / "house-agent"
+    program.write_text(f"#!/bin/sh\n{says}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{place}:/usr/bin:/bin", "HOME": str(place), **more}
+
+
+def test_a_program_with_a_version_and_a_key_can_be_called(tmp_path: Path) -> None:
+    check = adapter().check_auth(outside(tmp_path, "echo house-agent 3.1", HOUSE_KEY="k"))
+    assert (check.code, check.version) == ("", "3.1")
+
+
+@pytest.mark.parametrize(("says", "key", "code"), [("echo 3.1", "", "auth-missing"), ("exit 1", "k", "tool-missing")])
+def test_without_a_key_or_a_version_a_person_is_told(tmp_path: Path, says: str, key: str, code: str) -> None:
+    check = adapter().check_auth(outside(tmp_path, says, HOUSE_KEY=key))
+    assert check.code == code
+    assert check.fix
+
+
+def test_a_login_may_be_a_file_and_a_version_may_be_missing(tmp_path: Path) -> None:
+    login = msgspec.convert({"files": ["~/.house/login"]}, type(house().login))
+    told = msgspec.structs.replace(house(), version=(), login=login)
+    environment = outside(tmp_path, "exit 1")
+    assert adapter(told).check_auth(environment).code == "auth-missing"
+    (tmp_path / ".house").mkdir()
+    (tmp_path / ".house" / "login").write_text("")
+    assert adapter(told).check_auth(environment).code == ""
+
+
+def test_preflight_knows_what_mz_yaml_describes(tmp_path: Path) -> None:
+    (tmp_path / "mz.yaml").write_text(HOUSE)
+    config = load_config(tmp_path, {}, {}).config
+    assert known_agent(config.agent, config.agents).name == "house"
+    with pytest.raises(MzError) as caught:
+        check_agent("house", {"PATH": ""}, config.agents)
+    assert caught.value.code == "MZ1004"
+    assert "house-agent" in str(caught.value)
+    with pytest.raises(MzError, match="house"):
+        known_agent("mouse", config.agents)
+
+
+# what is wrong with a description -------------------------------------------------------------------------------------
+def refused(place: Path, text: str) -> str:
+    (place / "mz.yaml").write_text(text)
+    with pytest.raises(MzError) as caught:
+        load_config(place, {}, {})
+    return str(caught.value)
+
+
+BROKEN = {
+    "program": ("[house-agent, --model", "[./house-agent, --model", "5:15", "is not the name of a program on PATH"),
+    "prompt": ("--model,", '"{prompt}",', "5:28", "everybody on the machine can read"),
+    "prompt-file": ("--model,", '"--file={prompt_file}",', "5:28", "/dev/stdin"),
+    "placeholder": ("--model,", '"{modle}",', "5:28", "stands for nothing here; known: {model}, {tools}"),
+    "model": (
+        "{mid: house-2, premium: house-2-large}",
+        "{premium: house-2-large}",
+        "6:13",
+        "no model for the tier `mid`",
+    ),
+    "session": ('[--continue, "{session}"]', "[--continue]", "9:15", "does not name {session}"),
+    "secret": ("{HOUSE_COLOUR: never}", "{HOUSE_TOKEN: abc}", "11:32", "name it under `passes`"),
+    "our-own": ("{HOUSE_COLOUR: never}", "{MZ_KEY: abc}", "11:27", "mz's own"),
+    "login": ("passes: [HOUSE_KEY]", "passes: []", "13:25", "not under `passes`"),
+    "path": ("path: words", "path: words..first", "16:41", "is not a path"),
+    "where": ("where: {kind: request}", "where: {kind.: request}", "18:24", "is not a path"),
+    "nothing": ("success: [{kind: done}]", "success: [{}]", "30:17", "would fit every object"),
+    "no-success": ("success: [{kind: done}]", "success: []", "30:7", "no call could end well"),
+    "expression": ('["the house is full"]', '["(the house"]', "33:51", "is not a regular expression"),
+    "empty": ('["the house is full"]', '["full|"]', "33:51", "matches an empty line too"),
+    "group": ("form: jsonl", "form: jsonl\n      version_words: v1", "16:22", "has 0 groups"),
+    "words": ("form: jsonl", "form: text", "16:13", "the output is words"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, name: str) -> None:
+    old, new, place, words = BROKEN[name]
+    assert old in HOUSE
+    said = refused(tmp_path, HOUSE.replace(old, new))
+    assert words in said, said
+    assert f"mz.yaml:{place}" in said, said
+
+
+def test_unknown_keys_and_kinds_are_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, HOUSE.replace("passes:", "pases:").replace("kind: transient", "kind: passing"))
+    assert "unknown key `pases`" in said
+    assert "did you mean `passes`?" in said
+    assert "33:32" in said
+    assert "passing is not one of fatal, human, phase, transient" in said.replace("'", "").replace("`", "")
+
+
+@pytest.mark.parametrize("name", ["claude-code", "kiro", "aider"])
+def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
+    assert name in built_in()
+    said = refused(tmp_path, HOUSE.replace("  house:", f"  {name}:"))
+    assert "mz.yaml:4:3" in said
+    assert "mz has an agent of that name" in said
+
+
+def test_what_comes_with_mz_has_no_faults() -> None:
+    assert {name: list(faults(told)) for name, told in descriptions().items()} == {"aider": [], "kiro": []}
+
+
+def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "mz.yaml").write_text(HOUSE)
+    config = load_config(tmp_path, {}, {}).config
+    assert config.agents == {"house": house()}
+    assert msgspec.convert(msgspec.to_builtins(config), type(config)) == config
+    assert "AgentDescription" in config_schema()["definitions"]
+
+
+def test_the_page_shows_the_description_that_is_tested() -> None:
+    page = (ROOT / "docs" / "agents.md").read_text()
+    assert HOUSE.partition("\n")[2].strip() in page

@@ -1,0 +1,225 @@
+"""What the parser makes of the output of described programs."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.generic_stream import read_output
+from mz_engine.agents.registry import built_in, load_patterns
+from mz_engine.ports import CallResult, Reading
+from mz_events.catalog.call import Problem, ProblemClass, Usage
+from mz_qa.conformance.endings import endings
+
+PATTERNS = load_patterns()
+LINES = {"form": "jsonl", "text": {"where": {"type": "result"}, "path": "words"}}
+WELL = {"success": [{"type": "result", "ok": True}], "error": [{"type": "result", "ok": False}]}
+
+
+def described(**parts: object) -> AgentDescription:
+    return msgspec.convert({"command": ["house"], **parts}, AgentDescription)
+
+
+def read(told: AgentDescription, *events: object, exit_: int | None = 0, stderr: bytes = b"") -> Reading:
+    stdout = b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in events)
+    return reading(told, CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="asked"))
+
+
+def reading(told: AgentDescription, result: CallResult) -> Reading:
+    return read_output(result, "house", told, PATTERNS)
+
+
+def code(seen: Reading) -> str:
+    return seen.problem.code if seen.problem else ""
+
+
+# what ends a call -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("exit_", [0, 1, 143, -9, None])
+def test_an_object_says_how_it_ended_whatever_the_exit_code(exit_: int | None) -> None:
+    told = described(output=LINES, ends=WELL)
+    good = read(told, {"type": "result", "ok": True, "words": "It is done."}, exit_=exit_)
+    assert (good.terminal, good.text, good.problem) == ("success", "It is done.", None)
+    assert read(told, {"type": "result", "ok": False}, exit_=exit_).terminal == "error"
+    assert code(read(told, {"type": "other"}, exit_=exit_)) == "no-terminal"
+
+
+def test_the_last_object_that_says_something_decides() -> None:
+    told = described(output=LINES, ends=WELL)
+    good, bad = {"type": "result", "ok": True}, {"type": "result", "ok": False}
+    assert read(told, bad, good, {"type": "bye"}).terminal == "success"
+    assert read(told, good, bad, {"type": "bye"}).terminal == "error"
+
+
+def test_true_is_not_one() -> None:
+    assert read(described(output=LINES, ends=WELL), {"type": "result", "ok": 1}).terminal == "no-terminal"
+
+
+def test_what_was_begun_anew_has_to_be_finished_anew() -> None:
+    ends = {"open": [{"type": "ask"}], "success": [{"type": "told"}], "last": {"type": "bye"}}
+    told = described(output=LINES, ends=ends)
+    ask, answer, bye = {"type": "ask"}, {"type": "told"}, {"type": "bye"}
+    assert read(told, ask, answer, bye).terminal == "success"
+    assert read(told, ask, answer, ask, bye).terminal == "error"
+    assert read(told, ask, answer, ask).terminal == "no-terminal"
+    assert read(told, ask, answer).terminal == "no-terminal"
+
+
+def test_exit_codes_count_where_the_description_says_so() -> None:
+    told = described(output=LINES, ends={**WELL, "exits": [0, 3]})
+    good = {"type": "result", "ok": True}
+    assert [read(told, good, exit_=exit_).terminal for exit_ in (0, 3, 1, None)] == [
+        "success", "success", "error", "success",
+    ]  # fmt: skip
+
+
+def test_words_need_an_exit_code_and_cannot_be_silence() -> None:
+    told = described(ends={"exits": [0]})
+    assert (read(told, b"I did it.\n").terminal, read(told, b"I did it.\n").text) == ("success", "I did it.")
+    assert code(read(told, b" \n")) == "no-terminal"
+    assert read(told, b"I did it.\n", exit_=1).terminal == "error"
+    assert read(told, b"I did it.\n", exit_=None).terminal == "no-terminal"
+
+
+def test_words_that_prove_and_disprove() -> None:
+    told = described(ends={"proof": {"words": "^paid"}, "disproof": {"stream": "stdout", "words": "limit hit"}})
+    assert read(told, b"yes", stderr=b"x\npaid 3\n", exit_=None).terminal == "success"
+    assert read(told, b"yes", stderr=b"unpaid\n").terminal == "no-terminal"
+    assert read(told, b"yes\nlimit hit\n", stderr=b"paid 3\n").terminal == "no-terminal"
+
+
+def test_what_we_did_to_the_call_wins() -> None:
+    ours = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
+    result = CallResult(stdout=b"I did it.", stderr=b"", exit=0, duration_ms=1, problem=ours)
+    assert reading(described(ends={"exits": [0]}), result).problem == ours
+
+
+# failures -------------------------------------------------------------------------------------------------------------
+def test_failures_by_the_words_of_the_description_then_by_those_that_all_agents_share() -> None:
+    full = {"code": "full", "kind": "transient", "words": ["house is full"], "retry_after": 7}
+    told = described(output={**LINES, "error": {"path": "why"}, "status": {"path": "http"}}, ends=WELL, problems=[full])
+    bad = {"type": "result", "ok": False}
+    seen = read(told, {**bad, "why": "the house is full"})
+    assert seen.problem == Problem(kind=ProblemClass.TRANSIENT, code="full", retry_after_seconds=7)
+    assert (seen.problem_detail, seen.text) == ("the house is full", "the house is full")
+    assert code(read(told, {**bad, "http": 429})) == "rate-limit"
+    assert code(read(told, bad, stderr=b"Invalid API key\n")) == "auth-failure"
+    assert code(read(told, bad, exit_=4)) == "exit-4"
+
+
+# tokens and money -----------------------------------------------------------------------------------------------------
+USED = {"where": {"type": "use"}, "input": "n.in", "output": "n.out"}
+
+
+def used(told: object, *events: object, earlier: tuple[Usage, ...] = ()) -> tuple[Usage, ...]:
+    stdout = b"\n".join(json.dumps(each).encode() for each in events)
+    result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1, model="asked", earlier=earlier)
+    return reading(described(output={**LINES, "usage": told}, ends=WELL), result).usage
+
+
+def use(into: int, out: int, **more: object) -> dict[str, object]:
+    return {"type": "use", "n": {"in": into, "out": out, **more}}
+
+
+def test_requests_add_up_and_sums_of_a_call_replace_one_another() -> None:
+    each = used({**USED, "counts": "request"}, use(10, 1), use(20, 2))
+    assert [(one.model, one.input, one.output, one.requests) for one in each] == [
+        ("asked", 10, 1, 1),
+        ("asked", 20, 2, 1),
+    ]
+    (sums,) = used(USED, use(10, 1), use(30, 3))
+    assert (sums.input, sums.output, sums.requests) == (30, 3, None)
+
+
+def test_sums_of_a_session_count_what_came_since() -> None:
+    before = Usage(model="asked", input=100, output=10, cache_read=50)
+    (rest,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(130, 14, hit=70), earlier=(before,))
+    assert (rest.input, rest.output, rest.cache_read) == (30, 4, 20)
+
+
+def test_caches_and_thoughts_apart_are_added() -> None:
+    told = {
+        **USED, "cache_read": "n.hit", "cache_write": "n.put", "cache_write_1h": "n.hour", "reasoning": "n.why",
+        "cached": "apart", "thoughts": "apart", "model": "m",
+    }  # fmt: skip
+    (one,) = used(told, {**use(10, 1, hit=5, put=4, hour=3, why=2), "m": "house-2"})
+    assert one == Usage(
+        model="house-2", input=19, output=3, cache_read=5, cache_write_5m=1, cache_write_1h=3, reasoning=2
+    )
+
+
+def test_counts_that_are_none_are_nothing() -> None:
+    assert used(USED, use(-1, 5), {"type": "use", "n": {"in": "many", "out": True}}, {"type": "use"}) == (
+        Usage(model="asked", input=0, output=5),
+    )
+
+
+def test_money_is_exact_and_nothing_reported_is_not_free() -> None:
+    told = described(output={**LINES, "usage": USED, "money": {"path": "usd"}}, ends=WELL)
+    assert read(told, {"usd": "0.1"}, {"usd": 0.123456789}).reported_nanousd == 123_456_789
+    assert read(told, use(1, 1), {"usd": 0}).reported_nanousd is None
+    assert read(told, {"usd": 0}).reported_nanousd == 0
+    assert read(told, {"usd": "free"}).reported_nanousd is None
+    per = described(output={**LINES, "money": {"path": "usd", "counts": "request"}}, ends=WELL)
+    assert read(per, {"usd": 0.1}, {"usd": 0.2}).reported_nanousd == 300_000_000
+
+
+# forms ----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("before", [b"", b"Loading...\n"])
+def test_one_document_with_or_without_words_before_it(before: bytes) -> None:
+    output = {"form": "json", "text": {"path": "answers.0.text"}, "session": {"path": "id"}}
+    told = described(output=output, ends={"success": [{"ok": True}]})
+    seen = read(told, before + json.dumps({"ok": True, "id": "s", "answers": [{"text": "Hi"}]}, indent=1).encode())
+    assert (seen.terminal, seen.text, seen.session, seen.bad_lines) == ("success", "Hi", "s", 0)
+    assert read(told, before + b'{"ok": tr').bad_lines == 1
+
+
+def test_pieces_of_text_are_joined() -> None:
+    output = {"form": "jsonl", "text": {"where": {"type": "piece"}, "path": "t", "joined": True}}
+    told = described(output=output, ends={"success": [{"type": "end"}]})
+    seen = read(told, {"type": "piece", "t": "one "}, {"type": "piece", "t": "two"}, {"type": "end"})
+    assert (seen.text, seen.bad_lines) == ("one two", 0)
+    assert read(told, b"no JSON", b"[1]").bad_lines == 2
+
+
+def test_colours_go_and_what_the_description_takes_out() -> None:
+    told = described(output={"remove": ["^> ", "^Tokens: .*"]}, ends={"exits": [0]})
+    seen = read(told, b"\x1b[?25l\x1b[38;5;141m> \x1b[0mHello\r\n\nTokens: 5\n\x1b]0;title\x07there\x1b[0m\n")
+    assert seen.text == "Hello\n\nthere"
+
+
+# those that come with mz ----------------------------------------------------------------------------------------------
+STORED = [(agent, ending) for agent in ("aider", "kiro") for ending in endings(agent)]
+
+
+@pytest.mark.parametrize(("agent", "ending"), STORED, ids=[f"{agent}-{ending.name}" for agent, ending in STORED])
+def test_streams_of_the_programs_that_mz_describes(agent: str, ending: object) -> None:
+    from mz_qa.conformance.endings import Ending
+
+    assert isinstance(ending, Ending)
+    seen, expected = built_in()[agent].parse_output(ending.result), ending.expected
+    problem = seen.problem
+    told = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
+    assert (seen.terminal, *told) == (expected.terminal, expected.code, expected.kind, expected.wait)
+
+
+def test_aiders_words_are_those_of_its_model() -> None:
+    (works,) = [ending for ending in endings("aider") if ending.name == "works"]
+    seen = built_in()["aider"].parse_output(works.result)
+    assert seen.text.startswith("I write the note.")
+    assert seen.version == "0.86.2"
+    assert not {"Tokens:", "Aider", "Applied", "HTTPS"} & {word for word in seen.text.split() if word in seen.text}
+    assert (seen.reported_nanousd, [one.requests for one in seen.usage]) == (270_000, [1])
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.from_regex(rb'\{"type": ?"(result|use)".{0,20}', fullmatch=True))))
+def test_any_bytes_give_a_reading_or_a_failure(lines: list[bytes]) -> None:
+    data = b"\n".join(lines)
+    for form in ("jsonl", "json"):
+        for stream in ("stdout", "stderr"):
+            told = described(output={**LINES, "form": form, "stream": stream, "usage": USED}, ends=WELL)
+            seen = reading(told, CallResult(stdout=data, stderr=data, exit=0, duration_ms=1))
+            assert (seen.terminal == "success") is (seen.problem is None) or code(seen) == "agent-blocker"

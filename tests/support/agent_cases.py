@@ -1,0 +1,167 @@
+"""Adapter: drives the real command line of an agent through the ways in which a call can end.
+
+Each agent's ways are a module `<agent>_cases.py`. `qa/mz_qa/fixtures/agents/<agent>/` keeps what the command line wrote
+for each (and its exit code, last in the name); what its adapter must make of them stands beside, in `<agent>.yaml`.
+`python -m tests.support.agent_cases [AGENT [CASE...]]` drives the command lines again and writes them anew.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from mz_engine.agents.registry import built_in
+from mz_engine.ports import CallResult, CallSpec
+from mz_qa.conformance.endings import Expected, endings, expectations
+
+from tests.support.claude_cli import plain_spawn
+from tests.support.endpoint import Answer, Endpoint, Refusal, Reply, Request, Script
+from tests.support.tree import ROOT
+
+FIXTURES = ROOT / "qa/mz_qa/fixtures/agents"
+SESSION = "11111111-2222-4333-8444-555555555555"
+NOWHERE = "http://127.0.0.1:9"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way for a call to end, as a script of the model endpoint."""
+
+    script: Script
+    prompt: str = "Please write a note."
+    resumes: bool = False
+    """A session that nobody has begun."""
+    continues: bool = False
+    """Called twice: what counts is the second call, which continues the session of the first."""
+    signal_after: tuple[int, float] | None = None
+    unreachable: bool = False
+    """Nothing listens where the model should be."""
+    environment: Callable[[Path, str], dict[str, str]] | None = None
+    """In place of the agent's usual one."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The cases of one agent."""
+
+    agent: str
+    environment: Callable[[Path, str], dict[str, str]]
+    """What the command line finds around it, given its HOME and the endpoint's address."""
+    spec: Callable[..., CallSpec]
+    """A call, given prompt and session."""
+    known: Mapping[str, Case]
+
+    @property
+    def place(self) -> Path:
+        """Where what the command line wrote is kept."""
+        return FIXTURES / self.agent
+
+    @property
+    def expected(self) -> dict[str, Expected]:
+        return expectations(self.agent)
+
+    def stored(self, name: str) -> CallResult:
+        """What the command line wrote when the case was last driven."""
+        (found,) = [ending for ending in endings(self.agent) if ending.name == name]
+        return found.result
+
+    def drive(self, name: str, directory: Path) -> tuple[CallResult, Endpoint]:
+        """The real command line against the case's script, in a fresh HOME and repository under `directory`."""
+        case, home, work = self.known[name], directory / "home", directory / "work"
+        home.mkdir()
+        work.mkdir()
+        subprocess.run(["git", "init", "-q", str(work)], check=True)
+        with Endpoint(case.script) as endpoint:
+            around = case.environment or self.environment
+            outside = around(home, NOWHERE if case.unreachable else endpoint.url)
+            result = self._call(case, work, outside)
+            if case.continues:
+                result = self._call(case, work, outside, result)
+        return result, endpoint
+
+    def _call(self, case: Case, work: Path, outside: Mapping[str, str], before: CallResult | None = None) -> CallResult:
+        adapter = built_in()[self.agent]
+        seen = adapter.parse_output(before) if before else None
+        session = (seen.session if seen else None) or SESSION
+        call = self.spec(case.prompt, session, resumes=case.resumes or before is not None)
+        result = adapter.run_phase(call, outside, plain_spawn(work, outside, case.signal_after))
+        return msgspec.structs.replace(result, model=call.model, earlier=seen.usage if seen else ())
+
+    def renew(self, names: list[str]) -> None:
+        """Drives the cases again, all where none is named, and keeps what comes out."""
+        self.place.mkdir(exist_ok=True)
+        for name in names or self.known:
+            for old in self.place.glob(f"{name}.exit*"):
+                old.unlink()
+            with tempfile.TemporaryDirectory() as directory:
+                result, endpoint = self.drive(name, Path(directory))
+                assert not endpoint.complaints, endpoint.complaints
+                path = self.place / f"{name}.exit{result.exit}.jsonl"
+                path.write_bytes(self._general(result.stdout, result, directory))
+                if result.stderr:
+                    path.with_suffix(".stderr").write_bytes(self._general(result.stderr, result, directory))
+            seen = built_in()[self.agent].parse_output(result)
+            sys.stderr.write(f"{path.name}: {len(result.stdout)} bytes, {seen.terminal}, {seen.problem}\n")
+            if result.earlier:
+                sys.stderr.write(f"  earlier: {result.earlier}\n  of this call: {seen.usage}\n")
+
+    def _general(self, data: bytes, result: CallResult, directory: str) -> bytes:
+        """Without what is particular to this machine and this time."""
+        slug = re.sub(r"[^A-Za-z0-9]", "-", directory)
+        data = data.replace(str(ROOT).encode(), b"/home/somebody/clis")
+        data = data.replace(directory.encode(), b"/home/somebody").replace(slug.encode(), b"-home-somebody")
+        session = built_in()[self.agent].parse_output(result).session
+        data = data.replace(session.encode(), SESSION.encode()) if session else data
+        data = re.sub(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", b"2026-06-01T12:00:00.000000Z", data)
+        data = re.sub(rb'"user_id": "[0-9a-f-]{36}", "time": \d+', b'"user_id": "00000000", "time": 1780000000', data)
+        return re.sub(rb"127\.0\.0\.1:\d{3,}", b"127.0.0.1:8000", data)
+
+
+# scripts that several agents are driven with --------------------------------------------------------------------------
+def works(request: Request) -> Answer:
+    """Writes a file, runs a command, says so."""
+    match len(request.results()):
+        case 0:
+            return Reply("I write the note.", (request.write("note.md", "# Hi\n"),))
+        case 1:
+            return Reply("", (request.run("cat note.md"),))
+        case _:
+            return Reply("Done: note.md is there.")
+
+
+def asks(request: Request) -> Answer:
+    del request
+    return Reply("I looked at the code.\n\nBlocker: need a decision on the file format before I can go on.")
+
+
+def refuses(status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> Script:
+    return lambda _: Refusal(status, kind, message, dict(headers or {}))
+
+
+def all_cases() -> dict[str, Cases]:
+    """Of every agent, by its name."""
+    from tests.support import aider_cases, anthropic_cases, claude_cases, codex_cases, gemini_cases
+
+    every = (aider_cases.AIDER, anthropic_cases.ANTHROPIC, claude_cases.CLAUDE, codex_cases.CODEX, gemini_cases.GEMINI)
+    return {cases.agent: cases for cases in every}
+
+
+def main(words: list[str]) -> None:
+    from tests.support import aider_cli
+
+    known = all_cases()
+    usual = [name for name in known if name != "aider" or aider_cli.installed()]
+    for name in words[:1] or usual:
+        if name not in known:
+            sys.exit(f"there are no cases of {name!r}; there are those of {', '.join(known)}")
+        known[name].renew(words[1:])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
