@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from mz_engine.agents.generic_form import AgentDescription
 from mz_engine.pipelines.definition import Autonomy
 
 
@@ -60,6 +61,8 @@ class Limits(Setting, frozen=True, kw_only=True):
     feature_files_max: int = 80
     wait_minutes_max: int = 60
     """A rate limit that asks for more is a question for a person."""
+    failover_wait_seconds: int = 300
+    """A rate limit that asks for more is a reason to go on with the next agent of `failover`."""
 
 
 class Models(Setting, frozen=True, kw_only=True):
@@ -70,9 +73,57 @@ class Models(Setting, frozen=True, kw_only=True):
     premium: str | None = None
 
 
+class Rates(Setting, frozen=True, kw_only=True):
+    """Prices in nano-dollars for a million tokens. None: as the kind of token that this one is a special case of."""
+
+    input: int
+    output: int
+    cache_read: int | None = None
+    cache_write_5m: int | None = None
+    cache_write_1h: int | None = None
+
+
+class PriceRow(Setting, frozen=True, kw_only=True):
+    """What a model costs from a day on, by people who know better than the table."""
+
+    model: str
+    """As the agent names it; `*` stands for anything."""
+    since: str = ""
+    """`YYYY-MM-DD`, UTC; empty: always."""
+    rates: Rates
+    above_tokens: int | None = None
+    """A request with more input than this costs `above`, all of it."""
+    above: Rates | None = None
+    tiers: dict[str, Rates] = {}
+    """By service tier."""
+
+
+class Coefficients(Setting, frozen=True, kw_only=True):
+    """What calls of an agent took, against what was estimated; empty `model` or `phase`: any."""
+
+    agent: str
+    model: str = ""
+    phase: str = ""
+    calls: int
+    input: float
+    """Tokens of input for each token of the estimate's prompt."""
+    output: float
+    """Tokens of output for each token of reply that the estimate assumes."""
+    cache_read: float = 0.0
+    """Share of the input."""
+    cache_write: float = 0.0
+    input_tokens: int
+    """Of a typical call, for estimates before there is a prompt."""
+    output_tokens: int
+
+
 class Config(Setting, frozen=True, kw_only=True):
     pipeline: str = "monozukuri"
     agent: str = "claude-code"
+    failover: tuple[str, ...] = ()
+    """Agents that take over, in this order, where the one before cannot go on."""
+    sessions: Literal["fresh", "continue"] = "fresh"
+    """Whether the calls of a feature's builder go on in one session, in phases that do not say so themselves."""
     base: str | None = None
     """None: the branch that is checked out."""
     backlog: str = "features.md"
@@ -103,3 +154,9 @@ class Config(Setting, frozen=True, kw_only=True):
     """Further variables that agents and commands may see."""
     recordings: str = "recordings"
     """The folder of the recorded agent calls, a cassette each folder in it."""
+    agents: dict[str, AgentDescription] = {}
+    """Programs of the user's, by the names under which they are agents."""
+    prices: tuple[PriceRow, ...] = ()
+    """Before those of the table."""
+    calibration: tuple[Coefficients, ...] = ()
+    """From `calibration.yaml`; the most exact one that fits a call counts."""

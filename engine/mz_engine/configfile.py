@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from mz_engine.adapters.calibrationfile import read_calibration
 from mz_engine.config import Config
 from mz_engine.configform import FILE_NAME, ConfigForm
 from mz_engine.configure import SettingInfo, leave_out, settings, to_config
@@ -53,7 +54,7 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
     try:
         _refuse_other_names(root)
         layers = _layers(root, environment, flags, known)
-        config = layers.finish()
+        config = msgspec.structs.replace(layers.finish(), calibration=read_calibration(root))
     except MzError as error:
         raise MzError.of((*error.diagnostics, *warnings)) from error
     return Loaded(
@@ -99,7 +100,8 @@ class _Layers:
         self.merged = plain
         self.known = known
         self.origins = {each.name: self.origin(each.name) for each in known}
-        self.origins |= {f"commands.{name}": self.origin("commands", name) for name in plain.get("commands", ())}
+        for named in ("commands", "agents"):
+            self.origins |= {f"{named}.{name}": self.origin(named, name) for name in plain.get(named, ())}
         self.found: list[Diagnostic] = list(wrong)
 
     def origin(self, setting: str, *inside: str) -> str:
@@ -145,9 +147,21 @@ class _Layers:
                 self.found.append(Diagnostic(code=each.code, message=each.message, hint=each.hint, place=place))
             else:
                 self.found.append(self.diagnostic(each, origin))
+        self.found += self.taken_names(config)
         if self.found:
             raise MzError.of(sorted(self.found, key=lambda each: each.place.line if each.place else 0))
         return config
+
+    def taken_names(self, config: Config) -> Iterator[Diagnostic]:
+        """Agents that mz has by itself would be called otherwise than their recordings, and nobody would see it."""
+        if not config.agents:
+            return
+        from mz_engine.agents.registry import built_in  # Every adapter there is: only for who describes one.
+
+        for name in sorted(built_in().keys() & config.agents.keys()):
+            said = f"`agents.{name}`: mz has an agent of that name by itself"
+            place = self.document.key_place("agents", name)
+            yield Diagnostic(code="MZ2013", message=said, hint="give yours another name", place=place)
 
     def diagnostic(self, wrong: Mismatch, origin: str) -> Diagnostic:
         return Diagnostic(code="MZ2011", message=f"{origin}: {wrong.message}", hint=wrong.hint)

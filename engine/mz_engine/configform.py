@@ -8,8 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from mz_engine.agents.generic_form import AgentDescription
 from mz_engine.config import Command, Config, Limits, Models, PullRequests, WorkspaceSettings
 from mz_engine.pipelines.definition import Autonomy
+from mz_engine.priceform import PriceForm
 from mz_engine.quantity import format_duration
 
 FILE_NAME = "mz.yaml"
@@ -106,6 +108,9 @@ class LimitsForm(Form, frozen=True, kw_only=True):
     wait_max: Annotated[Duration, Meta(description="A rate limit that asks for more is a question for a person.")] = (
         format_duration(LIMITS.wait_minutes_max * 60)
     )
+    failover_wait: Annotated[
+        Duration, Meta(description="A rate limit that asks for more: the next agent of `failover` goes on.")
+    ] = format_duration(LIMITS.failover_wait_seconds)
 
 
 class ConfigForm(Form, frozen=True, kw_only=True):
@@ -113,6 +118,24 @@ class ConfigForm(Form, frozen=True, kw_only=True):
         str, Meta(description="Name of pipelines/NAME.yaml or of a built-in pipeline, or the path of a pipeline file.")
     ] = DEFAULT.pipeline
     agent: Annotated[str, Meta(description="Which agent is called.")] = DEFAULT.agent
+    agents: Annotated[
+        dict[str, AgentDescription],
+        Meta(description="Programs of your own as agents, by name: how they are called, and how their output is read."),
+    ] = {}
+    failover: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Agents that take over, in this order, where the one before has no login, no program, no "
+            "credit, a long rate limit, or used up its retries."
+        ),
+    ] = DEFAULT.failover
+    sessions: Annotated[
+        Literal["fresh", "continue"],
+        Meta(
+            description="Whether an agent's calls for a feature go on in one session, in phases that do not say so; "
+            "agents without sessions begin anew."
+        ),
+    ] = DEFAULT.sessions
     base: Annotated[
         str | None,
         Meta(description="Branch that features start from and pull requests target; absent: the current one."),
@@ -151,3 +174,6 @@ class ConfigForm(Form, frozen=True, kw_only=True):
     recordings: Annotated[str, Meta(description="The folder of the library of recorded agent calls.")] = (
         DEFAULT.recordings
     )
+    prices: Annotated[
+        tuple[PriceForm, ...], Meta(description="What models cost here, where the price table does not know it.")
+    ] = ()

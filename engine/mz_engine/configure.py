@@ -11,8 +11,11 @@ import pathspec
 from msgspec import inspect
 from mz_events.names import BadName, parse_name, parse_path
 
-from mz_engine.config import Budget, Command, Config, Limits, Models, PullRequests, WorkspaceSettings
+from mz_engine.agents.generic_check import faults
+from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.config import Budget, Command, Config, Limits, Models, PriceRow, PullRequests, WorkspaceSettings
 from mz_engine.configform import CommandForm, ConfigForm, LimitsForm
+from mz_engine.priceform import to_rows
 from mz_engine.quantity import parse_duration, parse_usd
 from mz_engine.shape import Mismatch, Route, describe
 
@@ -32,6 +35,9 @@ def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
     config = Config(
         pipeline=reader.parse(("pipeline",), form.pipeline, _filled, ""),
         agent=reader.parse(("agent",), form.agent, parse_name, ""),
+        failover=reader.every(("failover",), form.failover, parse_name),
+        sessions=form.sessions,
+        agents=dict(reader.agents(form)),
         base=reader.optional(("base",), form.base, _branch),
         backlog=reader.parse(("backlog",), form.backlog, parse_path, ""),
         branch_prefix=reader.parse(("branch_prefix",), form.branch_prefix, _branch, ""),
@@ -46,10 +52,15 @@ def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
             run_nanousd=reader.optional(("budget", "run"), form.budget.run, parse_usd, "MZ2010"),
             feature_nanousd=reader.optional(("budget", "feature"), form.budget.feature, parse_usd, "MZ2010"),
         ),
-        limits=_limits(limits, reader.duration(("limits", "wait_max"), limits.wait_max)),
+        limits=_limits(
+            limits,
+            reader.duration(("limits", "wait_max"), limits.wait_max),
+            reader.duration(("limits", "failover_wait"), limits.failover_wait),
+        ),
         denied_paths=reader.every(("denied_paths",), form.denied_paths, _pattern),
         pass_environment=reader.every(("pass_environment",), form.pass_environment, _variable),
         recordings=reader.parse(("recordings",), form.recordings, parse_path, ""),
+        prices=reader.prices(form),
     )
     return config, tuple(reader.found)
 
@@ -87,6 +98,20 @@ class _Reader:
             run = self.parse((*route, "run"), command.run, _filled, "")
             yield name, Command(run=run, timeout_seconds=self.duration((*route, "timeout"), command.timeout))
 
+    def agents(self, form: ConfigForm) -> Iterator[tuple[str, AgentDescription]]:
+        for name, told in form.agents.items():
+            self.parse(("agents", name), name, parse_name, "")
+            for inside, wrong in faults(told):
+                route = ("agents", name, *inside)
+                said = f"`{describe(route)}`: {wrong}"
+                self.found.append(Mismatch(route=route, code="MZ2013", message=said, hint=_advice("MZ2013")))
+            yield name, told
+
+    def prices(self, form: ConfigForm) -> tuple[PriceRow, ...]:
+        rows, wrong = to_rows(form.prices)
+        self.found += wrong
+        return rows
+
     def pull_requests(self, form: ConfigForm) -> PullRequests:
         written = form.pull_requests
         return PullRequests(
@@ -107,10 +132,10 @@ class _Reader:
         )
 
 
-def _limits(form: LimitsForm, wait_seconds: int) -> Limits:
+def _limits(form: LimitsForm, wait_seconds: int, failover_seconds: int) -> Limits:
     numbers = msgspec.structs.asdict(form)
-    del numbers["wait_max"]
-    return Limits(**numbers, wait_minutes_max=-(-wait_seconds // 60))
+    del numbers["wait_max"], numbers["failover_wait"]
+    return Limits(**numbers, wait_minutes_max=-(-wait_seconds // 60), failover_wait_seconds=failover_seconds)
 
 
 def _filled(text: str) -> str:

@@ -79,9 +79,9 @@ class Coordinator:
             case ReserveCall(request=request):
                 mine = reserve(self.state, feature, request, self.pins)
                 theirs = (mine,) if isinstance(mine, CallHeld) else (mine, request)
-            case SettleCall(key=key, nanousd=nanousd, events=events):
-                known = self.state.tracks[feature].reserved.get(key, 0) if nanousd is None else nanousd
-                mine = CallSettled(feature=feature, key=key, nanousd=known)
+            case SettleCall(key=key, events=events):
+                reserved = self.state.tracks[feature].reserved.get(key, 0)
+                mine = CallSettled(feature=feature, key=key, nanousd=step.settled(reserved))
                 theirs = (*events, mine)
             case ClaimPaths(phase=phase, paths=paths):
                 mine = claim(self.state, feature, phase, paths)

@@ -6,18 +6,11 @@ The first digit is the border at which the error was met: 1 the command and the 
 
 from __future__ import annotations
 
-import msgspec
-
+from mz_engine.errorcode import ErrorCode
 from mz_engine.exits import Exit
+from mz_engine.recordingcodes import RECORDINGS
 
-
-class ErrorCode(msgspec.Struct, frozen=True):
-    code: str
-    exit: Exit
-    title: str
-    explanation: str
-    """Why it is an error and how to mend it, for a person who sees it for the first time."""
-
+__all__ = ["CODES", "ErrorCode"]
 
 _TABLE = (
     # 1: the command and the machine
@@ -67,8 +60,8 @@ _TABLE = (
         "MZ1007",
         Exit.PREREQUISITE,
         "a report cannot be written",
-        "The directory of a report is not there, is read-only or full. Reports are tried before any work, so that a "
-        "long one is not done for nothing; the message names the file.",
+        "The directory of a report, or of another file that was asked for, is not there, is read-only or full. Reports "
+        "are tried before any work, so that a long one is not done for nothing; the message names the file.",
     ),
     # 2: files and settings
     ErrorCode(
@@ -158,7 +151,8 @@ _TABLE = (
         "bad name, path or pattern",
         "Names become branches, files and trailers, so they are made of letters, digits, `_` and `-`. Paths "
         "are relative to the repository and stay inside it. Patterns are written as in .gitignore. An agent is one "
-        "that mz knows; the base is a branch or another name of a commit.",
+        "that mz knows; the base is a branch or another name of a commit. In `prices` a model is a name without "
+        "blanks, a day is written YYYY-MM-DD, and no model has two rows of one day.",
     ),
     ErrorCode(
         "MZ2014",
@@ -420,65 +414,28 @@ _TABLE = (
         "A fork begins where a feature was at work: after it had begun, and before it was delivered, failed or given "
         "up. Name an earlier version of its stream, or a phase that it came to.",
     ),
-    # 6: recordings
     ErrorCode(
-        "MZ6001",
-        Exit.RECORDING,
-        "there is nothing to replay",
-        "A replay without recordings proves nothing, so it fails. A cassette is a folder with a cassette.yaml; a "
-        "library is a folder of cassettes, `recordings/` unless `recordings:` in mz.yaml names another. `mz record` "
-        "makes a cassette of a run.",
+        "MZ5010",
+        Exit.USAGE,
+        "no such imported session",
+        "A session is named by its id, by `<agent>/<id>`, or by the beginning of one that no other has. `mz cost "
+        "--imported --by session` lists all of them.",
     ),
     ErrorCode(
-        "MZ6002",
-        Exit.RECORDING,
-        "there is a cassette already",
-        "Recordings are never replaced silently. Name another place with --to, or say --replace; what git knows can be "
-        "had again from it.",
+        "MZ5011",
+        Exit.USAGE,
+        "nothing was imported yet",
+        "Sessions of agents go into a log of your own, outside of any repository, when `mz import` reads them. There "
+        "is none yet where it is looked for: `$MZ_DATA`, or the platform's directory for data.",
     ),
     ErrorCode(
-        "MZ6003",
-        Exit.RECORDING,
-        "the run cannot be recorded",
-        "Only what can happen again is recorded: features that have come to rest, by what their agents and people did. "
-        "The message says of each feature why it is not among them.",
+        "MZ5012",
+        Exit.BUSY,
+        "another import is at work",
+        "One process at a time imports into a log, so that each request counts once. Wait for it to end, or end it "
+        "with Ctrl-C: nothing is lost, and the next import goes on where it stopped.",
     ),
-    ErrorCode(
-        "MZ6004",
-        Exit.SECRET,
-        "a secret would be recorded",
-        "A prompt, a patch, an artifact or a person's note holds a secret. These are never rewritten, so nothing was "
-        "recorded. Take the secret out of the project and run again; consider it known and replace it.",
-    ),
-    ErrorCode(
-        "MZ6005",
-        Exit.NOT_COMPARABLE,
-        "the cassette cannot be used",
-        "It is damaged, was changed by hand, or a newer mz wrote it; or the folder holds something else. The message "
-        "names the file. Restore it from git, or record it again.",
-    ),
-    ErrorCode(
-        "MZ6010",
-        Exit.NOT_COMPARABLE,
-        "the past run cannot be replayed",
-        "A past run is replayed by what it was started with: its pipeline, rules, templates and settings, which its "
-        "log keeps. They were erased, or another version of mz wrote them in a form that this one cannot read.",
-    ),
-    ErrorCode(
-        "MZ6020",
-        Exit.RECORDING,
-        "noise.yaml hides too much",
-        "An entry of noise.yaml is refused, since it would hide more than noise, or the file cannot be read. An entry "
-        "has `class` (ARTIFACT, COST or WIRE), `path` (such as `prd.text`, `usage.output`, or a pattern of lines from "
-        "`^` to `$`) and `reason`; of COST also `within`, in per cent, up to 50. `cassette` and `until` narrow it.",
-    ),
-    ErrorCode(
-        "MZ6021",
-        Exit.NOT_COMPARABLE,
-        "a baseline of streams cannot be read",
-        "The file says what an agent's stream looks like; it is damaged or of another form. Restore it from git, or "
-        "remove it and write it anew with `mz drift --update-wire --reason TEXT`.",
-    ),
+    *RECORDINGS,
 )
 
 CODES = {each.code: each for each in _TABLE}

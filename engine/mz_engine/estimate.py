@@ -1,7 +1,7 @@
 """Pure: what a feature will probably take, before anything is called: the seeds' estimators, said to be estimates.
 
 Prompts count a token for every four characters. What an agent reads and writes on the way is a baseline per phase, by
-what the phase lets it do; a run's own figures are never mixed in here.
+what the phase lets it do, unless calibration says what such calls took.
 """
 
 from __future__ import annotations
@@ -30,18 +30,31 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """None: a model has no price."""
 
 
+Typical = Callable[[str, str], Estimate | None]
+"""Model and phase -> what such a call took before; None: nobody knows."""
+
+
+def unknown(model: str, phase: str) -> Estimate | None:
+    """Where no calls were calibrated."""
+    return None
+
+
 def estimate(pipeline: Pipeline, words: str, model_of: Callable[[str], str], price: Price) -> Estimate:
     """One feature through every phase at its first attempt. `words`: title and body; `model_of`: tier -> model."""
     return together(estimate_phase(phase, words, model_of, price) for phase in pipeline.phases)
 
 
-def estimate_phase(phase: Phase, words: str, model_of: Callable[[str], str], price: Price) -> Estimate:
-    """One phase of one feature: a call of each agent that it names."""
+def estimate_phase(
+    phase: Phase, words: str, model_of: Callable[[str], str], price: Price, typical: Typical = unknown
+) -> Estimate:
+    """One phase of one feature: a call of each agent that it names, by what such calls took where that is known."""
     calls = []
     for tier in tiers_of(phase):
+        model = model_of(tier)
         spent = len(words) // CHARACTERS_PER_TOKEN + baseline(phase)
         output = spent * OUTPUT_SHARE_PERCENT // 100
-        calls.append(Estimate(tokens=spent, nanousd=price(model_of(tier), spent - output, output)))
+        by_baseline = Estimate(tokens=spent, nanousd=price(model, spent - output, output))
+        calls.append(typical(model, phase.phase) or by_baseline)
     return together(calls)
 
 

@@ -77,7 +77,7 @@ def changed(pins: Pins, state: State, change: Change, run: str) -> Pins:
         agent=change.agent or pins.config.agent,
     )
     if change.agent is not None and change.agent != pins.config.agent:
-        config = replace(config, models=Models())
+        config = replace(config, models=Models(), failover=())
     if change.model is not None:
         config = replace(config, models=Models(cheap=change.model, mid=change.model, premium=change.model))
     pins = replace(pins, config=config)

@@ -95,6 +95,9 @@ class Workspace(Protocol):
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         """A new capture: `tree` with these paths put back as they are in `before`. Touches no worktree."""
 
+    def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
+        """Lay files of the engine's own into the worktree, below `.mz/`, where captures do not look."""
+
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
@@ -242,6 +245,9 @@ class Agents(Protocol):
     def model(self, agent: str, tier: str) -> str:
         """The adapter's default for a tier."""
 
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        """Whether the call under `key` can go on in this session; without one: whether the agent has sessions."""
+
 
 # the rest -------------------------------------------------------------------------------------------------------------
 class Price(Fact, frozen=True, kw_only=True):
@@ -254,8 +260,10 @@ class Price(Fact, frozen=True, kw_only=True):
 class Prices(Protocol):
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price: ...
 
-    def estimate(self, model: str, input_tokens: int, output_tokens: int, at_us: int) -> int | None:
-        """Nano-dollars; None: the model has no price."""
+    def estimate(
+        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
+    ) -> int | None:
+        """Nano-dollars; cache reads and writes are part of the input. None: the model has no price."""
 
 
 class PullRequest(Fact, frozen=True, kw_only=True):

@@ -14,7 +14,8 @@ from mz_engine.adapters.git_process import Git
 from mz_engine.adapters.git_remote import has_remote
 from mz_engine.adapters.git_repository import describe
 from mz_engine.agents.contract import Adapter
-from mz_engine.agents.registry import UnknownAgent, built_in
+from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.registry import UnknownAgent, adapters
 from mz_engine.config import Config
 from mz_engine.errors import Diagnostic, MzError
 
@@ -28,21 +29,32 @@ SHELL_WORDS = frozenset(
 )
 
 
-def known_agent(name: str) -> Adapter:
-    """Raises MzError (MZ1004) for a name that no adapter has."""
-    known = built_in()
+def known_agent(name: str, described: Mapping[str, AgentDescription]) -> Adapter:
+    """Its adapter, where mz has one, or `mz.yaml` describes it. Raises MzError (MZ1004) for any other name."""
+    known = adapters(described)
     if name not in known:
         unknown = UnknownAgent(name, tuple(sorted(known)))
         raise MzError("MZ1004", str(unknown), hint="choose one with `agent:` in mz.yaml")
     return known[name]
 
 
-def check_agent(name: str, environment: Mapping[str, str]) -> None:
+def check_agent(name: str, environment: Mapping[str, str], described: Mapping[str, AgentDescription]) -> None:
     """Raises MzError: MZ1004 without the agent's program, MZ1005 without a login. Calls no model."""
-    check = known_agent(name).check_auth(environment)
+    check = known_agent(name, described).check_auth(environment)
     if check.code:
         code = "MZ1004" if check.code == "tool-missing" else "MZ1005"
         raise MzError(code, check.message, hint=check.fix)
+
+
+def agents_of(config: Config) -> tuple[str, ...]:
+    """Every agent that a run may call: its own, and those that may take over."""
+    return tuple(dict.fromkeys((config.agent, *config.failover)))
+
+
+def check_agents(config: Config, environment: Mapping[str, str]) -> None:
+    """As `check_agent`, for every agent that a run may call: one that cannot take over is of no use when it has to."""
+    for name in agents_of(config):
+        check_agent(name, environment, config.agents)
 
 
 def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -> None:
@@ -99,10 +111,11 @@ def _check_delivery(is_there: Callable[[str], bool], config: Config, environment
 def lacks(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
     """What a run would refuse to begin without, as warnings: the agent and its login, programs of commands, the remote
     and `gh`. Raises RepositoryUnusable, and MzError (MZ1004) for an agent that nobody knows."""
-    known_agent(config.agent)
+    for name in agents_of(config):
+        known_agent(name, config.agents)
     git = Git(describe(root, environment).directory, environment)
     checks: tuple[Callable[[], None], ...] = (
-        lambda: check_agent(config.agent, environment),
+        lambda: check_agents(config, environment),
         lambda: check_commands(root, config, environment),
         lambda: _check_delivery(lambda name: has_remote(git, name), config, environment),
     )

@@ -37,7 +37,7 @@ from mz_engine.fork import Change, beginning, changed, settled
 from mz_engine.home import BLOBS, HOME, LOCK, LOG
 from mz_engine.pins import Pins, decode_pins, encode_pins
 from mz_engine.planning import Plan, find_run, make_plan, unfinished
-from mz_engine.preflight import check_agent, check_commands, check_delivery
+from mz_engine.preflight import check_agents, check_commands, check_delivery
 from mz_engine.runner import Coordinating, FeatureRun, Observer
 from mz_engine.scheduler import Scheduler
 from mz_engine.version import VERSION
@@ -172,7 +172,7 @@ class Session:
 
     def _prepare(self, pins: Pins) -> None:
         """Everything that a run needs is there, before anything is written or paid. Raises MzError."""
-        check_agent(pins.config.agent, self.environment)
+        check_agents(pins.config, self.environment)
         check_commands(self.root, pins.config, self.environment)
         self._machine = Machine(self.root, pins.config, self.store, self.blobs, self.environment)
         check_delivery(self._machine.workspace, pins.config, self.environment)

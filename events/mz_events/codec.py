@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mz_events.catalog import call, check, delivery, feature, inbox, run
+from mz_events.catalog import call, check, delivery, feature, inbox, run, session
 from mz_events.catalog.base import Event
 from mz_events.names import Digest
 from mz_events.store import StoreUnusable, UnknownEvent
@@ -22,7 +22,7 @@ from mz_events.store import StoreUnusable, UnknownEvent
 Payload = dict[str, Any]
 Upcast = Callable[[Payload], Payload]
 
-FAMILIES: tuple[ModuleType, ...] = (run, feature, call, check, delivery, inbox)
+FAMILIES: tuple[ModuleType, ...] = (run, feature, call, check, delivery, inbox, session)
 """The catalog's modules; a new one is added here."""
 
 

@@ -12,6 +12,7 @@ from mz_events.catalog.call import (
     AgentLost,
     AgentReplied,
     AgentRequested,
+    AgentSwitched,
     CallHeld,
     CallPriced,
     CallReserved,
@@ -40,6 +41,9 @@ from mz_events.names import Digest
 from mz_projections.state import Cell, Spent, Tries
 
 NO_TRIES = Tries()
+SESSION_MISSING = "session-missing"
+"""Code of a problem after which a call that went on in a session is repeated whole; it is no failure of the work, and
+cannot come twice in a row, since the repeated call begins a session."""
 
 
 # calls ----------------------------------------------------------------------------------------------------------------
@@ -47,7 +51,7 @@ def _requested(cell: Cell, event: AgentRequested, at_us: int) -> Cell:
     role = event.ref.role
     tries = {**cell.tries, role: replace(cell.tries.get(role, NO_TRIES), attempt=event.ref.attempt)}
     checked = {} if role == "builder" else cell.checked
-    return replace(cell, role=role, tries=tries, approved=(), checked=checked, last=event)
+    return replace(cell, role=role, tries=tries, approved=(), checked=checked, request=event, last=event)
 
 
 def _replied(cell: Cell, event: AgentReplied, at_us: int) -> Cell:
@@ -69,7 +73,8 @@ def _lost(cell: Cell, event: AgentLost, at_us: int) -> Cell:
 def _read(cell: Cell, event: ReplyRead, at_us: int) -> Cell:
     role = event.ref.role
     tries = cell.tries.get(role, NO_TRIES)
-    if event.problem is not None:
+    resumed = cell.request is not None and cell.request.resumes
+    if event.problem is not None and not (resumed and event.problem.code == SESSION_MISSING):
         tries = replace(tries, failures=tries.failures + 1)
     spent = _with_tokens(cell.spent, event)
     return replace(cell, tries={**cell.tries, role: tries}, reply=event.text, spent=spent, last=event)
@@ -85,6 +90,13 @@ def _with_tokens(spent: Spent, read: ReplyRead) -> Spent:
 
 def _settled(cell: Cell, event: CallSettled, at_us: int) -> Cell:
     return replace(cell, spent=replace(cell.spent, nanousd=cell.spent.nanousd + event.nanousd))
+
+
+def _switched(cell: Cell, event: AgentSwitched, at_us: int) -> Cell:
+    """The next agent has retries of its own."""
+    role = event.ref.role
+    tries = replace(cell.tries.get(role, NO_TRIES), failures=0)
+    return replace(cell, tries={**cell.tries, role: tries}, last=event)
 
 
 def _held(cell: Cell, event: CallHeld, at_us: int) -> Cell:
@@ -160,6 +172,7 @@ IN_CELL: Mapping[type[Event], Callable[[Cell, Any, int], Cell | None]] = {
     AgentLost: _lost,
     ReplyRead: _read,
     CallHeld: _held,
+    AgentSwitched: _switched,
     CallReserved: _unchanged,
     CallPriced: _unchanged,
     CallSettled: _settled,

@@ -15,12 +15,14 @@ from mz_events.catalog.call import (
     AgentFailed,
     AgentLost,
     AgentReplied,
+    AgentRequested,
+    AgentSwitched,
     CallHeld,
     ReplyRead,
+    SessionBroken,
+    SessionEnd,
 )
-from mz_events.catalog.check import (
-    CommandRan,
-)
+from mz_events.catalog.check import ArtifactParsed, CommandRan
 from mz_events.catalog.delivery import (
     BaseMerged,
     ChecksRerun,
@@ -50,11 +52,12 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
     WorkspaceReady,
 )
-from mz_events.catalog.run import FilesClaimed, FilesContended, Rest, Verdict
+from mz_events.catalog.run import FilesClaimed, FilesContended, Hold, Rest, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import Digest
 
 from mz_projections.cell import IN_CELL
+from mz_projections.conversation import IN_SESSION, broken, wrote
 from mz_projections.state import (
     Active,
     Between,
@@ -74,6 +77,8 @@ from mz_projections.state import (
 )
 
 Outcome = AgentReplied | AgentFailed | AgentLost
+BESIDE_THE_CELL = frozenset({AgentRequested, AgentSwitched})
+"""Events of a cell that change the feature's book where it has no session yet."""
 ANYWHERE = frozenset({FeatureCancelled, FeatureFailed, FeatureRetried, FeatureHeld, HumanRequested})
 """What may come in any state of a feature that is not at rest; it ends that state."""
 
@@ -192,6 +197,8 @@ def _released(then: Active, event: HoldReleased) -> State:
     then = _hear(then, event.heard)
     if isinstance(then, Working):
         then = replace(then, contended=False)
+        if event.hold is Hold.FATAL:  # Somebody has seen to it: the agent of the settings is asked first again.
+            then = replace(then, book=replace(then.book, agent=""))
         if then.cell is not None and _waits_to_call(then.cell):
             return replace(then, cell=replace(then.cell, last=event))
         if then.cell is not None and isinstance(then.cell.last, ChecksSeen | ChecksRerun):
@@ -211,8 +218,10 @@ def _answered(then: Active, asked: HumanRequested, event: HumanAnswered) -> Stat
             return replace(then, last=event)
         case Setting(ran=ran):
             return replace(then, ran=tuple(one for one in ran if one.exit == 0), last=event)
-        case Working(cell=Cell() as cell):
-            return replace(then, cell=_answered_cell(cell, asked, event))
+        case Working(book=book, cell=Cell() as cell):
+            if asked.ask is Ask.SECRET:  # The files that it wrote are put back.
+                book = replace(book, conversation=broken(book.conversation, SessionEnd.ROLLBACK))
+            return replace(then, book=book, cell=_answered_cell(cell, asked, event))
     return then
 
 
@@ -252,7 +261,11 @@ def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
     change = IN_CELL.get(type(event)) if cell is not None else None
     if cell is not None and change is not None:
         following = change(cell, event, observed_at_us)
-        return None if following is None else state if following is cell else replace(state, cell=following)
+        if following is None or following is cell:
+            return None if following is None else state
+        if state.book.conversation is not None or type(event) in BESIDE_THE_CELL:
+            return replace(state, cell=following, book=_beside(state.book, cell, event))
+        return replace(state, cell=following)
     match event:
         case FilesClaimed():
             return replace(state, claimed=True, contended=False)
@@ -265,6 +278,8 @@ def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
     if cell is None:
         return None
     match event:
+        case SessionBroken():
+            return replace(state, book=replace(state.book, conversation=None))
         case UnitCompleted():
             return replace(
                 state, book=_unit_completed(state.book, cell), finished=(*state.finished, event.unit), cell=None
@@ -287,6 +302,20 @@ def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
             pushed = replace(cell, delivered=(*cell.delivered, "push"), last=event)
             return replace(state, book=replace(state.book, pushed=event.commit), cell=pushed)
     return None
+
+
+def _beside(book: Book, cell: Cell, event: Event) -> Book:
+    """What an event of a cell makes of the feature's session and agent."""
+    change = IN_SESSION.get(type(event))
+    if change is not None:
+        conversation = change(book.conversation, event)
+    elif isinstance(event, ArtifactParsed) and cell.replied is not None:
+        conversation = wrote(book.conversation, cell.replied.ref.key, event)
+    elif isinstance(event, AgentSwitched):
+        return replace(book, agent=event.to)
+    else:
+        return book
+    return book if conversation is book.conversation else replace(book, conversation=conversation)
 
 
 def _unit_started(book: Book, event: UnitStarted) -> Cell:
@@ -322,7 +351,8 @@ def _rolled_back(state: Working, cell: Cell, event: RolledBack) -> State:
     added = cell.notes[len(_start_notes(state.book, state.phase, cell.unit)) :]
     reasons = (cell.block.note, *added) if cell.block and cell.block.note else added
     book = _superseded(state.book, event.to, event.units, reasons)
-    book = replace(book, rollbacks=book.rollbacks + 1)
+    conversation = broken(book.conversation, SessionEnd.ROLLBACK)
+    book = replace(book, rollbacks=book.rollbacks + 1, conversation=conversation)
     if event.units:
         kept = tuple(unit for unit in state.finished if unit not in event.units)
         return Between(book=replace(book, kept={**book.kept, event.to: kept}, tree=cell.tree))
@@ -355,7 +385,9 @@ def _superseded(book: Book, to: str, units: tuple[str, ...], reasons: tuple[Dige
 
 def _restored(book: Book, to: str, before: Book) -> Restoring:
     """The tree that phase `to` began with is to stand on the branch again."""
-    return Restoring(book=replace(book, tree=before.starts.get(to, before.tree), restores=book.restores + 1), to=to)
+    conversation = broken(book.conversation, SessionEnd.ROLLBACK)
+    tree = before.starts.get(to, before.tree)
+    return Restoring(book=replace(book, tree=tree, restores=book.restores + 1, conversation=conversation), to=to)
 
 
 def _retried(then: Active, event: FeatureRetried) -> State:
@@ -365,7 +397,7 @@ def _retried(then: Active, event: FeatureRetried) -> State:
         return replace(then, last=None)
     if isinstance(then, Setting):
         return replace(then, ran=tuple(one for one in then.ran if one.exit == 0), last=None)
-    book = replace(then.book, issues={}, blocks={}, rollbacks=0)
+    book = replace(then.book, issues={}, blocks={}, rollbacks=0, agent="")
     reasons = () if event.note is None else (event.note,)
     if event.to not in book.starts:
         if not isinstance(then, Restoring):

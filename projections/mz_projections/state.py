@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import msgspec
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallHeld, ReplyRead
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    AgentSwitched,
+    CallHeld,
+    ReplyRead,
+    SessionEnd,
+    Usage,
+)
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.catalog.delivery import (
     BaseMerged,
@@ -54,6 +64,25 @@ class Spent(Shape, frozen=True):
     duration_ms: int = 0
 
 
+class Conversation(Shape, frozen=True):
+    """The session of a feature's builder, which later calls may continue."""
+
+    agent: str
+    model: str
+    id: str
+    """As the agent itself says it, else as it was asked for."""
+    key: str
+    """Of the newest call in it."""
+    shown: frozenset[str] = frozenset()
+    """Marks of what it has seen, and of what it wrote itself."""
+    before: tuple[Usage, ...] = ()
+    """What its earlier calls used, a sum for each model."""
+    used: tuple[Usage, ...] = ()
+    """The same with the newest call."""
+    broken: SessionEnd | None = None
+    """Why no call may go on in it."""
+
+
 class Book(Shape, frozen=True):
     """What a feature carries from phase to phase."""
 
@@ -91,6 +120,9 @@ class Book(Shape, frozen=True):
     """What was merged in last, of the pull request's target."""
     conflicted: tuple[Path, ...] = ()
     """Files into which the last merge of the target wrote conflict markers."""
+    conversation: Conversation | None = None
+    agent: str = ""
+    """The agent that took over from the one of the settings; empty: none did."""
 
 
 CellFact = (
@@ -98,6 +130,7 @@ CellFact = (
     | AgentReplied
     | AgentFailed
     | AgentLost
+    | AgentSwitched
     | CallHeld
     | ReplyRead
     | ChangesChecked
@@ -158,6 +191,8 @@ class Cell(Shape, frozen=True):
     """A ref, `.git/config` or a hook changed during the last call, and no person has said that this is right."""
     ended_at_us: int = 0
     """When the last call ended, by the raw clock; waits and prices count from it."""
+    request: AgentRequested | None = None
+    """The newest call, as it was asked for."""
     spent: Spent = Spent()
     delivered: tuple[str, ...] = ()
     """Delivery steps made."""

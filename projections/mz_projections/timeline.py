@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
-from mz_events.catalog import call, check, delivery, feature, inbox, run
+from mz_events.catalog import call, check, delivery, feature, inbox, run, session
 from mz_events.catalog.base import Event
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
@@ -77,7 +77,8 @@ def _run_rested(event: run.FeatureRested) -> str:
 
 
 def _requested(event: call.AgentRequested) -> str:
-    how = "whole prompt" if event.whole else "continued session"
+    how = "whole prompt" if event.whole else "only what is new"
+    how += " in a continued session" * event.resumes
     return (
         f"{_call(event.ref)}: {event.agent} {event.model}, {how}, about {event.estimated_tokens} tokens, "
         f"{_usd(event.estimated_nanousd)}"
@@ -162,6 +163,19 @@ def _parsed(event: check.ArtifactParsed) -> str:
     return f"{_cell(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
 
 
+def _session_read(event: session.SessionRead) -> str:
+    corrected = sum(request.before is not None for request in event.requests)
+    told = [f"{_counted(len(event.requests) - corrected, 'request')} new"]
+    told += [f"{number} {what}" for number, what in ((corrected, "corrected"), (event.seen, "known")) if number]
+    told += [_counted(event.bad, "bad line")] * bool(event.bad)
+    return f"{event.format} from byte {event.start} to {event.upto}: {', '.join(told)}"
+
+
+def _session_priced(event: session.SessionPriced) -> str:
+    unpriced = f", no price for {_few(event.unpriced)}" if event.unpriced else ""
+    return _usd(sum(each.nanousd for each in event.sums)) + unpriced
+
+
 WORDS: dict[type[Event], Callable[[Any], str]] = {
     run.RunStarted: lambda e: f"pipeline {e.pipeline} on {e.base} at {e.base_commit[:SHORT]}, mz {e.core}",
     run.RunForked: lambda e: f"goes on from version {e.version} of {e.feature} in run {e.source}",
@@ -209,6 +223,8 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     call.CallReserved: lambda e: f"{_usd(e.nanousd)} set aside for {e.key}",
     call.CallHeld: lambda e: f"no room in the budget for {e.key}: {_usd(e.nanousd)}",
     call.AgentRequested: _requested,
+    call.SessionBroken: lambda e: f"{e.key}: the session is not continued, {e.reason.value}; the prompt is whole",
+    call.AgentSwitched: lambda e: f"{_call(e.ref)}: {e.to} takes over from {e.source} ({e.code})",
     call.AgentReplied: _replied,
     call.AgentFailed: lambda e: f"{_call(e.ref)}: {e.problem.kind.value} {e.problem.code} after {e.duration_ms} ms",
     call.AgentLost: lambda e: f"{_call(e.ref)}: lost in a crash",
@@ -236,4 +252,8 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     inbox.RetryLeft: lambda e: f"for {e.feature}: once more" + (f", from {e.phase} on" if e.phase else ""),
     inbox.PauseLeft: lambda _: "come to rest",
     inbox.ResumeLeft: lambda _: "go on",
+    session.SessionOpened: lambda e: f"{e.agent} {e.version}".rstrip() + (", driven by mz" if e.by_mz else ""),
+    session.SessionRead: _session_read,
+    session.SessionSettled: lambda e: f"{_counted(len(e.requests), 'sum')} that no line shows",
+    session.SessionPriced: _session_priced,
 }

@@ -24,6 +24,7 @@ from mz_engine.adapters.git_notes import Notes
 from mz_engine.adapters.git_objects import Objects, Restless
 from mz_engine.adapters.git_paths import named
 from mz_engine.adapters.git_process import Git
+from mz_engine.adapters.git_provide import provide
 from mz_engine.adapters.git_repository import describe
 from mz_engine.adapters.git_restore import copy_missing, restore
 from mz_engine.adapters.git_scan import Walker, read_file
@@ -117,6 +118,13 @@ class GitWorkspace:
         scan = self._walk(worktree, tree, tracked, notes)
         worktree.notebook.write_manifest(tree, scan.ignored)
         worktree.notebook.write(msgspec.structs.replace(notes, adopted=True))
+
+    def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
+        try:
+            provide(self._worktree(place).path, files)
+        except OSError as error:
+            message = f"{error.filename} cannot be written: {error.strerror}"
+            raise RepositoryUnusable("worktree-lost", message) from error
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         worktree = self._worktree(place)

@@ -15,9 +15,9 @@ from mz_engine.adapters.executor import ProcessExecutor
 from mz_engine.adapters.forge import GhForge
 from mz_engine.adapters.git import GitWorkspace
 from mz_engine.adapters.known_secrets import known_secrets
-from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.adapters.pricefile import prices_of
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor
+from mz_engine.agents.registry import AgentDoor, adapters
 from mz_engine.artifacts.load import count_patterns, output_patterns
 from mz_engine.config import Config
 
@@ -52,7 +52,7 @@ class Machine:
     def __init__(self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]) -> None:
         warm_up()
         self.kill = threading.Event()
-        self.clock, self.prices, self.blobs = SystemClock(), GenaiPrices(), blobs
+        self.clock, self.prices, self.blobs = SystemClock(), prices_of(config, environment), blobs
         self.secrets = Secrets(known_secrets(root, environment))
         self.learnings = LogLearnings(store)
         self.workspace = GitWorkspace(root, config.workspace, environment)
@@ -60,4 +60,4 @@ class Machine:
         passed = config.pass_environment
         self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill)
         processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill)
-        self.agents = AgentDoor(processes, environment)
+        self.agents = AgentDoor(processes, environment, adapters(config.agents))

@@ -57,6 +57,13 @@ class CallAgent(Command, frozen=True):
     attempt: int
 
 
+class SwitchAgent(Command, frozen=True):
+    """Failover: the next agent of the settings takes over."""
+
+    to: str
+    code: str
+
+
 class Settle(Command, frozen=True):
     """An intent without an outcome: look at the world first, then say what became of it."""
 
@@ -173,6 +180,7 @@ Action = (
     | StartUnit
     | Prepare
     | CallAgent
+    | SwitchAgent
     | Settle
     | ReadReply
     | CheckChanges

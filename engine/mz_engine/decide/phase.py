@@ -8,7 +8,15 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 from typing import assert_never
 
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallHeld, ReplyRead
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    AgentSwitched,
+    CallHeld,
+    ReplyRead,
+)
 from mz_events.catalog.check import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
 from mz_events.catalog.delivery import (
     BaseMerged,
@@ -159,7 +167,7 @@ def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
         case ReplyRead() if cell.moved:
             return act.AskHuman(ask=Ask.REPOSITORY, code="ref-moved")
         case ReplyRead(problem=problem):
-            return act.CheckChanges() if problem is None else after_problem(cell, phase, problem, pins.config.limits)
+            return act.CheckChanges() if problem is None else after_problem(state, cell, phase, problem, pins.config)
         case ChangesChecked():
             return _secret(cell) or act.Validate()
         case GateChecked() | HoldReleased() if cell.commit is not None:
@@ -170,7 +178,7 @@ def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
             return refused(cell, phase, act.AskHuman(ask=Ask.EXHAUSTED, code=violations[0].rule, reports=cell.reports))
         case GateChecked():
             return _gates(state, cell, phase, pins)
-        case HoldReleased():
+        case HoldReleased() | AgentSwitched():
             return next_call(cell)
         case HumanAnswered(verdict=verdict) as answer:
             if cell.commit is not None and verdict is not Verdict.REJECT:

@@ -11,22 +11,29 @@ from mz_events.catalog.call import (
     AgentLost,
     AgentReplied,
     AgentRequested,
+    AgentSwitched,
     CallPriced,
     CallRef,
     Offence,
     Problem,
     ProblemClass,
     ReplyRead,
+    Usage,
 )
 from mz_events.catalog.check import RefMoved
 from mz_projections.feature import Outcome
 
-from mz_engine.decide.actions import CallAgent, ReadReply
+from mz_engine.calibration import expect
+from mz_engine.decide.actions import CallAgent, ReadReply, SwitchAgent
+from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.check import stand_on
-from mz_engine.effects.prompt import compose
+from mz_engine.effects.prompt import compose, outputs_of
+from mz_engine.effects.schemas import provide_schemas
 from mz_engine.effects.steps import Effect, ReserveCall, Scene, SettleCall, Steps, do, emit, get, put
+from mz_engine.effects.talk import configured_model, take_up
 from mz_engine.pipelines.definition import Phase, Timeout, Tool
-from mz_engine.ports import CallResult, CallSpec, Capture, Moved, Place, Price, Reading, RepositoryUnusable
+from mz_engine.ports import CallResult, CallSpec, Capture, Moved, Place, Reading, RepositoryUnusable
+from mz_engine.pricing.worst import may_be_more, worst_of
 
 REPLY_TOKENS = 2000
 """Assumed length of a reply, for the estimate."""
@@ -37,21 +44,20 @@ WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
 
 
 def call_agent(action: CallAgent, scene: Scene) -> Effect:
-    work, cell, phase, place, config = scene.work, scene.cell, scene.phase, scene.place, scene.pins.config
+    work, cell, phase, place = scene.work, scene.cell, scene.phase, scene.place
     yield from stand_on(scene, cell.tree)
+    yield from provide_schemas(scene, outputs_of(scene, action.role))
     tier, tools, template = _use(phase, action.role)
-    text = yield from compose(scene, action.role, template)
-    prompt = yield from do("agents.format_prompt", lambda ports: ports.agents.format_prompt(config.agent, text))
-    model = getattr(config.models, tier) or (
-        yield from do("agents.model", lambda ports: ports.agents.model(config.agent, tier))
+    agent, key = agent_of(work.book, scene.pins.config), scene.key(f"agent.{action.role}", action.attempt)
+    model = configured_model(scene.pins.config, agent, tier) or (
+        yield from do("agents.model", lambda ports: ports.agents.model(agent, tier))
     )
-    tokens = yield from do("agents.estimate_tokens", lambda ports: ports.agents.estimate_tokens(config.agent, prompt))
-    estimate = yield from do(
-        "prices.estimate",
-        lambda ports: ports.prices.estimate(model, tokens, REPLY_TOKENS, ports.clock.now_us()),
-    )
+    talk = yield from take_up(scene, action.role, agent, model, key)
+    composed = yield from compose(scene, action.role, template, talk)
+    prompt = yield from _formatted(agent, composed.text)
+    tokens = yield from _tokens(agent, prompt)
+    estimate = yield from _estimate(scene, agent, model, tokens)
     before = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
-    key = scene.key(f"agent.{action.role}", action.attempt)
     request = AgentRequested(
         ref=CallRef(
             key=key,
@@ -61,21 +67,58 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
             attempt=action.attempt,
             role=action.role,
         ),
-        agent=config.agent,
+        agent=agent,
         model=model,
         prompt=(yield from put(prompt)),
         template=template,
-        whole=True,
-        session=session_of(key),
-        resumes=False,
+        whole=composed.text == composed.whole,
+        session=talk.goes_on.id if talk.goes_on else session_of(key),
+        resumes=talk.goes_on is not None,
         tree=cell.tree,
         refs=(yield from put(encode(before))),
         estimated_tokens=tokens + REPLY_TOKENS,
         estimated_nanousd=estimate,
+        kept=talk.kept,
+        shown=composed.shown,
+        prompt_tokens=tokens if talk.goes_on else None,
+        whole_tokens=(yield from _whole_tokens(agent, composed.whole)) if talk.goes_on else None,
     )
     granted: bool = yield ReserveCall(request)
     if granted:
         yield from _carry_out(request, place, prompt, tools, phase.timeout, before, scene.branches)
+
+
+def _estimate(scene: Scene, agent: str, model: str, prompt_tokens: int) -> Steps[int | None]:
+    """Money for the call, by what such calls took before where that is known."""
+    known = scene.pins.config.calibration
+    tokens = expect(known, agent, model, scene.work.phase, prompt_tokens, REPLY_TOKENS)
+    return (
+        yield from do(
+            "prices.estimate",
+            lambda ports: ports.prices.estimate(
+                model, tokens.input, tokens.output, ports.clock.now_us(), tokens.cache_read, tokens.cache_write
+            ),
+        )
+    )
+
+
+def _formatted(agent: str, text: str) -> Steps[str]:
+    return (yield from do("agents.format_prompt", lambda ports: ports.agents.format_prompt(agent, text)))
+
+
+def _tokens(agent: str, prompt: str) -> Steps[int]:
+    return (yield from do("agents.estimate_tokens", lambda ports: ports.agents.estimate_tokens(agent, prompt)))
+
+
+def _whole_tokens(agent: str, text: str) -> Steps[int]:
+    return (yield from _tokens(agent, (yield from _formatted(agent, text))))
+
+
+def switch_agent(action: SwitchAgent, scene: Scene) -> Effect:
+    """The next call goes to another agent, with a session of its own."""
+    request = scene.cell.request
+    assert request is not None
+    yield from emit(AgentSwitched(ref=request.ref, source=request.agent, to=action.to, code=action.code))
 
 
 def session_of(key: str) -> str:
@@ -185,7 +228,7 @@ def settle_call(intent: AgentRequested, scene: Scene) -> Effect:
         yield from emit(*moved, AgentLost(ref=intent.ref, stdout=(yield from put(b""))))
         return
     stdout, stderr = (yield from put(found.stdout)), (yield from put(found.stderr))
-    reading = yield from _read(intent.agent, found)
+    reading = yield from _read(intent.agent, replace(found, model=intent.model))
     capture = yield from _capture(place, intent, before, after)
     if reading.terminal == "no-terminal" or capture is None:
         yield from emit(*moved, AgentLost(ref=intent.ref, stdout=stdout))
@@ -225,8 +268,10 @@ def _read(agent: str, result: CallResult) -> Steps[Reading]:
 def read_reply(action: ReadReply, scene: Scene) -> Effect:
     """Parse, price and settle, in one transaction."""
     outcome = action.outcome
-    result = yield from _result_of(outcome)
-    reading = yield from _read(scene.pins.config.agent, result)
+    request = scene.cell.request
+    assert request is not None
+    result = replace((yield from _result_of(outcome)), model=request.model, earlier=_earlier(request, scene))
+    reading = yield from _read(request.agent, result)
     ended_at_us = scene.cell.ended_at_us
     price = yield from do("prices.price", lambda ports: ports.prices.price(reading.usage, ended_at_us))
     problem = LOST if isinstance(outcome, AgentLost) else reading.problem
@@ -251,16 +296,13 @@ def read_reply(action: ReadReply, scene: Scene) -> Effect:
         prices=price.prices,
     )
     began = not (isinstance(outcome, AgentFailed) and outcome.problem.code in NEVER_BEGAN)
-    yield SettleCall(outcome.ref.key, worst_of(reading, price) if began else 0, (read, priced))
+    worst = worst_of(reading, price) if began else 0
+    yield SettleCall(outcome.ref.key, worst, (read, priced), began and may_be_more(reading, price))
 
 
-def worst_of(reading: Reading, price: Price) -> int | None:
-    """The higher of what the agent reported and what its usage comes to; None where a call that did not end said
-    neither."""
-    known = [amount for amount in (reading.reported_nanousd, price.nanousd if reading.usage else None) if amount]
-    if not known and reading.terminal == "no-terminal":
-        return None
-    return max(known, default=0)
+def _earlier(request: AgentRequested, scene: Scene) -> tuple[Usage, ...]:
+    conversation = scene.work.book.conversation
+    return conversation.before if request.resumes and conversation is not None else ()
 
 
 def _result_of(outcome: Outcome) -> Steps[CallResult]:

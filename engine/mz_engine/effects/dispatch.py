@@ -43,6 +43,8 @@ def effect(action: Action, scene: Scene) -> Effect:
             yield from check.prepare(action, scene)
         case act.CallAgent():
             yield from call.call_agent(action, scene)
+        case act.SwitchAgent():
+            yield from call.switch_agent(action, scene)
         case act.Settle():
             yield from settle(action.intent, scene)
         case act.ReadReply():

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 from mz_events.catalog.check import ArtifactParsed, CommandRan
 from mz_events.names import Commit, Path
+from mz_projections.conversation import mark
 from mz_projections.state import Cell
 
 from mz_engine.artifacts.validate import requirements
+from mz_engine.effects.schemas import schema_path
+from mz_engine.effects.seen import Sources, continued, newly_shown, phase_mark
 from mz_engine.effects.steps import Scene, Steps, do, get, get_report
+from mz_engine.effects.talk import Talk
 from mz_engine.patterns import select
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Context, Output, Phase
@@ -25,8 +30,42 @@ CHARACTERS_PER_TOKEN = 4
 """For the budget of context files; the seeds' estimate."""
 
 
-def compose(scene: Scene, role: str, template: str) -> Steps[str]:
-    """The whole prompt for the next call of this role, without any secret."""
+class Composed(msgspec.Struct, frozen=True, kw_only=True):
+    """The prompt of one call, without any secret."""
+
+    text: str
+    whole: str
+    """The same prompt with everything in it."""
+    shown: tuple[str, ...] = ()
+    """Marks of what the text shows; only where a session is kept."""
+
+
+def compose(scene: Scene, role: str, template: str, talk: Talk) -> Steps[Composed]:
+    """The prompt for the next call of this role; in a session that goes on, only what is new there."""
+    data = yield from _gather(scene, role)
+    templates = scene.pins.templates
+    text = whole = render(templates, template, data)
+    shown: tuple[str, ...] = ()
+    if talk.kept:
+        sources, phase = _sources(scene, data), phase_mark(scene.work.phase, scene.cell)
+        if talk.goes_on is not None:
+            seen = talk.goes_on.shown
+            text = render(templates, template, continued(data, sources, seen), continuation=phase in seen)
+            text = min(whole, text, key=len)  # A short template of a project may say less than what is new does.
+            shown = newly_shown(text, data, sources, templates, seen)
+        else:
+            shown = newly_shown(text, data, sources, templates, ())
+        shown = tuple(sorted({*shown, phase}))
+    whole = yield from do("secrets.redact", lambda ports: ports.secrets.redact(whole))
+    text = whole if talk.goes_on is None else (yield from _redacted(text))
+    return Composed(text=text, whole=whole, shown=shown)
+
+
+def _redacted(text: str) -> Steps[str]:
+    return (yield from do("secrets.redact", lambda ports: ports.secrets.redact(text)))
+
+
+def _gather(scene: Scene, role: str) -> Steps[PromptData]:
     started = scene.work.book.started
     outputs = outputs_of(scene, role)
     inputs = yield from _inputs(scene, role)
@@ -35,7 +74,7 @@ def compose(scene: Scene, role: str, template: str) -> Steps[str]:
     notes = []
     for note in scene.cell.notes:
         notes.append((yield from get(note)))
-    data = PromptData(
+    return PromptData(
         feature=scene.feature,
         title=(yield from get(started.title)),
         body=(yield from get(started.body)),
@@ -55,8 +94,20 @@ def compose(scene: Scene, role: str, template: str) -> Steps[str]:
         context=(yield from _context(scene, scene.phase.context)),
         causes=tuple(dict.fromkeys(route.cause for route in scene.phase.on_block)),
     )
-    prompt = render(scene.pins.templates, template, data)
-    return (yield from do("secrets.redact", lambda ports: ports.secrets.redact(prompt)))
+
+
+def _sources(scene: Scene, data: PromptData) -> Sources:
+    """Of a builder's prompt."""
+    book, cell = scene.work.book, scene.cell
+    return Sources(
+        inputs={name: mark(book.artifacts[name].digest) for name in data.inputs},
+        notes=tuple(mark(note) for note in cell.notes),
+        rework={
+            output.path or output.artifact: mark(cell.parsed[output.artifact].digest)
+            for output in outputs_of(scene, "builder")
+            if output.artifact in cell.parsed
+        },
+    )
 
 
 def outputs_of(scene: Scene, role: str) -> tuple[Output, ...]:
@@ -92,7 +143,10 @@ def may_change(scene: Scene, role: str) -> tuple[str, ...]:
 def _output(output: Output, scene: Scene) -> OutputData:
     rules = scene.pins.rules[output.rules]
     return OutputData(
-        artifact=output.artifact, path=output.path, requirements=requirements(rules, scene.pins.config.limits)
+        artifact=output.artifact,
+        path=output.path,
+        requirements=requirements(rules, scene.pins.config.limits),
+        schema=schema_path(output, scene.pins),
     )
 
 

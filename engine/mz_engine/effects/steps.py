@@ -47,8 +47,16 @@ class SettleCall(msgspec.Struct, frozen=True):
 
     key: str
     nanousd: int | None
-    """None: nothing is known of a call that did not end; the reservation counts as spent."""
+    """None: nothing is known of a call that must have cost something; the reservation counts as spent."""
     events: tuple[Event, ...]
+    may_be_more: bool = False
+    """What is known may be too low: the reservation counts where it is more."""
+
+    def settled(self, reserved_nanousd: int) -> int:
+        """What the budget counts from now on."""
+        if self.nanousd is None:
+            return reserved_nanousd
+        return max(self.nanousd, reserved_nanousd) if self.may_be_more else self.nanousd
 
 
 class ClaimPaths(msgspec.Struct, frozen=True):

@@ -21,7 +21,8 @@ class AgentUse(Definition, frozen=True, kw_only=True):
     role: str
     tier: Literal["cheap", "mid", "premium"] = "mid"
     tools: tuple[Tool, ...] = ("read", "write")
-    session: Literal["fresh"] = "fresh"
+    session: Literal["fresh", "continue"] | None = None
+    """Whether this phase's calls go on in the feature's session; absent: as `sessions` in mz.yaml says."""
 
 
 class Timeout(Definition, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ class OutputData(Data, frozen=True, kw_only=True):
     """None: the reply itself is the artifact."""
     requirements: tuple[str, ...]
     """Every rule that will be enforced, in words, from the rule set that the validator reads."""
+    schema: str = ""
+    """Path of the JSON Schema of its form in the worktree; empty for Markdown."""
 
 
 class CommandData(Data, frozen=True, kw_only=True):
@@ -47,6 +49,17 @@ class ContextFile(Data, frozen=True, kw_only=True):
     text: str
 
 
+class Known(Data, frozen=True, kw_only=True):
+    """What the session that the prompt goes on in has seen already, word for word; nothing in a new session."""
+
+    rules: bool = False
+    request: bool = False
+    inputs: tuple[str, ...] = ()
+    """Names of artifacts."""
+    files: tuple[str, ...] = ()
+    """Paths of context files."""
+
+
 class PromptData(Data, frozen=True, kw_only=True):
     feature: str
     title: str
@@ -71,5 +84,7 @@ class PromptData(Data, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     """From a person, or from the phase that sent the work back."""
     context: tuple[ContextFile, ...]
+    known: Known = Known()
+    """A template need not look at it: one that does not is whole in a session too."""
     causes: tuple[str, ...] = ()
     """For a reviewer: the causes that the phase's `on_block` knows."""

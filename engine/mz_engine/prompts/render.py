@@ -21,6 +21,8 @@ SUFFIX = ".md.j2"
 CONTINUATION = "continuation.md.j2"
 BACKTICKS = re.compile(r"`+")
 BLANK = re.compile(r"\n{3,}")
+TELLING = 24
+"""So many characters are not in a prompt by chance."""
 KEPT = "\0"
 """Stands for a line break of what is shown, while blank lines that templates leave behind are squeezed."""
 
@@ -38,12 +40,12 @@ class TemplateBroken(Exception):
 def render(templates: Mapping[str, str], name: str, data: PromptData, continuation: bool = False) -> str:
     """The prompt, ending in one newline. Raises TemplateBroken.
 
-    As a `continuation` of a conversation that knows the whole prompt, a rework is rendered alone; without a rework
-    there is nothing to continue, and the prompt is whole.
+    As a `continuation` of a session that was given this phase's prompt, only the rework and the notes of `data` are
+    rendered. What `data` says to be known is left out by templates that look at it.
     """
     from jinja2 import TemplateError
 
-    name = CONTINUATION if continuation and data.rework else name
+    name = CONTINUATION if continuation and CONTINUATION in templates else name
     try:
         text = environment(templates).get_template(name).render(fields(data))
     except TemplateError as error:
@@ -51,6 +53,12 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         raise TemplateBroken(*place(name, error), f"{type(error).__name__}: {error}") from error
     return BLANK.sub("\n\n", text).strip().replace(KEPT, "\n") + "\n"
+
+
+def shows(prompt: str, text: str) -> bool:
+    """Whether a rendered prompt has the text in it, plain, fenced or quoted. Of a very short one nobody can tell."""
+    plain = text.strip()
+    return len(plain) >= TELLING and (plain in prompt or quoted(text).replace(KEPT, "\n") in prompt)
 
 
 def environment(templates: Mapping[str, str]) -> SandboxedEnvironment:

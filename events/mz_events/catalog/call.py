@@ -98,8 +98,9 @@ class CallHeld(Event, frozen=True, kw_only=True, tag="call.held"):
     nanousd: int | None
 
 
-class AgentRequested(Event, frozen=True, kw_only=True, tag="agent.requested"):
-    """Intent: durable before anything is spawned, and appended once."""
+class AgentRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="agent.requested"):
+    """Intent: durable before anything is spawned, and appended once. What has a default is written only where it is
+    another, so that calls without a kept session read as they always did."""
 
     ROLE = Role.INTENT
     MEASURED = frozenset({"tree", "session", "refs"})
@@ -122,6 +123,58 @@ class AgentRequested(Event, frozen=True, kw_only=True, tag="agent.requested"):
     estimated_tokens: int
     """Input and output together."""
     estimated_nanousd: int | None
+    kept: bool = False
+    """The feature's own session: later calls of its builder go on in it."""
+    shown: tuple[str, ...] = ()
+    """Marks of what the prompt shows, where the session is kept: later prompts of the session leave it out."""
+    prompt_tokens: int | None = None
+    """Estimate of the prompt alone, where it goes on in a session."""
+    whole_tokens: int | None = None
+    """The same of this prompt with everything in it."""
+
+
+class SessionEnd(Enum):
+    """Why a session cannot be continued."""
+
+    ROLLBACK = "rollback"
+    """The work that it tells of was taken back, by a rollback, a retry or a person."""
+    LOST = "lost"
+    """Nobody knows how its last call ended: the machine or `mz` died."""
+    FAILED = "failed"
+    """Its last call failed or was ended by us."""
+    MISSING = "missing"
+    """The agent does not know it: it was removed, or lies in another home or directory."""
+    FORK = "fork"
+    """It belongs to another run."""
+    AGENT = "agent"
+    """Another agent goes on."""
+    MODEL = "model"
+    """Another model goes on."""
+    ELSEWHERE = "elsewhere"
+    """Its last call was answered from a recording, and the agent itself never had it."""
+
+
+class SessionBroken(Event, frozen=True, kw_only=True, tag="session.broken"):
+    """The next prompt is whole, in a new session."""
+
+    ROLE = Role.DERIVED
+    MEASURED = frozenset({"session"})
+    key: str
+    """Of the call that would have gone on in it."""
+    session: str
+    reason: SessionEnd
+
+
+class AgentSwitched(Event, frozen=True, kw_only=True, tag="agent.switched"):
+    """Failover: the feature goes on with the next agent of the settings."""
+
+    ROLE = Role.DERIVED
+    ref: CallRef
+    """The call after which it was given up."""
+    source: str
+    to: str
+    code: str
+    """The problem that the agent met."""
 
 
 class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):

@@ -1,0 +1,102 @@
+"""Pure: what each event makes of the session that a feature's builder goes on in.
+
+Only calls that keep a session change it. A session that is broken stays in the book until the next call says so
+(`SessionBroken`), so that the reason is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentRequested, ReplyRead, SessionEnd, Usage
+from mz_events.catalog.check import ArtifactParsed
+from mz_events.names import Digest
+
+from mz_projections.cell import SESSION_MISSING
+from mz_projections.state import Conversation
+
+MARK = 16
+"""Hexadecimal digits of a digest that are enough to tell the texts of one feature apart."""
+ENDS = {"lost": SessionEnd.LOST, SESSION_MISSING: SessionEnd.MISSING}
+
+
+def mark(digest: Digest | str) -> str:
+    """What stands for a text among the things that a session has seen."""
+    return digest[:MARK]
+
+
+def broken(conversation: Conversation | None, reason: SessionEnd) -> Conversation | None:
+    """The first reason counts."""
+    if conversation is None or conversation.broken is not None:
+        return conversation
+    return replace(conversation, broken=reason)
+
+
+def _requested(conversation: Conversation | None, event: AgentRequested) -> Conversation | None:
+    if not event.kept or event.session is None:
+        return conversation
+    if event.resumes and conversation is not None:
+        return replace(
+            conversation,
+            key=event.ref.key,
+            before=conversation.used,
+            shown=conversation.shown.union(event.shown),
+        )
+    return Conversation(
+        agent=event.agent,
+        model=event.model,
+        id=event.session,
+        key=event.ref.key,
+        shown=frozenset(event.shown),
+    )
+
+
+def _read(conversation: Conversation | None, event: ReplyRead) -> Conversation | None:
+    """A call that ended well and asks for a person leaves its session whole; any other problem breaks it."""
+    if conversation is None or event.ref.key != conversation.key:
+        return conversation
+    conversation = replace(
+        conversation, id=event.session or conversation.id, used=total((*conversation.before, *event.usage))
+    )
+    if event.problem is None or event.terminal == "success":
+        return conversation
+    return broken(conversation, ENDS.get(event.problem.code, SessionEnd.FAILED))
+
+
+def wrote(conversation: Conversation | None, key: str, event: ArtifactParsed) -> Conversation | None:
+    """What the builder handed over in the call `key`, it knows."""
+    if conversation is None or conversation.key != key:
+        return conversation
+    return replace(conversation, shown=conversation.shown | {mark(event.digest)})
+
+
+IN_SESSION: Mapping[type[Event], Callable[[Conversation | None, Any], Conversation | None]] = {
+    AgentRequested: _requested,
+    ReplyRead: _read,
+}
+
+
+def total(usage: Iterable[Usage]) -> tuple[Usage, ...]:
+    """One sum for each model, in the order in which they first came."""
+    sums: dict[str, Usage] = {}
+    for each in usage:
+        known = sums.get(each.model)
+        sums[each.model] = each if known is None else _added(known, each)
+    return tuple(sums.values())
+
+
+def _added(one: Usage, other: Usage) -> Usage:
+    requests = None if one.requests is None or other.requests is None else one.requests + other.requests
+    return Usage(
+        model=one.model,
+        input=one.input + other.input,
+        output=one.output + other.output,
+        cache_read=one.cache_read + other.cache_read,
+        cache_write_5m=one.cache_write_5m + other.cache_write_5m,
+        cache_write_1h=one.cache_write_1h + other.cache_write_1h,
+        reasoning=one.reasoning + other.reasoning,
+        requests=requests,
+    )

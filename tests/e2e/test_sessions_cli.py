@@ -1,0 +1,113 @@
+"""Sessions that go on with the real CLI: a rework and the next phase in one conversation, and one that is gone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from mz_engine.session import Session
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentRequested, ReplyRead, SessionBroken, SessionEnd
+from mz_events.catalog.run import Rest
+from mz_events.envelope import Recorded
+from mz_events.names import FeatureId, feature_stream
+
+from tests.support import claude_cli, codex_cli
+from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
+from tests.support.workshop import Workshop
+
+pytestmark = [pytest.mark.cli, pytest.mark.slow]
+
+
+SHORT = "short\n"
+OUTSIDE = {"claude-code": claude_cli.environment, "codex": codex_cli.environment}
+"""By agent: what a call needs to find the scripted endpoint, and a home of its own."""
+
+
+class Model:
+    """Writes a note that is too short, mends it, and signs it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bool]] = []
+        """Of each call: its newest prompt, and whether the first prompt of the feature was there as well."""
+
+    def __call__(self, request: Request) -> Answer:
+        prompt, said = request.prompt, "\n".join(request.user_texts())
+        done = len(request.results())
+        if not done:
+            self.asked.append((prompt, "Write a note" in said))
+        if "Sign the note" in prompt:
+            return self._hands_over(request, done, "letters/alpha.md", "# Letter\nabout alpha\n")
+        if "at least 10 are needed" in prompt:
+            return self._hands_over(request, done, "notes/alpha.md", "# Alpha\nThis is long enough.\n")
+        if "Write a note" in prompt:
+            return self._hands_over(request, done, "notes/alpha.md", SHORT)
+        raise Unexpected(f"what is to be done? {prompt[:200]}")
+
+    @staticmethod
+    def _hands_over(request: Request, done: int, path: str, text: str) -> Answer:
+        if done == 0 and path.startswith("notes") and text != SHORT:
+            return Reply("I look first.", (request.read(path),))
+        if done < 2 and not (done == 1 and (text == SHORT or path.startswith("letters"))):
+            return Reply("", (request.write(path, text),))
+        return Reply("Done.")
+
+
+class Played(NamedTuple):
+    events: list[Event]
+    model: Model
+
+    def resumed(self) -> list[bool]:
+        return [event.resumes for event in self.events if isinstance(event, AgentRequested)]
+
+
+def play(place: Path, agent: str = "claude-code", forgets: bool = False) -> Played:
+    """Alpha until a person is asked; with `forgets` the CLI's sessions are gone after its first call."""
+    workshop, model = Workshop(place, settings=f"sessions: continue\nagent: {agent}\n"), Model()
+    workshop.ramble()
+    home = place / "home"
+    reads: list[ReplyRead] = []
+
+    def see(recorded: Recorded[Event]) -> None:
+        if isinstance(recorded.event, ReplyRead):
+            reads.append(recorded.event)
+            if forgets and len(reads) == 1:
+                shutil.rmtree(home / ".claude" / "projects")
+
+    with Endpoint(model) as endpoint, Session(workshop.root, OUTSIDE[agent](home, endpoint.url), see) as session:
+        session.begin({}, ("alpha",))
+        state = session.drive()
+        assert endpoint.complaints == []
+        assert state.started is not None
+        rested = state.tracks["alpha"].rested
+        assert rested is not None
+        assert rested.status is Rest.WAITING
+        return Played(
+            [one.event for one in session.store.read(feature_stream(state.started.run, FeatureId("alpha")))], model
+        )
+
+
+@pytest.mark.parametrize("agent", OUTSIDE)
+def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, tmp_path: Path) -> None:
+    """One of them is told its session, the other names it itself, and counts on from call to call."""
+    played = play(tmp_path, agent)
+    assert played.resumed() == [False, True, True]
+    assert [first_prompt_known for _, first_prompt_known in played.model.asked] == [True, True, True]
+    rework = played.model.asked[1][0]
+    assert "Write a note" not in rework, "the newest prompt tells what is new"
+    reads = [event for event in played.events if isinstance(event, ReplyRead)]
+    assert len({read.session for read in reads}) == 1
+    assert all(read.problem is None for read in reads)
+    asked = [sum(usage.input for usage in read.usage) for read in reads]
+    assert asked[2] < asked[1], "two requests, after three"
+
+
+def test_a_conversation_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
+    played = play(tmp_path, forgets=True)
+    assert played.resumed() == [False, True, False, True]
+    assert [event.reason for event in played.events if isinstance(event, SessionBroken)] == [SessionEnd.MISSING]
+    problems = [event.problem.code for event in played.events if isinstance(event, ReplyRead) and event.problem]
+    assert problems == ["session-missing"]
+    assert "Write a note" in played.model.asked[1][0], "the whole prompt"

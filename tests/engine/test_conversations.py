@@ -1,0 +1,425 @@
+"""Sessions that go on: what is in them, what ends them, and that no call goes on in one that is not whole."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.config import Config
+from mz_engine.effects.seen import PARTS
+from mz_engine.effects.talk import keeps
+from mz_engine.errors import MzError
+from mz_engine.pins import Pins
+from mz_engine.pipelines.definition import AgentUse, Phase, Review
+from mz_engine.pipelines.load import find_pipeline
+from mz_engine.ports import CallSpec
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallRef,
+    Problem,
+    ProblemClass,
+    ReplyRead,
+    SessionBroken,
+    SessionEnd,
+    Usage,
+)
+from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked
+from mz_events.catalog.feature import (
+    Ask,
+    Blocked,
+    FeatureRetried,
+    HumanAnswered,
+    HumanRequested,
+    PhaseStarted,
+    RolledBack,
+    UnitStarted,
+)
+from mz_events.catalog.run import Rest, Verdict
+from mz_events.names import Digest, FeatureId, feature_stream, run_stream
+from mz_projections.conversation import mark, total
+from mz_projections.run import fold_run
+from mz_projections.state import Conversation, book_of
+from mz_qa.simulation.world import Answer, Crash, Files, World
+
+from tests.support import trial
+from tests.support.given import BASE, DIGEST, OPENED, given, ref
+from tests.support.tree import ROOT
+
+ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
+IN_PLAN = (*OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1))
+FIRST, SECOND = ref("plan"), ref("plan", 2)
+USED = Usage(model="m", input=10, output=2, requests=1)
+
+
+# the fold -------------------------------------------------------------------------------------------------------------
+def asked(call: CallRef, *, resumes: bool = False, kept: bool = True, shown: tuple[str, ...] = ()) -> AgentRequested:
+    return AgentRequested(
+        ref=call, agent="x", model="m", prompt=DIGEST, template="t", whole=not resumes, session="s", resumes=resumes,
+        tree=BASE, refs=DIGEST, estimated_tokens=1, estimated_nanousd=1, kept=kept, shown=shown,
+    )  # fmt: skip
+
+
+def ended(call: CallRef, code: str = "", terminal: str = "error", session: str | None = None) -> tuple[Event, ...]:
+    problem = Problem(kind=ProblemClass.PHASE, code=code) if code else None
+    terminal = terminal if code else "success"
+    return (
+        AgentReplied(ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=BASE),
+        ReplyRead(
+            ref=call, parser="p/1", terminal=terminal, session=session, usage=(USED,), text=DIGEST, problem=problem
+        ),
+    )
+
+
+def conversation_after(*events: Event) -> Conversation | None:
+    book = book_of(given(*IN_PLAN, *events))
+    assert book is not None
+    return book.conversation
+
+
+def test_only_a_kept_session_is_remembered() -> None:
+    assert conversation_after(asked(FIRST, kept=False), *ended(FIRST)) is None
+    found = conversation_after(asked(FIRST, shown=("one",)), *ended(FIRST))
+    assert found is not None
+    assert (found.id, sorted(found.shown), found.before, found.used) == ("s", ["one"], (), (USED,))
+
+
+def test_the_agent_names_its_session() -> None:
+    found = conversation_after(asked(FIRST), *ended(FIRST, session="its-own"))
+    assert found is not None
+    assert found.id == "its-own"
+
+
+def test_a_later_call_adds_to_what_was_shown_and_used() -> None:
+    refused = (ChangesChecked(ref=FIRST, tree=BASE), ArtifactValidated(ref=FIRST))
+    found = conversation_after(
+        asked(FIRST, shown=("one",)), *ended(FIRST), *refused, asked(SECOND, resumes=True, shown=("two",)),
+        *ended(SECOND),
+    )  # fmt: skip
+    assert found is not None
+    assert found.shown == {"one", "two"}
+    assert found.before == (USED,)
+    assert found.used == (Usage(model="m", input=20, output=4, requests=2),)
+
+
+def test_a_better_reading_of_the_same_call_counts_once() -> None:
+    found = conversation_after(asked(FIRST), *ended(FIRST), ended(FIRST)[1])
+    assert found is not None
+    assert found.used == (USED,)
+
+
+def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_not() -> None:
+    parsed = ArtifactParsed(artifact="plan", phase="plan", unit="", path=None, digest=Digest("a" * 64))
+    checked = (ChangesChecked(ref=FIRST, tree=BASE), parsed, ArtifactValidated(ref=FIRST))
+    review = ref("plan", role="reviewer")
+    verdict = replace(parsed, artifact="verdict", digest=Digest("f" * 64))
+    found = conversation_after(
+        asked(FIRST), *ended(FIRST), *checked, asked(review, kept=False), *ended(review),
+        ChangesChecked(ref=review, tree=BASE), verdict,
+    )  # fmt: skip
+    assert found is not None
+    assert found.shown == {mark(parsed.digest)}
+
+
+def test_usage_is_summed_by_model() -> None:
+    other = Usage(model="n", input=1, output=1)
+    assert total((USED, other, USED, other)) == (
+        Usage(model="m", input=20, output=4, requests=2),
+        Usage(model="n", input=2, output=2),
+    )
+
+
+LOST = ReplyRead(
+    ref=FIRST, parser="p/1", terminal="no-terminal", session=None, text=DIGEST,
+    problem=Problem(kind=ProblemClass.TRANSIENT, code="lost"),
+)  # fmt: skip
+BREAKS: dict[str, tuple[tuple[Event, ...], SessionEnd]] = {
+    "a failed call": (ended(FIRST, "turn-limit"), SessionEnd.FAILED),
+    "a session that the agent does not know": (ended(FIRST, "session-missing"), SessionEnd.MISSING),
+    "a lost call": ((AgentLost(ref=FIRST, stdout=DIGEST), LOST), SessionEnd.LOST),
+    "a call that we ended": (
+        (
+            AgentFailed(
+                ref=FIRST, problem=Problem(kind=ProblemClass.PHASE, code="timeout"), stdout=DIGEST, stderr=DIGEST,
+                duration_ms=1, tree=BASE,
+            ),
+            replace(LOST, problem=Problem(kind=ProblemClass.PHASE, code="timeout")),
+        ),
+        SessionEnd.FAILED,
+    ),
+    "a rollback": (
+        (*ended(FIRST), Blocked(phase="plan", unit="", cause="x", check="y", path="", note=None),
+         RolledBack(source="plan", to="plan", units=(), keeps_tree=True)),
+        SessionEnd.ROLLBACK,
+    ),
+    "a retry": ((*ended(FIRST), FeatureRetried(heard=4, to="plan", note=None, who=DIGEST)), SessionEnd.ROLLBACK),
+    "files put back because of a secret": (
+        (*ended(FIRST), ChangesChecked(ref=FIRST, tree=BASE),
+         HumanRequested(phase="plan", unit="", ask=Ask.SECRET, code="x", detail=None),
+         HumanAnswered(heard=4, verdict=Verdict.APPROVE, note=None, who=DIGEST)),
+        SessionEnd.ROLLBACK,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_what_breaks_a_session(what: str) -> None:
+    events, reason = BREAKS[what]
+    found = conversation_after(asked(FIRST), *events)
+    assert found is not None
+    assert found.broken is reason
+
+
+def test_an_agent_that_asks_for_a_person_keeps_its_session() -> None:
+    found = conversation_after(asked(FIRST), *ended(FIRST, "agent-blocker", terminal="success"))
+    assert found is not None
+    assert found.broken is None
+
+
+def test_a_missing_session_is_no_failure_but_only_where_one_was_continued() -> None:
+    def failures(resumes: bool) -> int:
+        state = given(*IN_PLAN, asked(FIRST, resumes=resumes), *ended(FIRST, "session-missing"))
+        return state.cell.tries["builder"].failures  # type: ignore[union-attr]
+
+    assert (failures(True), failures(False)) == (0, 1)
+
+
+# runs in a simulated world --------------------------------------------------------------------------------------------
+def pins(failover: tuple[str, ...] = ()) -> Pins:
+    """The trial pipeline in sessions, with the templates that come with mz."""
+    made = trial.pins(trial.trial_config("continue", failover))
+    templates = dict(trial.material().templates)
+    templates["trial/plan.md.j2"] += "\n" + "Mind the style of the house. " * 40
+    return replace(made, templates=templates)
+
+
+def script(spec: CallSpec, files: Files) -> Answer:
+    """As in the trial, where a rework may be a continuation."""
+    return trial.script(replace(spec, prompt=spec.prompt.replace("## Rework", "MEND")), files)
+
+
+def new_world() -> World:
+    return World({"README.md": "a project"}, script, trial.commands)
+
+
+def deliver(world: World, pinned: Pins, seed: int = 7) -> World:
+    trial.begin(world, pinned, ITEMS)
+    trial.deliver(world, pinned, seed)
+    return world
+
+
+def requests(world: World, feature: str) -> list[AgentRequested]:
+    stream = world.store.read(feature_stream(trial.RUN, FeatureId(feature)))
+    return [one.event for one in stream if isinstance(one.event, AgentRequested)]
+
+
+def breaks(world: World) -> list[SessionEnd]:
+    return [one.event.reason for one in world.store.log if isinstance(one.event, SessionBroken)]
+
+
+def delivered(world: World) -> bool:
+    tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks.values()
+    return all(track.rested is not None and track.rested.status is Rest.DELIVERED for track in tracks)
+
+
+def text(world: World, request: AgentRequested) -> str:
+    return world.blobs.get(request.prompt).decode()
+
+
+def test_a_feature_without_trouble_has_one_session() -> None:
+    world = deliver(new_world(), pins())
+    assert delivered(world)
+    mine = [one for one in requests(world, "b") if one.ref.role == "builder"]
+    assert len(mine) > 3
+    assert [one.resumes for one in mine] == [False, *([True] * (len(mine) - 1))]
+    assert len({one.session for one in mine}) == 1
+    assert all(one.kept and (one.whole_tokens is not None) == one.resumes for one in mine)
+
+
+def test_a_reviewer_is_never_in_the_builders_session() -> None:
+    world = deliver(new_world(), pins())
+    reviews = [one for one in requests(world, "a") if one.ref.role == "reviewer"]
+    assert reviews
+    assert not any(one.resumes or one.kept or one.shown for one in reviews)
+    builders = {one.session for one in requests(world, "a") if one.ref.role == "builder"}
+    assert builders.isdisjoint({one.session for one in reviews})
+
+
+def test_a_rework_tells_only_what_is_new() -> None:
+    world = deliver(new_world(), pins())
+    first, rework = requests(world, "a")[:2]
+    assert (first.whole, first.resumes, rework.whole, rework.resumes) == (True, False, False, True)
+    told = text(world, rework)
+    assert "## Rework" in told
+    assert "no plan" not in told, "it has written that itself"
+    assert "Plan Feature a" not in told
+
+
+def test_what_is_new_is_left_to_a_whole_prompt_that_is_shorter() -> None:
+    pinned = replace(pins(), templates=trial.material().templates)
+    rework = requests(deliver(new_world(), pinned), "a")[1]
+    assert (rework.whole, rework.resumes, rework.prompt_tokens) == (True, True, rework.whole_tokens)
+
+
+def test_a_rollback_ends_the_session_and_says_so() -> None:
+    world = deliver(new_world(), pins())
+    assert SessionEnd.ROLLBACK in breaks(world)
+    stream = [one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("a")))]
+    at, end = next((at, event) for at, event in enumerate(stream) if isinstance(event, SessionBroken))
+    following = next(event for event in stream[at:] if isinstance(event, AgentRequested))
+    assert following.whole
+    assert not following.resumes
+    assert following.session != end.session
+
+
+def test_an_agent_without_sessions_begins_anew_every_time() -> None:
+    world = new_world()
+    world.forgetful.add("simulated")
+    deliver(world, pins())
+    assert delivered(world)
+    assert not any(one.resumes or one.kept or not one.whole for name in ITEMS for one in requests(world, name))
+    assert breaks(world) == []
+
+
+def test_an_agent_may_name_its_sessions_itself() -> None:
+    world = new_world()
+    world.naming.add("simulated")
+    deliver(world, pins())
+    assert delivered(world)
+    assert any(one.session and one.session.startswith("simulated-") for one in requests(world, "b") if one.resumes)
+
+
+class Forgets(World):
+    """The agent's sessions are gone before one of its calls."""
+
+    forgets_before = 0
+
+    def tick(self, name: str) -> None:
+        if name == "call.before" and len(self.calls) == self.forgets_before:
+            self.talks.clear()
+        super().tick(name)
+
+
+def test_a_session_that_the_agent_lost_is_replaced_without_counting_as_a_failure() -> None:
+    for at in (1, 5):
+        world = Forgets({"README.md": "a project"}, script, trial.commands)
+        world.forgets_before = at
+        pinned = pins()
+        strict = replace(
+            pinned, pipeline=replace(
+                pinned.pipeline, phases=tuple(replace(phase, retries=0) for phase in pinned.pipeline.phases)
+            ),
+        )  # fmt: skip
+        deliver(world, strict)
+        assert delivered(world)
+        assert SessionEnd.MISSING in breaks(world)
+        assert not any(
+            isinstance(one.event, HumanRequested) and one.event.ask is Ask.RETRIES for one in world.store.log
+        )
+
+
+def sessions_are_whole(world: World) -> None:
+    """A call goes on in a session only after a call of the same session that ended well, in the same feature, and with
+    no rollback in between."""
+    for feature in ITEMS:
+        alive = ""
+        for one in world.store.read(feature_stream(trial.RUN, FeatureId(feature))):
+            match one.event:
+                case AgentRequested(ref=ref, resumes=resumes, session=session) if ref.role == "builder":
+                    assert not resumes or session == alive, (feature, ref)
+                    alive = ""
+                case ReplyRead(ref=ref, problem=None, session=session) if ref.role == "builder":
+                    alive = session or ""
+                case RolledBack() | SessionBroken():
+                    alive = ""
+
+
+ALONE: dict[str, tuple[str, ...]] = {"a": ()}
+"""The feature with a rework, units, a review that sends one back, and questions."""
+
+
+def steps(pinned: Pins) -> int:
+    world = new_world()
+    trial.begin(world, pinned, ALONE)
+    start = world.steps
+    trial.deliver(world, pinned, 7)
+    return world.steps - start
+
+
+def crash_at(pinned: Pins, cut: int) -> World:
+    world = new_world()
+    trial.begin(world, pinned, ALONE)
+    world.dies_at = world.steps + cut
+    with suppress(Crash):
+        trial.deliver(world, pinned, 7)
+    world.dies_at = None
+    trial.deliver(world, pinned, 7)
+    assert delivered(world), cut
+    sessions_are_whole(world)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sessions_are_whole_in_any_interleaving(seed: int) -> None:
+    world = deliver(new_world(), pins(), seed)
+    assert delivered(world)
+    sessions_are_whole(world)
+
+
+def test_a_call_that_a_crash_left_open_ends_its_session_and_no_other_crash_does() -> None:
+    pinned, seen = pins(), set()
+    clean = new_world()
+    trial.begin(clean, pinned, ALONE)
+    trial.deliver(clean, pinned, 7)
+    for cut in range(1, steps(pinned) + 1, 17):
+        world = crash_at(pinned, cut)
+        lost = [one.event for one in world.store.log if isinstance(one.event, AgentLost)]
+        builders = [one for one in lost if one.ref.role == "builder"]
+        extra = len(breaks(world)) - len(breaks(clean))
+        assert extra <= len(builders), cut
+        seen.add(bool(builders))
+    assert False in seen
+
+
+@pytest.mark.slow
+def test_a_crash_at_any_step_leaves_every_session_whole() -> None:
+    pinned, lost = pins(), 0
+    for cut in range(1, steps(pinned) + 1, 3):
+        lost += SessionEnd.LOST in breaks(crash_at(pinned, cut))
+    assert lost
+
+
+def test_a_phase_may_say_otherwise_than_the_settings() -> None:
+    agent = AgentUse(role="x", session="continue")
+    phase, review = Phase(phase="p", agent=agent), Review(role="y", output="v", prompt="v.md.j2")
+    fresh, continued = Config(), Config(sessions="continue")
+    assert keeps(phase, "builder", fresh)
+    assert not keeps(replace(phase, agent=replace(agent, session="fresh")), "builder", continued)
+    unsaid = replace(phase, agent=replace(agent, session=None), review=review)
+    assert (keeps(unsaid, "builder", fresh), keeps(unsaid, "builder", continued)) == (False, True)
+    assert not keeps(unsaid, "y", continued), "a reviewer"
+    assert not keeps(Phase(phase="p"), "builder", continued), "nobody is called"
+
+
+def test_a_pipeline_file_may_ask_for_either(tmp_path: Path) -> None:
+    text = (ROOT / "pipelines" / "trial.yaml").read_text()
+    for word, right in (("continue", True), ("fresh", True), ("shared", False)):
+        file = tmp_path / "pipelines" / "mine.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text.replace("role: planner,", f"role: planner, session: {word},").replace(": trial", ": mine"))
+        if right:
+            agent = find_pipeline("mine", tmp_path).pipeline.find("plan").agent
+            assert agent is not None
+            assert agent.session == word
+        else:
+            with pytest.raises(MzError, match="session"):
+                find_pipeline("mine", tmp_path)
+
+
+def test_the_same_sections_are_there_in_every_phase() -> None:
+    assert set(PARTS.values()) <= set(trial.material().templates)

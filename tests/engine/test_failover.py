@@ -1,0 +1,208 @@
+"""Failover: when another agent takes over, which one, and that everything recorded says so."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.config import Config
+from mz_engine.decide import actions as act
+from mz_engine.decide.recovery import agent_of, successor_of
+from mz_engine.fork import Change, changed
+from mz_engine.pins import Pins
+from mz_engine.ports import CallSpec
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentRequested,
+    AgentSwitched,
+    Problem,
+    ProblemClass,
+    SessionBroken,
+    SessionEnd,
+)
+from mz_events.catalog.feature import (
+    Ask,
+    FeatureHeld,
+    FeatureRetried,
+    HoldReleased,
+    PhaseStarted,
+    UnitStarted,
+)
+from mz_events.catalog.run import Hold, Rest
+from mz_events.names import FeatureId, feature_stream, run_stream
+from mz_projections.run import fold_run
+from mz_projections.state import book_of
+from mz_qa.simulation.world import Answer, Files, World
+
+from tests.support import trial
+from tests.support.given import DIGEST, OPENED, given, ref, replied, when_decided
+
+TWO = trial.pins(Config(agent="one", failover=("two", "three")))
+ONE = trial.pins(Config(agent="one"))
+IN_PLAN = (*OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1))
+
+
+def problem(kind: ProblemClass, code: str, retry: int | None = None) -> Problem:
+    return Problem(kind=kind, code=code, retry_after_seconds=retry)
+
+
+LOGIN = problem(ProblemClass.FATAL, "auth-failure")
+LIMIT = problem(ProblemClass.TRANSIENT, "rate-limit", 3000)
+
+
+def after(*problems: Problem, pins: Pins = TWO, switched: tuple[Event, ...] = ()) -> act.Action | None:
+    calls = [event for at, one in enumerate(problems, 1) for event in replied(ref("plan", at), one)]
+    return when_decided(given(*IN_PLAN, *switched, *calls), pins)
+
+
+def switch(attempt: int, source: str, to: str) -> AgentSwitched:
+    return AgentSwitched(ref=ref("plan", attempt), source=source, to=to, code="x")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        LOGIN,
+        LIMIT,
+        problem(ProblemClass.FATAL, "tool-missing"),
+        problem(ProblemClass.FATAL, "billing"),
+        problem(ProblemClass.FATAL, "model-missing"),
+        problem(ProblemClass.TRANSIENT, "rate-limit"),
+    ],
+)
+def test_what_one_agent_cannot_do_the_next_one_does(one: Problem) -> None:
+    assert after(one) == act.SwitchAgent(to="two", code=one.code)
+    assert not isinstance(after(one, pins=ONE), act.SwitchAgent), "it is off by default"
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        problem(ProblemClass.TRANSIENT, "rate-limit", 300),
+        problem(ProblemClass.TRANSIENT, "overloaded"),
+        problem(ProblemClass.PHASE, "turn-limit"),
+        problem(ProblemClass.UNKNOWN, "exit-1"),
+        problem(ProblemClass.FATAL, "disk-full"),
+        problem(ProblemClass.FATAL, "drift"),
+        problem(ProblemClass.HUMAN, "agent-blocker"),
+    ],
+)
+def test_what_would_meet_any_agent_is_decided_as_without_others(one: Problem) -> None:
+    assert after(one) == after(one, pins=ONE)
+
+
+def test_transient_failures_that_do_not_end_are_a_reason_too() -> None:
+    overloaded = problem(ProblemClass.TRANSIENT, "overloaded", 0)
+    assert after(*[overloaded] * 3) == act.CallAgent(role="builder", attempt=4)
+    assert after(*[overloaded] * 4) == act.SwitchAgent(to="two", code="overloaded")
+    odd = problem(ProblemClass.UNKNOWN, "exit-1")
+    asked = after(*[odd] * 4)
+    assert isinstance(asked, act.AskHuman)
+    assert asked.ask is Ask.RETRIES
+
+
+def test_the_next_agent_has_retries_of_its_own_and_is_called_at_once() -> None:
+    overloaded = problem(ProblemClass.TRANSIENT, "overloaded", 0)
+    calls = [event for at in range(1, 5) for event in replied(ref("plan", at), overloaded)]
+    state = given(*IN_PLAN, *calls, switch(4, "one", "two"))
+    assert when_decided(state, TWO) == act.CallAgent(role="builder", attempt=5)
+    again = given(*IN_PLAN, *calls, switch(4, "one", "two"), *replied(ref("plan", 5), overloaded))
+    assert when_decided(again, TWO) == act.CallAgent(role="builder", attempt=6)
+
+
+def test_the_last_agents_problem_is_decided_as_ever() -> None:
+    story = (*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
+    story = (*story, *replied(ref("plan", 2), LOGIN))
+    assert when_decided(given(*story), TWO) == act.SwitchAgent(to="three", code="auth-failure")
+    story = (*story, switch(2, "two", "three"), *replied(ref("plan", 3), LOGIN))
+    assert when_decided(given(*story), TWO) == act.HoldFeature(hold=Hold.FATAL, code="auth-failure")
+
+
+def test_who_comes_after_whom() -> None:
+    config = Config(agent="one", failover=("two", "one", "two", "three"))
+    assert [successor_of(name, config) for name in ("one", "two", "three")] == ["two", "three", None]
+    assert successor_of("other", config) == "one"
+    assert successor_of("one", Config(agent="one")) is None
+
+
+def agent_after(*events: Event, config: Config = TWO.config) -> str:
+    book = book_of(given(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"), *events))
+    assert book is not None
+    return agent_of(book, config)
+
+
+def test_it_stays_until_a_person_has_seen_to_it() -> None:
+    """After a retry, or when a run goes on that was halted, the agent of the settings is asked first again."""
+    assert agent_after() == "two"
+    failed = replied(ref("plan", 2), LOGIN)
+    assert agent_after(*failed) == "two"
+    held = (*failed, FeatureHeld(hold=Hold.FATAL, code="auth-failure"))
+    assert agent_after(*held, HoldReleased(heard=5, hold=Hold.FATAL)) == "one"
+    waits = (*failed, FeatureHeld(hold=Hold.TIMER, until_us=1))
+    assert agent_after(*waits, HoldReleased(heard=5, hold=Hold.TIMER)) == "two"
+    assert agent_after(FeatureRetried(heard=5, to="plan", note=None, who=DIGEST)) == "one"
+
+
+def test_a_fork_with_another_agent_has_that_one() -> None:
+    assert agent_after(config=Config(agent="four")) == "four"
+    forked = changed(TWO, given(*IN_PLAN), Change(agent="four"), "r2")
+    assert (forked.config.agent, forked.config.failover) == ("four", ())
+    same = changed(TWO, given(*IN_PLAN), Change(model="m"), "r2")
+    assert same.config.failover == ("two", "three")
+
+
+# runs in a simulated world --------------------------------------------------------------------------------------------
+def without_login(spec: CallSpec, files: Files) -> Answer:
+    """The first agent loses its login after three calls of a feature."""
+    answer = trial.script(spec, files)
+    lost = spec.agent == "simulated" and spec.key.split("/")[2:3] == ["build"]
+    return Answer(problem=LOGIN) if lost else answer
+
+
+def run(sessions: bool = False) -> World:
+    config = trial.trial_config("continue" if sessions else "fresh", failover=("other",))
+    world = World({"README.md": "a project"}, without_login, trial.commands)
+    pins = trial.pins(config)
+    trial.begin(world, pins, {"b": (), "c": ()})
+    trial.deliver(world, pins, 3)
+    return world
+
+
+def requests(world: World) -> list[AgentRequested]:
+    stream = world.store.read(feature_stream(trial.RUN, FeatureId("b")))
+    return [one.event for one in stream if isinstance(one.event, AgentRequested)]
+
+
+def test_a_feature_is_delivered_by_the_agent_that_took_over() -> None:
+    world = run()
+    tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks.values()
+    assert all(track.rested is not None and track.rested.status is Rest.DELIVERED for track in tracks)
+    agents = [one.agent for one in requests(world)]
+    at = agents.index("other")
+    assert set(agents[at:]) == {"other"}, "it stays for the rest of the feature"
+    assert set(agents[:at]) == {"simulated"}
+    switches = [one.event for one in world.store.log if isinstance(one.event, AgentSwitched)]
+    assert {(one.source, one.to, one.code) for one in switches} == {("simulated", "other", "auth-failure")}
+    assert len(switches) == 2, "once a feature"
+
+
+def test_another_agent_has_a_session_of_its_own() -> None:
+    world = run(sessions=True)
+    ends = [one.event.reason for one in world.store.log if isinstance(one.event, SessionBroken)]
+    assert ends == [SessionEnd.FAILED, SessionEnd.FAILED]
+    first = next(one for one in requests(world) if one.agent == "other")
+    assert (first.whole, first.resumes, first.kept) == (True, False, True)
+    later = [one for one in requests(world) if one.agent == "other" and one.ref.role == "builder"][1:]
+    assert all(one.resumes for one in later)
+
+
+def test_settings_of_models_are_those_of_the_first_agent() -> None:
+    config = trial.trial_config(failover=("other",))
+    config = replace(config, models=replace(config.models, mid="large", cheap="small", premium="large"))
+    world = World({"README.md": "a project"}, without_login, trial.commands)
+    pins = trial.pins(config)
+    trial.begin(world, pins, {"b": ()})
+    trial.deliver(world, pins, 3)
+    assert {(one.agent, one.model) for one in requests(world) if one.ref.phase != "ship"} == {
+        ("simulated", "large"),
+        ("other", "simulated"),
+    }
