@@ -59,3 +59,4 @@ def test_the_wheel_installs_and_runs(wheel: Path, tmp_path: Path) -> None:
     run(str(program / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
     assert run(str(program / "mz"), "--version").startswith("mz ")
     assert "Usage" in run(str(program / "mz"), "--help")
+    assert run(str(program / "mz-anthropic"), "--version").endswith(" (anthropic)\n")

@@ -49,11 +49,11 @@ def main_tree(marker: Path) -> Path | None:
 
 
 class Reading:
-    """The log of one repository, open for reading."""
+    """The log of one repository, open for reading. `folder`: where it lies, if not below `.mz`."""
 
-    def __init__(self, home: Path, store: SqliteStore) -> None:
+    def __init__(self, home: Path, store: SqliteStore, folder: Path | None = None) -> None:
         self.home, self.store = home, store
-        self.blobs = FileBlobs(home / HOME / BLOBS)
+        self.blobs = FileBlobs((folder or home / HOME) / BLOBS)
         self.words = words_of(self.blobs)
 
     def runs(self) -> tuple[str, ...]:

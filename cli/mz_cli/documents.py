@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from mz_cli.shapes.audit import AuditReport, VerifyResult
 from mz_cli.shapes.base import Shape
-from mz_cli.shapes.cost import CostReport
+from mz_cli.shapes.calibrate import CalibrateResult
+from mz_cli.shapes.cost import CostGate, CostReport
 from mz_cli.shapes.diff import DiffReport
 from mz_cli.shapes.drift import DriftResult
 from mz_cli.shapes.gate import GateReport
 from mz_cli.shapes.history import JudgeResult, PastRun
 from mz_cli.shapes.housekeeping import CleanResult, GcResult
+from mz_cli.shapes.imported import ImportedAudit, ImportedCostReport, ImportResult
 from mz_cli.shapes.lines import ErrorDocument
 from mz_cli.shapes.people import MessageResult, ReviewDetail, ReviewList
 from mz_cli.shapes.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
@@ -21,17 +23,24 @@ from mz_cli.shapes.recordings import CassetteList, RecordingsLint
 from mz_cli.shapes.replay import RecordResult, ReplayResult
 from mz_cli.shapes.rerecord import RerecordResult
 from mz_cli.shapes.run import ArtifactText, CancelResult, DemoResult, FeatureDetail, RunList, RunStatus
+from mz_cli.shapes.sessions import SessionsReport
 from mz_cli.shapes.state import StateAt
+from mz_cli.shapes.transcript import TranscriptReport
 from mz_cli.shapes.whatif import InjectResult, VariantsResult
 
 DOCUMENTS: Mapping[str, type[Shape]] = {
     "artifact": ArtifactText,
     "audit": AuditReport,
+    "audit-imported": ImportedAudit,
+    "calibrate": CalibrateResult,
     "cancel": CancelResult,
     "clean": CleanResult,
     "config-show": ConfigShape,
     "config-validate": ValidShape,
     "cost": CostReport,
+    "cost-gate": CostGate,
+    "cost-sessions": SessionsReport,
+    "cost-imported": ImportedCostReport,
     "demo": DemoResult,
     "diff": DiffReport,
     "doctor": DoctorShape,
@@ -42,6 +51,7 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "fork": RunStatus,
     "gate": GateReport,
     "gc": GcResult,
+    "import": ImportResult,
     "init": InitShape,
     "judge": JudgeResult,
     "pause": MessageResult,
@@ -68,5 +78,6 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "show": FeatureDetail,
     "state": StateAt,
     "status": RunStatus,
+    "transcript": TranscriptReport,
     "verify": VerifyResult,
 }

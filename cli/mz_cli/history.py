@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents.registry import built_in
+from mz_engine.adapters.pricefile import prices_of
+from mz_engine.agents.registry import adapters
 from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
 from mz_engine.pipelines.definition import Pipeline
@@ -52,9 +52,9 @@ def replay_history(wanted: str, bisect: bool, as_json: bool, reports: ReportOpti
 def history_of(log: Reading, run: str) -> History:
     """Raises MzError: MZ6001 where there is nothing to compare, MZ6010 where the pins cannot be read."""
     with _trees(log.home) as trees, _readable():
-        means = Means(
-            blobs=log.blobs, trees=trees, adapters=built_in(), prices=GenaiPrices(), hints=hints_of(log.store)
-        )
+        prices = prices_of(pins_of(log.blobs, started_of(log.store, run)).config, os.environ)
+        known = adapters(pins_of(log.blobs, started_of(log.store, run)).config.agents)
+        means = Means(blobs=log.blobs, trees=trees, adapters=known, prices=prices, hints=hints_of(log.store))
         history = replay_run(log.store, run, means)
     if not any(stream.compared or stream.divergences for stream in history.streams):
         hint = "a replay of nothing proves nothing; `mz runs` lists the runs"

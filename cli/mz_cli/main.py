@@ -5,6 +5,7 @@ Whatever goes wrong ends here, in `main`: a message, a hint and an exit code, ne
 
 from __future__ import annotations
 
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,9 @@ COMMANDS: dict[str, str] = {
     "diff": "Compare two runs.",
     "audit": "Say what a run did, on what evidence.",
     "cost": "Show what the agents cost: estimated, reported, computed.",
+    "calibrate": "Fit estimates to what calls really took.",
+    "transcript": "Say what is in a file that an agent wrote.",
+    "import": "Take in what agents did without mz, from their own session files.",
     "record": "Make a cassette of a past run, from its log alone.",
     "replay": "Play recordings through today's pipeline, for nothing.",
     "drift": "Say what has drifted: recordings against today, or against newer ones.",
@@ -52,19 +56,19 @@ COMMANDS: dict[str, str] = {
     "bench": "Measure what mz costs by itself, against references of the same run.",
     "help": "Explain a topic or a command.",
 }
-"""Name and summary. The module is `mz_cli.commands.<name>`, its command too."""
+"""Name and summary. The module is `mz_cli.commands.<name>`, its command too; see `RENAMED`."""
 
 SECTIONS = {
     "Begin": ("demo", "init", "doctor"),
     "Work": ("run", "resume", "pause", "cancel", "retry", "review", "fork"),
-    "Look": ("status", "runs", "show", "log", "cost", "diff"),
+    "Look": ("status", "runs", "show", "log", "cost", "diff", "transcript", "import"),
     "Prove": ("record", "replay", "drift", "rerecord", "recordings", "gate", "audit", "verify", "bench"),
-    "Adjust": ("pipelines", "config", "schema"),
+    "Adjust": ("pipelines", "config", "calibrate", "schema"),
     "Tidy": ("clean", "gc"),
     "Learn": ("help", "explain", "completion"),
 }
 """What the commands are for, as `mz --help` groups them."""
-RENAMED = {"help": "help_"}
+RENAMED = {"help": "help_", "import": "import_"}
 """Commands whose names Python has taken."""
 COMPLETING = "_MZ_COMPLETE"
 """The variable with which a shell asks for suggestions."""
@@ -90,7 +94,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(f"mz_cli.commands.{cmd_name}"), RENAMED.get(cmd_name, cmd_name))
+        name = RENAMED.get(cmd_name, cmd_name)
+        module = name if keyword.iskeyword(cmd_name) else cmd_name
+        found = getattr(import_module(f"mz_cli.commands.{module}"), name)
         assert isinstance(found, click.Command)
         return found
 

@@ -70,7 +70,8 @@ def _afterwards(phase: Phase) -> Iterator[Line]:
 
 
 def _agent(agent: AgentUse) -> str:
-    return f"{agent.role}; tier {agent.tier}; tools {_joined(agent.tools) or 'none'}; session {agent.session}"
+    session = agent.session or "as mz.yaml says"
+    return f"{agent.role}; tier {agent.tier}; tools {_joined(agent.tools) or 'none'}; session {session}"
 
 
 def _timeout(phase: Phase) -> str:

@@ -11,9 +11,11 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.adapters.pricefile import prices_of
+from mz_engine.calibration import coefficients_for, typical
 from mz_engine.config import Config
 from mz_engine.errors import format_diagnostic
+from mz_engine.estimate import Estimate
 from mz_engine.home import HOME, LOG
 from mz_engine.pipelines.lint import in_short
 from mz_engine.planning import make_plan, unfinished
@@ -34,7 +36,7 @@ def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
         plan = make_plan(home, os.environ, flags, only, store, digest_of, keeps_views=False)
-        known_agent(plan.pins.config.agent)
+        known_agent(plan.pins.config.agent, plan.pins.config.agents)
         waiting = unfinished(store) if store else None
         goes_on = waiting.started.run if waiting and waiting.started else None
     for warning in in_short(plan.warnings, plan.pins.pipeline, plan.pins.config.commands):
@@ -53,7 +55,8 @@ def digest_of(text: str) -> Digest:
 
 def market_of(config: Config) -> Market:
     """The agent's models, and today's prices. Raises MzError (MZ1004) for an agent that nobody knows."""
-    models, prices, now_us = known_agent(config.agent).capabilities().models, GenaiPrices(), time.time_ns() // 1_000
+    models = known_agent(config.agent, config.agents).capabilities().models
+    prices, now_us = prices_of(config, os.environ), time.time_ns() // 1_000
 
     def model_of(tier: str) -> str:
         return str(getattr(config.models, tier) or models[tier])
@@ -62,7 +65,16 @@ def market_of(config: Config) -> Market:
     def price(model: str, into: int, out: int) -> int | None:
         return prices.estimate(model, into, out, now_us)
 
-    return Market(model_of=model_of, price=price)
+    @cache
+    def typical_call(model: str, phase: str) -> Estimate | None:
+        known = coefficients_for(config.calibration, config.agent, model, phase)
+        if known is None:
+            return None
+        took = typical(known)
+        nanousd = prices.estimate(model, took.input, took.output, now_us, took.cache_read, took.cache_write)
+        return Estimate(tokens=took.input + took.output, nanousd=nanousd)
+
+    return Market(model_of=model_of, price=price, typical=typical_call)
 
 
 def show_text(shape: PlanShape) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 from mz_engine.config import Config
-from mz_engine.estimate import Estimate, estimate_phase, together
+from mz_engine.estimate import Estimate, Typical, estimate_phase, together, unknown
 from mz_engine.intake import Taken
 from mz_engine.pipelines.definition import AgentUse, Phase, Review
 from mz_engine.planning import Plan
@@ -27,6 +27,7 @@ class Market(msgspec.Struct, frozen=True, kw_only=True):
     """Tier -> model."""
     price: Callable[[str, int, int], int | None]
     """Model, input and output tokens -> nano-dollars."""
+    typical: Typical = unknown
 
 
 Costs = Mapping[str, Mapping[str, Estimate]]
@@ -40,7 +41,7 @@ def costs_of(plan: Plan, market: Market | None) -> Costs:
     wanted = {item.feature for item in plan.taken.added}
     return {
         item.id: {
-            phase.phase: estimate_phase(phase, item.title + item.body, market.model_of, market.price)
+            phase.phase: estimate_phase(phase, item.title + item.body, market.model_of, market.price, market.typical)
             for phase in plan.pins.pipeline.phases
         }
         for item in plan.items

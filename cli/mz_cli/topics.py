@@ -16,8 +16,11 @@ VARIABLES = {
     "MZ_NO_PROGRESS": "Set to anything: a run prints a line for each change, and no live picture.",
     "MZ_USER": "Who you are in answers and cancellations; otherwise git's user, otherwise your login.",
     "VISUAL, EDITOR": "What is opened where a text is asked for.",
+    "MZ_DATA": "Where your own log lies, with imported sessions; otherwise the platform's directory for data.",
+    "GEMINI_CLI_HOME": "Where Gemini CLI keeps its login and its sessions; looked into for them, and passed on.",
+    "CODEX_HOME": "Where Codex keeps its login and its sessions; looked into for them, and passed on.",
     "CI": "Set to anything: nobody is asked.",
-    "CLAUDE_CONFIG_DIR": "Where Claude Code keeps its login; looked into for one, and passed on.",
+    "CLAUDE_CONFIG_DIR": "Where Claude Code keeps its login and its sessions; looked into for them, and passed on.",
     "MZ_KEY": "Set by mz, for agents and commands: the key of the call. Processes are found by it; leave it alone.",
 }
 
@@ -64,6 +67,7 @@ def exit_codes() -> str:
 
 
 def environment() -> str:
+    from mz_engine.agents import anthropic_api, codex
     from mz_engine.agents.claude_code import PASSED, SETTINGS
     from mz_engine.configure import settings
 
@@ -74,7 +78,9 @@ def environment() -> str:
         paragraph(SEEN),
         table({
             "all": f"{INHERITED}; and MZ_KEY, which mz sets.",
+            "anthropic": f"{' '.join(anthropic_api.PASSED)}.",
             "claude-code": f"{' '.join(PASSED)}; and {' '.join(SETTINGS)}, which mz sets.",
+            "codex": f"{' '.join(codex.PASSED)}.",
         }),
     ))  # fmt: skip
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-from mz_events.catalog.call import CallRef, Offence
+from mz_events.catalog.call import CallRef, Offence, Usage
 
 FORMAT = 2
 MANIFEST = "cassette.yaml"
@@ -138,6 +138,8 @@ class Recording(Record, frozen=True, kw_only=True):
     files: tuple[StoredFile, ...]
     offences: tuple[Offence, ...] = ()
     """What the agent left that no patch holds: special files, repositories, commits of its own."""
+    earlier: tuple[Usage, ...] = ()
+    """Where the call continued a session: what that had used before, of agents whose counts go on."""
     accepted: Accepted | None = None
     pace: Pace | None = None
     """None: all at once. Nobody measures it: variants and faults are made with it."""
@@ -256,6 +258,7 @@ def parse_time(text: str) -> datetime:
 
 
 WORLD_KEYS = (
-    "base", "workspace", "commands", "autonomy", "limits", "sanitize", "denied_paths", "branch_prefix",
+    "base", "workspace", "commands", "autonomy", "limits", "sanitize", "denied_paths", "branch_prefix", "sessions",
+    "failover",
 )  # fmt: skip
 """Keys of the configuration that a replay takes from the cassette; all others are today's."""

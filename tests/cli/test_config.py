@@ -104,7 +104,7 @@ def test_all_that_is_wrong_is_said_at_once(root: Path, capsys: pytest.CaptureFix
     answer = run(capsys, "config", "validate")
     assert (answer.exit, answer.out) == (10, "")
     assert answer.err == (
-        "error[MZ2013] mz.yaml:4:8 `agent`: there is no agent 'gpt'; known: claude-code\n"
+        "error[MZ2013] mz.yaml:4:8 `agent`: there is no agent 'gpt'; known: aider, anthropic, claude-code, codex, gemini, kiro\n"
         "hint: choose one with `agent:` in mz.yaml\n\n"
         "error[MZ2013] mz.yaml:5:7 `base`: there is no branch or commit `nobranch`\n"
         "hint: see `git branch --all`, then set `base:` in mz.yaml\n\n"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 import pytest
+from mz_cli.commands.demo import AGENTS
 
 from tests.cli.drive import on_terminal, spawn
 
@@ -35,6 +37,24 @@ def test_as_json(tmp_path: Path) -> None:
     assert max(count for feature in shown["features"] for count in feature["attempts"].values()) > 1
     looked = spawn(tmp_path / "tally", "status", "--json")
     assert msgspec.json.decode(looked.out)["run"] == shown["run"]
+
+
+def test_the_agents_of_the_demo_are_those_that_are_bundled() -> None:
+    bundled = files("mz_recordings") / "bundled"
+    assert {f"monozukuri-{agent}" for agent in AGENTS} == {
+        each.name for each in bundled.iterdir() if each.name.startswith("monozukuri-")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", AGENTS[1:])
+def test_another_agents_answers(tmp_path: Path, agent: str) -> None:
+    answer = spawn(tmp_path, "demo", "--agent", agent, "--keep", "tally", "--json")
+    assert answer.exit == 0, answer
+    shown = msgspec.json.decode(answer.out)
+    assert [feature["status"] for feature in shown["features"]] == ["delivered"] * 3
+    calls = msgspec.json.decode(spawn(tmp_path / "tally", "cost", "--by", "agent", "--json").out)["groups"]
+    assert [group["name"] for group in calls] == [agent]
 
 
 @pytest.mark.slow

@@ -10,12 +10,13 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-from mz_cli.commands.demo import CASSETTE, make_repository, stand_in
+from mz_cli.commands.demo import AGENTS, make_repository, stand_in
 from mz_cli.render.live import Live
 from mz_cli.render.progress import Plain, Progress
 from mz_engine.session import Session
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
+from mz_recordings.files.library import load
 
 from tests.cli.drive import MZ
 from tests.support.terminal import Terminal
@@ -30,8 +31,9 @@ def recorded_agent(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     """A repository with a backlog, and the environment in which recordings answer for the agent."""
     home = tmp_path / "tally"
     make_repository(home)
-    with as_file(files("mz_recordings") / "bundled" / CASSETTE) as cassette:
-        yield home, stand_in(home, cassette, os.environ)
+    agent = AGENTS[0]
+    with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
+        yield home, stand_in(home, agent, load(folder), folder, os.environ)
 
 
 class Failing(Live):

@@ -12,7 +12,7 @@ from mz_engine.agents.claude_code import invocation
 from mz_engine.agents.registry import built_in
 from mz_engine.ports import CallResult, CallSpec
 
-from tests.support.claude_cases import CASES, EXPECTED, STORED, drive
+from tests.support.claude_cases import CLAUDE
 from tests.support.claude_cli import environment, plain_spawn, spec
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
 
@@ -25,10 +25,10 @@ ADAPTER = built_in()["claude-code"]
 JUNE_2026_US = 1_780_300_800_000_000
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CLAUDE.known)
 def test_every_way_to_end(name: str, tmp_path: Path) -> None:
-    case, expected = CASES[name], EXPECTED[name]
-    result, endpoint = drive(case, tmp_path)
+    expected = CLAUDE.expected[name]
+    result, endpoint = CLAUDE.drive(name, tmp_path)
     seen = ADAPTER.parse_output(result)
     assert endpoint.complaints == []
     problem = (
@@ -38,7 +38,7 @@ def test_every_way_to_end(name: str, tmp_path: Path) -> None:
 
 
 def test_it_works_in_its_directory_and_counts_exactly(tmp_path: Path) -> None:
-    result, endpoint = drive(CASES["works"], tmp_path)
+    result, endpoint = CLAUDE.drive("works", tmp_path)
     assert (tmp_path / "work" / "note.md").read_text() == "# Hi\n"
     seen = ADAPTER.parse_output(result)
     assert sum(usage.requests or 0 for usage in seen.usage) == len(endpoint.requests) == 3
@@ -107,7 +107,7 @@ def _run(tmp_path: Path, outside: dict[str, str], call: CallSpec) -> CallResult:
 
 
 def test_the_stored_streams_are_of_the_installed_version(tmp_path: Path) -> None:
-    """Else `python -m tests.support.claude_cases` writes them anew."""
+    """Else `python -m tests.support.agent_cases claude-code` writes them anew."""
     installed_version = ADAPTER.check_auth(environment(tmp_path, "http://127.0.0.1:1")).version
-    stored = STORED / "works.exit0.jsonl"
+    stored = CLAUDE.place / "works.exit0.jsonl"
     assert json.loads(stored.read_bytes().splitlines()[0])["claude_code_version"] == installed_version

@@ -135,15 +135,14 @@ class Nowhere:
 
 def test_the_door(tmp_path: Path) -> None:
     door = AgentDoor(Nowhere(), outside(tmp_path, "echo 2.1.197", ANTHROPIC_API_KEY="k"))
-    assert door.call(spec("x", None)).version == ""
-    assert door.check("claude-code").version == "2.1.197"
     result = door.call(spec("x", None))
     assert result.version == "2.1.197"
+    assert door.check("claude-code").version == "2.1.197"
     assert door.read("claude-code", result).terminal == "no-terminal"
     assert door.model("claude-code", "cheap").startswith("claude-haiku")
     assert door.salvage("k") is None
 
 
 def test_an_unknown_agent_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UnknownAgent, match="known: claude-code"):
+    with pytest.raises(UnknownAgent, match=r"known: .*claude-code"):
         AgentDoor(Nowhere(), {}).check("claud")

@@ -14,7 +14,8 @@ from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
-from tests.support.claude_cases import CASES, EXPECTED, STORED, stored
+from tests.support.claude_cases import CLAUDE
+from tests.support.tree import ROOT
 
 PATTERNS: Patterns = load_patterns()
 
@@ -37,9 +38,9 @@ def said(name: str, text: str, **usage: object) -> dict[str, object]:
     return {"type": "assistant", "message": message, "parent_tool_use_id": None}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CLAUDE.known)
 def test_streams_of_the_real_cli(name: str) -> None:
-    expected, seen = EXPECTED[name], reading(stored(name))
+    expected, seen = CLAUDE.expected[name], reading(CLAUDE.stored(name))
     code, kind, wait = _problem(seen)
     assert (seen.terminal, code, kind, wait) == (expected.terminal, expected.code, expected.kind, expected.wait)
     assert seen.version == "" if name == "no-session" else seen.version.startswith("2.")
@@ -53,7 +54,7 @@ def _problem(seen: Reading) -> tuple[str, ProblemClass | None, int | None]:
 
 
 def test_a_finished_call() -> None:
-    seen = reading(stored("works"))
+    seen = reading(CLAUDE.stored("works"))
     assert seen.text == "Done: note.md is there."
     assert seen.session == "11111111-2222-4333-8444-555555555555"
     (usage,) = seen.usage
@@ -66,9 +67,9 @@ def test_a_finished_call() -> None:
     assert seen.reported_nanousd == by_hand
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CLAUDE.known)
 def test_every_prefix_is_read(name: str) -> None:
-    result = stored(name)
+    result = CLAUDE.stored(name)
     whole = reading(result)
     for cut in range(0, len(result.stdout.rstrip()), 7):
         seen = reading(CallResult(stdout=result.stdout[:cut], stderr=b"", exit=0, duration_ms=1))
@@ -96,7 +97,7 @@ JSON = st.recursive(
 @given(st.data())
 def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
     events = []
-    for line in stored("works").stdout.splitlines():
+    for line in CLAUDE.stored("works").stdout.splitlines():
         event = json.loads(line)
         for name in data.draw(st.lists(st.sampled_from(sorted(event)), max_size=3)):
             event[name] = data.draw(JSON)
@@ -229,5 +230,18 @@ def test_the_text_of_subagents_is_not_the_agents() -> None:
 
 
 def test_stored_streams_name_no_place_of_this_machine() -> None:
-    for path in STORED.glob("*"):
+    for path in CLAUDE.place.glob("*"):
         assert str(Path.home()).encode() not in path.read_bytes().replace(b"/home/somebody/home", b"")
+
+
+def test_a_resumed_session_of_newer_versions_is_charged_for_what_is_new() -> None:
+    """Since 2.1.3 `total_cost_usd` and `modelUsage` include what the session cost before."""
+    stream = (ROOT / "tests/cases/transcripts/claude-code/resumed-stream-2.1.329.jsonl").read_bytes()
+    first, second = stream.split(b'{"type":"system","subtype":"init"')[1:]
+    calls = [
+        reading(CallResult(stdout=b'{"type":"system","subtype":"init"' + part, stderr=b"", exit=0, duration_ms=1))
+        for part in (first, second)
+    ]
+    sums = [sum(usage.input for usage in call.usage) for call in calls]
+    assert sums == [14_899, 14_968]
+    assert [call.reported_nanousd for call in calls] == [55_922_250, 4_775_850]

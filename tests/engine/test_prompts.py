@@ -14,7 +14,7 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.config import Config
 from mz_engine.pipelines.definition import Phase
 from mz_engine.pipelines.load import load_pipeline
-from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, UnitData
+from mz_engine.prompts.data import CommandData, ContextFile, Known, OutputData, PromptData, ReworkData, UnitData
 from mz_engine.prompts.load import load_templates
 from mz_engine.prompts.render import TemplateBroken, render
 from syrupy.assertion import SnapshotAssertion
@@ -191,8 +191,40 @@ def test_the_exact_messages_and_the_artifact_go_back() -> None:
         assert "as a whole" in text
 
 
-def test_a_continuation_without_rework_is_the_whole_prompt() -> None:
-    assert prompt("prd", continuation=True) == prompt("prd")
+def test_a_continuation_without_a_rework_has_the_notes_alone() -> None:
+    text = prompt("prd", continuation=True, notes=("Use the other format.",))
+    assert "> Use the other format." in text
+    assert "you mended it" not in text
+    assert prompt("prd", continuation=True).startswith("Go on with the phase `prd`")
+
+
+def test_without_a_template_for_continuations_the_prompt_is_whole() -> None:
+    data = data_for(PIPELINE.find("prd"))
+    templates = {name: text for name, text in load_templates().items() if name != "continuation.md.j2"}
+    assert render(templates, "prd.md.j2", data, continuation=True) == prompt("prd")
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_the_next_phase_of_a_session_leaves_out_what_is_known_and_nothing_else(name: str) -> None:
+    data, whole = data_for(PIPELINE.find(name)), prompt(name)
+    known = Known(
+        rules=True, request=True, inputs=tuple(data.inputs)[:1], files=tuple(file.path for file in data.context)
+    )
+    text = prompt(name, known=known)
+    assert len(text) < len(whole) - 900
+    for heading in re.findall(r"^#+ .*$", whole, re.MULTILINE):
+        dropped = ("## The request", *(f"### The artifact `{one}` of an earlier phase" for one in known.inputs))
+        dropped += tuple(f"### The file `{path}`" for path in known.files)
+        if heading not in (*dropped, "# tally", *(f"# The {one}" for one in known.inputs)):
+            assert heading in text
+    for requirement in data.outputs[0].requirements:
+        assert requirement in text
+    for one in known.inputs:
+        assert f"# The {one}" not in text
+        assert f"the artifact `{one}`" in text
+    for unknown in tuple(data.inputs)[1:]:
+        assert f"# The {unknown}" in text
+    assert BEGIN not in text
 
 
 def test_a_continuation_is_short() -> None:

@@ -6,15 +6,16 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
-from mz_engine.config import Budget, Command, Config
+from mz_engine.config import Budget, Coefficients, Command, Config
 from mz_engine.coordinator import Coordinator
+from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.pins import Pins
-from mz_engine.ports import CallSpec, RepositoryUnusable
+from mz_engine.ports import CallSpec, Price, RepositoryUnusable
 from mz_engine.runner import Coordinating, FeatureRun, IllegalTransition, check
 from mz_engine.scheduler import Scheduler
 from mz_engine.watch import look
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import Problem, ProblemClass
+from mz_events.catalog.call import AgentRequested, CallReserved, CallSettled, Problem, ProblemClass, Usage
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import CancelLeft
 from mz_events.catalog.run import Hold, Rest, Verdict
@@ -24,7 +25,7 @@ from mz_events.store import Append, WrongVersion
 from mz_projections.feature import fold
 from mz_projections.run import RunState
 from mz_projections.state import Between, Held, Unborn
-from mz_qa.simulation.world import Answer, Files, SimulatedPorts, World
+from mz_qa.simulation.world import NANO_PER_TOKEN, Answer, Files, SimulatedPorts, World
 
 from tests.support import trial
 from tests.support.given import planned, recorded
@@ -47,8 +48,8 @@ class Hasty(SimulatedPorts):
         return self.world.now_us
 
 
-def run_threads(world: World, pins: Pins) -> RunState:
-    ports = Hasty(world)
+def run_threads(world: World, pins: Pins, ports: SimulatedPorts | None = None) -> RunState:
+    ports = ports or Hasty(world)
     coordinator = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
     if coordinator.state.resting or coordinator.state.halted or coordinator.state.stopped:
         coordinator.resume()
@@ -135,6 +136,40 @@ def test_the_budget_holds_calls_and_says_so() -> None:
     assert held, "three features cost more than this budget"
     assert state.resting
     assert state.committed_nanousd <= 2_200_000
+
+
+def test_money_is_set_aside_by_what_such_calls_took() -> None:
+    """The estimate of tokens stays what it was, so that the next calibration compares like with like."""
+    known = Coefficients(agent="simulated", phase="", calls=5, input=3.0, output=0.5, input_tokens=1, output_tokens=1)
+    asked = []
+    for calibration in ((), (known,)):
+        world, pins = world_of(items=ONE, calibration=calibration)
+        assert statuses(run_threads(world, pins)) == {"b": Rest.DELIVERED}
+        events = [one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+        asked.append([event for event in events if isinstance(event, AgentRequested)])
+    for plain, fitted in zip(*asked, strict=True):
+        prompt = plain.estimated_tokens - REPLY_TOKENS
+        assert fitted.estimated_tokens == plain.estimated_tokens
+        assert plain.estimated_nanousd == plain.estimated_tokens * NANO_PER_TOKEN
+        assert fitted.estimated_nanousd == (3 * prompt + REPLY_TOKENS // 2) * NANO_PER_TOKEN
+
+
+class Priceless(Hasty):
+    """A model that nobody has a price for, and an agent that does not report any."""
+
+    def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
+        return Price(nanousd=None, unpriced=("simulated",), prices="none")
+
+
+def test_what_nobody_can_price_stays_set_aside() -> None:
+    """A budget must not take it for nothing."""
+    world, pins = world_of(items=ONE)
+    state = run_threads(world, pins, Priceless(world))
+    events = [one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+    reserved = {event.key: event.nanousd for event in events if isinstance(event, CallReserved)}
+    settled = {event.key: event.nanousd for event in events if isinstance(event, CallSettled)}
+    assert settled == reserved
+    assert state.committed_nanousd == sum(settled.values()) > 0
 
 
 def test_a_secret_in_a_file_asks_a_person_and_is_never_committed() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, timedelta
 from typing import get_args
 
 import pytest
 from hypothesis import given as given_data
 from hypothesis import settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, Problem, ProblemClass
 from mz_events.catalog.delivery import CommitRequested
@@ -16,7 +18,7 @@ from mz_events.catalog.feature import FeatureRetried, PhaseCompleted, PhaseStart
 from mz_events.names import feature_stream
 from mz_projections.cost import Totals, costs
 from mz_projections.fates import WASTED, Course, courses, fate_of
-from mz_projections.spending import By, judged, spending
+from mz_projections.spending import By, judged, name_of, spending, utc_day
 from mz_projections.state import book_of
 
 from tests.projections.logs import feature_events
@@ -144,3 +146,36 @@ def test_whatever_was_for_nothing_is_counted_as_such() -> None:
     assert [(fate, sums.calls) for fate, sums in found.wasted_by_fate] == [("refused", 1), ("failed", 1), ("lost", 1)]
     assert (found.wasted.calls, found.wasted.estimated_nanousd, found.total.calls) == (3, 3, 4)
     assert found.groups[0].wasted == found.wasted
+
+
+# groups ---------------------------------------------------------------------------------------------------------------
+def test_groups_of_time_are_those_of_the_reader() -> None:
+    told = given.recorded(*given.accepted(FIRST))
+    (call,) = judged(costs(told), courses(told))
+    late = replace(call, call=replace(call.call, requested_at_us=1_767_225_600_000_000 - 1))
+
+    def tomorrow(at_us: int) -> date:
+        return utc_day(at_us) + timedelta(days=1)
+
+    assert [name_of(late, by) for by in ("day", "week", "month")] == ["2025-12-31", "2026-W01", "2025-12"]
+    assert [name_of(late, by, tomorrow) for by in ("day", "week", "month")] == ["2026-01-01", "2026-W01", "2026-01"]
+
+
+def test_reasons_are_counted_with_their_differences() -> None:
+    told = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
+    calls = judged(costs(told), courses(told))
+    first = replace(calls[0], why="tier", call=replace(calls[0].call, reported_nanousd=30, computed_nanousd=20))
+    found = spending((first, replace(calls[1], why="agree")), "why")
+    assert [group.name for group in found.groups] == ["tier", "agree"]
+    assert [(each.why, each.calls) for each in found.reasons] == [("agree", 1), ("tier", 1)]
+    assert found.reasons[1].difference_nanousd == 10
+
+
+def test_estimates_are_judged_by_the_median_call() -> None:
+    told = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
+    calls = judged(costs(told), courses(told))
+    paid = [replace(each, call=replace(each.call, estimated_nanousd=100, computed_nanousd=amount))
+            for each, amount in zip(calls, (50, 200), strict=True)]  # fmt: skip
+    assert spending(paid, "run").estimate_error == 0.75
+    blind = replace(calls[0], call=replace(calls[0].call, estimated_nanousd=None))
+    assert spending([blind], "run").estimate_error is None

@@ -27,6 +27,7 @@ from mz_qa.bench.history import FIRST, Past, fill, simulate
 from mz_qa.bench.noop import find_compiler, install
 from mz_qa.bench.overhead import FEATURES, RATIO_MAX, SECONDS_MAX, Replayed, figures
 from mz_qa.bench.page import BEGIN, END, Document, renewed, table
+from mz_qa.bench.transcripts import samples, transcripts
 
 DOCS = Path(__file__).parents[2] / "docs"
 SESSION = "0f0f0f0f-1111-4222-8333-444444444444"
@@ -173,6 +174,12 @@ def test_a_log_of_any_size_holds_whole_runs_under_names_of_their_own(past: Past,
         assert sum(key.startswith(f"{FIRST}/") for key in keys) == 2 * len(PHASES)
         started = [each.event for each in store.read_all() if isinstance(each.event, FeatureStarted)]
         assert FileBlobs(tmp_path / "blobs").get(started[-1].title).startswith(b"Add the file of")
+
+
+def test_transcripts_are_read_by_every_format_that_there_are_lines_of() -> None:
+    found = transcripts(lines=50, rounds=1)
+    assert {each.name for each in found} == {f"transcripts.{name}" for name in [*samples(), "file"]}
+    assert all(each.reference_value > each.value > 0 for each in found)
 
 
 # the bare loop --------------------------------------------------------------------------------------------------------

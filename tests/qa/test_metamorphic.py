@@ -8,20 +8,24 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.agents import claude_stream
 from mz_engine.agents.registry import built_in
 from mz_engine.decide import phase
 from mz_engine.decide.recovery import next_call
 from mz_engine.ports import CallResult
+from mz_qa.conformance.endings import endings
 from mz_qa.metamorphic import play
 from mz_qa.metamorphic.play import play_variants
 from mz_qa.metamorphic.processes import play_sample
-from mz_qa.metamorphic.properties import Outcome, end_of, succeeds, violations
+from mz_qa.metamorphic.properties import SUCCESSES, Outcome, end_of, succeeds, violations
 from mz_recordings.cassette import Identity
 from mz_recordings.files.library import load
 from mz_recordings.playing.fleet import bundled, environment_of
+from mz_recordings.whatif.endings import ENDINGS
 from mz_recordings.whatif.variants import PROCESSES, Variant, derive
 
 from tests.cli.drive import run
@@ -69,6 +73,30 @@ def test_every_variant_of_the_bundled_cassette_ends_well() -> None:
     }
     assert len({outcome.variant for outcome in outcomes if outcome.variant.startswith("order-")}) == 5
     assert len(outcomes) > 7000
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """The last line of a stream; of one that was cut or is garbage, none of its fields."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@pytest.mark.parametrize("agent", sorted(SUCCESSES))
+def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
+    """Of all that is stored of the agent, with every other last line that its program is known to write."""
+    adapter, ends = built_in()[agent], 0
+    for stored in endings(agent):
+        *head, last = stored.result.stdout.splitlines(keepends=True) or [b"{}"]
+        for name, other, code in ENDINGS[agent](_object(last)):
+            stdout = b"".join((*head, other))
+            reading = adapter.parse_output(replace(stored.result, stdout=stdout, exit=code))
+            assert (reading.terminal == "success") is succeeds(agent, stdout), (stored.name, name)
+            assert reading.terminal == "success" or reading.problem is not None, (stored.name, name)
+            ends += 1
+    assert ends > 100
 
 
 @pytest.mark.slow
@@ -159,7 +187,7 @@ def test_what_is_found_is_told_and_is_a_verdict(
 
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phase, "after_problem", lambda cell, *_: next_call(cell))
+    monkeypatch.setattr(phase, "after_problem", lambda state, cell, *_: next_call(cell))
     monkeypatch.setattr(play, "derive", lambda taken: [one for one in derive(taken) if one.name == "empty"])
     found = broken(variants_of("killed"))
     assert found["note/write.a2: empty (memory)"] == ("it does not come to rest",)

@@ -181,7 +181,10 @@ def gate_before_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "SettleCall", lambda key, nanousd, events: SettleCall(key, nanousd, events[:1]))
+    def unpriced(key: str, nanousd: int | None, events: tuple[Event, ...], *rest: bool) -> SettleCall:
+        return SettleCall(key, nanousd, events[:1], *rest)
+
+    monkeypatch.setattr(call, "SettleCall", unpriced)
 
 
 def unit_twice(monkeypatch: pytest.MonkeyPatch) -> None:

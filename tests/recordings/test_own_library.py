@@ -20,13 +20,13 @@ from tests.support.rerecord import BUNDLED, LIBRARY, SCENES, record_scene
 from tests.support.tree import ROOT
 
 BYTES_MAX = 1_000_000
-"""Of all of them: they come with every clone."""
+"""Of each of them: they come with every clone."""
 TRIAL = "trial-claude-code"
 
 
 @cache
 def cassette(name: str) -> Cassette:
-    return load(BUNDLED if name == BUNDLED.name else LIBRARY / name)
+    return load(SCENES[name].place)
 
 
 def told(*names: str) -> Iterator[dict[str, Any]]:
@@ -37,18 +37,30 @@ def told(*names: str) -> Iterator[dict[str, Any]]:
 
 
 def test_every_cassette_of_the_library_is_made_by_a_scene() -> None:
-    assert {BUNDLED, *cassettes(LIBRARY)} == {scene.place for scene in SCENES.values()}
+    bundled = [folder for folder in cassettes(BUNDLED.parent) if folder.parent == BUNDLED.parent]
+    assert {*bundled, *cassettes(LIBRARY)} == {scene.place for scene in SCENES.values()}
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_they_were_made_by_the_real_cli_against_a_script(name: str) -> None:
-    manifest = cassette(name).manifest
-    assert (manifest.name, manifest.agent, manifest.provenance) == (name, "claude-code", "scripted-model")
-    assert {one.recording.version for one in cassette(name).taken} == {"2.1.197"}
+    manifest, agent = cassette(name).manifest, SCENES[name].agent
+    assert (manifest.name, manifest.agent, manifest.provenance) == (name, agent, "scripted-model")
+    (version,) = {one.recording.version for one in cassette(name).taken}
+    assert version == pinned().get(agent, version) != ""
 
 
-def test_they_are_small() -> None:
-    assert sum(path.stat().st_size for path in LIBRARY.rglob("*") if path.is_file()) < BYTES_MAX
+def pinned() -> dict[str, str]:
+    """Version by agent."""
+    programs = {"claude": "claude-code"}
+    lines = (ROOT / "scripts" / "clis.txt").read_text().splitlines()
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    return {programs.get(program, program): version for _, version, program in words}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_they_are_small(name: str) -> None:
+    files = (path for path in SCENES[name].place.rglob("*") if path.is_file())
+    assert sum(path.stat().st_size for path in files) < BYTES_MAX
 
 
 def test_they_name_no_place_of_the_machine_they_were_made_on() -> None:
@@ -82,6 +94,7 @@ def test_together_they_cover_what_can_go_wrong() -> None:
     assert kinds == {
         *("feature.held", "feature.hold-released", "feature.failed", "feature.cancelled"),
         *("human.requested", "human.answered", "phase.blocked", "phase.rolled-back", "tree.restored"),
+        "session.broken",
     }
     problems = {(one["problem"]["kind"], one["problem"]["code"]) for one in events if one.get("problem")}
     assert problems == {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.config import Config
 from mz_engine.pins import Pins, encode_pins
@@ -22,6 +23,7 @@ from mz_events.catalog.call import (
     Problem,
     ProblemClass,
     ReplyRead,
+    Usage,
 )
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureAdmitted, FeatureRested, ItemAdded, Rest, RunStarted
@@ -88,29 +90,30 @@ class Past:
     def add(self, *events: Event, stream: str = "") -> None:
         self.store.append([Append(run_stream("r") if stream else feature_stream("r", "f"), None, events)], 10**15)
 
-    def request(self, attempt: int = 1, role: str = "builder") -> CallRef:
+    def request(self, attempt: int = 1, role: str = "builder", **more: object) -> CallRef:
         key = f"r/f/prd/-/1/{attempt}/agent.{role}"
         ref = CallRef(key=key, phase="prd", unit="", iteration=1, attempt=attempt, role=role)
-        self.add(
-            AgentRequested(
-                ref=ref,
-                agent="claude-code",
-                model="claude-sonnet-4-6",
-                prompt=self.blobs.put(PROMPT.encode()),
-                template="prd.md.j2",
-                whole=True,
-                session=SESSION,
-                resumes=False,
-                tree=self.before,
-                refs=self.blobs.put(b"{}"),
-                estimated_tokens=1,
-                estimated_nanousd=None,
-            )
+        usual = AgentRequested(
+            ref=ref,
+            agent="claude-code",
+            model="claude-sonnet-4-6",
+            prompt=self.blobs.put(PROMPT.encode()),
+            template="prd.md.j2",
+            whole=True,
+            session=SESSION,
+            resumes=False,
+            tree=self.before,
+            refs=self.blobs.put(b"{}"),
+            estimated_tokens=1,
+            estimated_nanousd=None,
         )
+        self.add(replace(usual, **more))
         return ref
 
-    def reply(self, stdout: bytes = b"", stderr: bytes = b"", attempt: int = 1, role: str = "builder") -> CallRef:
-        ref = self.request(attempt, role)
+    def reply(
+        self, stdout: bytes = b"", stderr: bytes = b"", attempt: int = 1, role: str = "builder", **more: object
+    ) -> CallRef:
+        ref = self.request(attempt, role, **more)
         out, err = self.blobs.put(stdout), self.blobs.put(stderr)
         self.add(
             AgentReplied(ref=ref, stdout=out, stderr=err, exit=0, duration_ms=5, tree=self.after, version="2.1.197")
@@ -144,6 +147,31 @@ def test_a_call(past: Past) -> None:
     assert one.contents["prd.stderr"] == b"careful\n"
     assert one.contents["prd.md"] == b"# A document\n"
     assert b"+# A document" in one.contents["prd.patch"]
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [(b'{"a":1}\n{"a":2}\n', "prd.jsonl"), (b'{"a":1}\n{"a"', "prd.jsonl"), (b'{\n"a":1}', "prd.json"),
+     (b'{"a":1}\n', "prd.json"), (b"I did it.\n", "prd.txt"), (b"", "prd.txt")],
+)  # fmt: skip
+def test_a_stream_is_named_after_what_it_is(past: Past, said: bytes, name: str) -> None:
+    past.reply(said, agent="codex")
+    (one,) = past.record().taken
+    assert one.contents[name] == said
+
+
+def test_what_a_session_had_used_before(past: Past) -> None:
+    """Some agents count on over a whole session."""
+    text, used = past.blobs.put(b"text"), Usage(model="m", input=10, output=2)
+    for attempt, session in ((1, SESSION), (2, "another"), (3, SESSION)):
+        ref = past.reply(attempt=attempt, session=session, resumes=attempt > 1)
+        past.add(
+            ReplyRead(
+                ref=ref, parser="codex/1", terminal="success", session=session, usage=(used,), reported_nanousd=None,
+                text=text, problem=None,
+            )
+        )  # fmt: skip
+    assert [one.recording.earlier for one in past.record().taken] == [(), (), (used,)]
 
 
 def test_a_repository_that_was_moved_since(past: Past) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from mz_recordings.cassette import Pace, Taken
 from mz_recordings.files.library import load, save
-from mz_recordings.whatif.variants import ENDINGS, HUGE_BYTES, Variant, altered, content, derive, paced
+from mz_recordings.whatif.endings import ENDINGS
+from mz_recordings.whatif.variants import HUGE_BYTES, Variant, altered, content, derive, paced
 
 from tests.support.tapes import STDOUT, Stage, cassette, recording
 

@@ -13,8 +13,10 @@ from mz_engine.agents.registry import built_in
 from mz_engine.ports import CallResult
 from mz_recordings.files.library import cassettes, load
 from mz_recordings.wire.check import check_wires, grown, nearest
+from mz_recordings.wire.dialects import dialect_of
 from mz_recordings.wire.diff import compare_wires
 from mz_recordings.wire.files import BaselineUnusable, built_in_place, load_baselines, read_baseline, write_baseline
+from mz_recordings.wire.watched import name_of
 from mz_recordings.wire.wire import Field, Observed, Stream, Wire, counted, observe
 
 from tests.support.changed import with_file, with_line
@@ -66,6 +68,25 @@ def test_the_parser_itself_says_what_it_reads() -> None:
     assert result["errors"] == Field(types=(), use="read"), "asked for, and never there"
     assert wire.events["system/init"]["cwd"].use == "ignored"
     assert counted(wire)["absent"] > 0
+
+
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        ({"type": "item.completed", "item": {"type": "error"}}, "item.completed/error"),
+        ({"type": "turn.started"}, "turn.started"),
+        ({"type": "item.completed", "item": "odd"}, "item.completed"),
+        ({"item": {}}, "?"),
+    ],
+)
+def test_an_event_may_be_named_by_what_lies_in_it(event: dict[str, object], name: str) -> None:
+    assert name_of(event, dialect_of("codex")) == name
+
+
+def test_what_codex_wrote_is_known() -> None:
+    codex = load(BUNDLED.parent / "monozukuri-codex")
+    assert list(check_wires(codex, BASELINES)) == []
+    assert "turn.failed" in BASELINES["codex", "0.169.0"].events
 
 
 def test_what_is_watched_is_read_as_it_is() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
 from mz_engine.agents.contract import Capabilities
 from mz_engine.pins import Pins
-from mz_engine.ports import CallResult, Reading
+from mz_engine.ports import CallResult, CallSpec, Reading
 from mz_events.catalog.base import Event
+from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
-from mz_qa.simulation.world import SimulatedAgents, SimulatedPorts, World
+from mz_qa.simulation.world import Answer, Crash, Files, SimulatedAgents, SimulatedPorts, World
 from mz_recordings.history.answers import Means
 from mz_recordings.history.changes import Change
 from mz_recordings.history.divergence import Replayed
@@ -32,7 +34,7 @@ class Parser:
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            agent="simulated", sessions=False, streaming=False, token_counting="estimate", reports_money=False,
+            agent="simulated", sessions=True, streaming=False, token_counting="estimate", reports_money=False, tells=(),
             tools=(), models=dict.fromkeys(("cheap", "mid", "premium"), "simulated"), auth=(),
         )  # fmt: skip
 
@@ -74,6 +76,42 @@ def trial_past() -> Past:
     ports = SimulatedPorts(world)
     readers = {"simulated": Parser(world)}
     return Past(world, pins, Means(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
+
+
+def talking_past() -> Past:
+    """Three features, delivered in sessions: one that the agent forgot, one that a crash ended, one that another agent
+    took over."""
+    config = trial.trial_config("continue", failover=("other",))
+    pins = replace(trial.pins(config), templates=trial.material().templates)
+    world = Forgets({"README.md": "a project"}, _without_login, trial.commands)
+    trial.begin(world, pins, {"a": (), "b": ("a",), "c": ()})
+    with suppress(Crash):
+        trial.deliver(world, pins, seed=3)
+    trial.deliver(world, pins, seed=3)
+    ports = SimulatedPorts(world)
+    readers = {"simulated": Parser(world), "other": Parser(world)}
+    return Past(world, pins, Means(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
+
+
+class Forgets(World):
+    """The agent's sessions are gone before its sixth call; the machine dies before the fourth."""
+
+    died = False
+
+    def tick(self, name: str) -> None:
+        if name == "call.before" and len(self.calls) == 3 and not self.died:
+            self.died = True
+            raise Crash(name)
+        if name == "call.before" and len(self.calls) == 5:
+            self.talks.clear()
+        super().tick(name)
+
+
+def _without_login(spec: CallSpec, files: Files) -> Answer:
+    """The first agent loses its login while it works on `c`; a rework may be a continuation."""
+    if spec.agent == "simulated" and spec.key.split("/")[1:3] == ["c", "build"]:
+        return Answer(problem=Problem(kind=ProblemClass.FATAL, code="auth-failure"))
+    return trial.script(replace(spec, prompt=spec.prompt.replace("## Rework", "MEND")), files)
 
 
 def renumbered(events: Sequence[Recorded[Event]]) -> Stream:

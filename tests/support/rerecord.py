@@ -31,7 +31,7 @@ from mz_recordings.playing.sample import TEMPLATE, make_sample
 from mz_recordings.recording.record import record_run
 from mz_recordings.recording.sources import sources_of
 
-from tests.support.claude_cli import environment, installed
+from tests.support import aider_cli, anthropic_cli, claude_cli, codex_cli, gemini_cli
 from tests.support.endpoint import Endpoint, Script
 from tests.support.record_trial import make_project
 from tests.support.script_demo import demo
@@ -42,6 +42,25 @@ from tests.support.tree import ROOT
 NAME = "monozukuri-claude-code"
 BUNDLED = Path(str(mz_recordings.__path__[0])) / "bundled" / NAME
 LIBRARY = ROOT / "recordings" / "library"
+
+
+class Player(NamedTuple):
+    """A real agent, as recordings are made of it."""
+
+    installed: Callable[[], bool]
+    environment: Callable[[Path, str], dict[str, str]]
+    """What it finds around it, given its HOME and the endpoint's address."""
+    optional: bool = False
+    """Its scenes are left out where it is missing, unless they are named."""
+
+
+PLAYERS = {
+    "aider": Player(aider_cli.installed, aider_cli.environment, optional=True),
+    "anthropic": Player(anthropic_cli.installed, anthropic_cli.environment),
+    "claude-code": Player(claude_cli.installed, claude_cli.environment),
+    "codex": Player(codex_cli.installed, codex_cli.environment),
+    "gemini": Player(gemini_cli.installed, gemini_cli.environment),
+}
 
 
 class NotRecorded(Exception):
@@ -63,6 +82,7 @@ class Scene(NamedTuple):
     make: Callable[[Path], None]
     ends: Mapping[str, Rest]
     """By feature of the backlog."""
+    agent: str = "claude-code"
     template: str = ""
     flags: Mapping[str, object] = {}
     said: Mapping[str, tuple[Said, ...]] = {}
@@ -73,15 +93,34 @@ def _sample(place: Path) -> None:
     make_sample(place, os.environ)
 
 
+def _demo(agent: str, folder: Path = BUNDLED.parent) -> Scene:
+    """The whole backlog of the sample project, delivered."""
+    delivered = dict.fromkeys(("month-filter", "month-compare", "group-thousands"), Rest.DELIVERED)
+    return Scene(folder / f"monozukuri-{agent}", lambda: demo, _sample, delivered, agent, TEMPLATE)
+
+
 SCENES = {
     scene.place.name: scene
     for scene in (
+        _demo("claude-code"),
+        _demo("codex"),
+        _demo("anthropic", LIBRARY),
+        _demo("gemini", LIBRARY),
         Scene(
-            BUNDLED,
+            LIBRARY / "monozukuri-aider",
+            lambda: aider_cli.AtOnce(demo),
+            _sample,
+            {"group-thousands": Rest.DELIVERED},
+            "aider",
+            TEMPLATE,
+        ),
+        Scene(
+            LIBRARY / f"{NAME}-sessions",
             lambda: demo,
             _sample,
-            dict.fromkeys(("month-filter", "month-compare", "group-thousands"), Rest.DELIVERED),
+            {"group-thousands": Rest.DELIVERED},
             template=TEMPLATE,
+            flags={"sessions": "continue"},
         ),
         Scene(
             LIBRARY / "trial-claude-code",
@@ -126,9 +165,9 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
     scene.make(root)
     with ExitStack() as stack:
         endpoint = stack.enter_context(Endpoint(scene.script(), apart=True))
-        outside = environment(home, endpoint.url)
+        outside = PLAYERS[scene.agent].environment(home, endpoint.url)
         session = stack.enter_context(Session(root, outside, _tell))
-        session.begin(scene.flags, tuple(scene.ends) if scene.template else ())
+        session.begin({**scene.flags, "agent": scene.agent}, tuple(scene.ends) if scene.template else ())
         state = _drive(session, scene)
         _check(state, scene, endpoint)
         sources = sources_of(root, outside, session.store, session.blobs)
@@ -181,12 +220,14 @@ def _tell(recorded: Recorded[Event]) -> None:
 
 
 def main(names: list[str]) -> None:
-    if not installed():
-        sys.exit("the claude CLI is not installed: make clis")
     if unknown := set(names) - set(SCENES):
         sys.exit(f"there is no recording {', '.join(sorted(unknown))}; there are {', '.join(SCENES)}")
-    for name in names or SCENES:
-        scene = SCENES[name]
+    players = {name: PLAYERS[scene.agent] for name, scene in SCENES.items()}
+    usual = [name for name, player in players.items() if not player.optional or player.installed()]
+    scenes = [SCENES[name] for name in names or usual]
+    if missing := {scene.agent for scene in scenes if not PLAYERS[scene.agent].installed()}:
+        sys.exit(f"not installed: {', '.join(sorted(missing))}; `make clis` does that")
+    for scene in scenes:
         with tempfile.TemporaryDirectory(prefix="mz-") as directory:
             made = record_scene(scene, Path(directory))
         save(made, scene.place, replace=True)

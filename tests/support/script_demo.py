@@ -8,7 +8,10 @@ rework message, an earlier artifact, a tool, a tool's success) it raises `Unexpe
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +26,8 @@ from tests.support.endpoint import Answer, Reply, Request, Unexpected, Use
 CASES = Path(__file__).resolve().parents[1] / "cases" / "demo"
 FEATURE = re.compile(r"You work on the feature `+([\w-]+)`+")
 PHASE = re.compile(r"This is the phase `+([\w-]+)`+")
+LITERAL = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*"')
+"""A string of JSON, without escapes by number."""
 REWORK = "\n## Rework\n"
 
 
@@ -83,38 +88,60 @@ def features() -> tuple[str, ...]:
 
 def demo(request: Request) -> Answer:
     """The script: an answer to any request of the demo."""
-    prompt = request.prompt
-    feature, phase = named(FEATURE, prompt, "feature"), named(PHASE, prompt, "phase")
+    prompt, said = request.prompt, "\n".join(request.user_texts())
+    feature, phase = named(FEATURE, said, "feature"), named(PHASE, said, "phase")
     takes = play(feature).get(phase)
     if takes is None:
         raise Unexpected(f"there is no script for the phase {phase!r} of {feature}")
-    attempt = 1 if REWORK in prompt else 0
+    attempt = 1 if REWORK in f"\n{prompt}" else 0
     if attempt >= len(takes):
         raise Unexpected(f"{feature}/{phase}: no attempt {attempt + 1} was expected; the prompt ends: {prompt[-1500:]}")
     where = f"{feature}/{phase}, attempt {attempt + 1}"
-    _check_prompt(prompt, takes, attempt, where)
+    _check_prompt(request, takes, attempt, where)
     if Path(request.cwd).name != feature:
         raise Unexpected(f"{where}: works in {request.cwd}, which is not this feature's worktree")
     return answer(request, takes[attempt].steps, where)
 
 
-def named(pattern: re.Pattern[str], prompt: str, what: str) -> str:
-    found = pattern.search(prompt)
-    if found is None:
-        raise Unexpected(f"the prompt names no {what}: {prompt[:300]!r}")
-    return found[1]
+def named(pattern: re.Pattern[str], said: str, what: str) -> str:
+    """As it was said last: in a session an earlier prompt may say it for later ones."""
+    found = pattern.findall(said)
+    if not found:
+        raise Unexpected(f"the prompt names no {what}: {said[:300]!r}")
+    return str(found[-1])
 
 
-def _check_prompt(prompt: str, takes: tuple[Take, ...], attempt: int, where: str) -> None:
-    take = takes[attempt]
-    words = [*take.expects]
+def _check_prompt(request: Request, takes: tuple[Take, ...], attempt: int, where: str) -> None:
+    """What was said or written before in the session need not be said again."""
+    prompt, take = request.prompt, takes[attempt]
+    continued = FEATURE.search(prompt) is None
+    known = "\n".join(_strings(request.body)) if continued else prompt
+    lacking = [word for word in take.expects if word not in known]
+    words: list[str] = []
     if take.refused:
         refused = _written(takes[attempt - 1], take.refused)
         words += _messages(take.rules, refused, take.refused)
-        words += [line for line in refused.splitlines() if line.strip()]
-    for word in words:
-        if word not in prompt:
-            raise Unexpected(f"{where}: the prompt lacks {word!r}")
+        words += [] if continued else [line for line in refused.splitlines() if line.strip()]
+    for word in (*lacking, *(word for word in words if word not in prompt)):
+        raise Unexpected(f"{where}: the prompt lacks {word!r}")
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text in a request, those in the arguments of tools too."""
+    match value:
+        case str():
+            yield value
+            # Some agents are told what to write by a script, as a literal of it.
+            yield from (str(json.loads(text)) for text in LITERAL.findall(value) if "\\n" in text)
+            if value.startswith("{"):
+                with suppress(ValueError):
+                    yield from _strings(json.loads(value))
+        case dict():
+            for each in value.values():
+                yield from _strings(each)
+        case list():
+            for each in value:
+                yield from _strings(each)
 
 
 def _messages(rules: str, text: str, path: str) -> list[str]:

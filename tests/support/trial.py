@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Literal
 
 from mz_engine.config import Command, Config, PullRequests
 from mz_engine.coordinator import Coordinator
@@ -39,9 +40,11 @@ def pins(config: Config | None = None) -> Pins:
     return Pins(pipeline=pipeline, rules=made.rules, templates=templates, config=config or trial_config())
 
 
-def trial_config() -> Config:
+def trial_config(sessions: Literal["fresh", "continue"] = "fresh", failover: tuple[str, ...] = ()) -> Config:
     return Config(
         agent="simulated",
+        sessions=sessions,
+        failover=failover,
         parallel_max=2,
         commands={"check": Command(run="check"), "final": Command(run="final")},
         pull_requests=PullRequests(strategy="draft"),

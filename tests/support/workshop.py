@@ -95,11 +95,19 @@ import json, os, pathlib, subprocess, sys
 if "--version" in sys.argv:
     print("2.1.197 (Claude Code)")
     sys.exit(0)
-sys.stdin.read()
+prompt = sys.stdin.read()
 _, feature, phase, _, iteration, attempt, _ = os.environ["MZ_KEY"].split("/")
 script = json.loads(pathlib.Path({script!r}).read_text())
 act = script[f"{{feature}}.{{phase}}.{{iteration}}.{{attempt}}"]
-session = sys.argv[sys.argv.index("--session-id") + 1]
+resumes = "--resume" in sys.argv
+session = sys.argv[sys.argv.index("--resume" if resumes else "--session-id") + 1]
+kept = pathlib.Path(os.environ["HOME"], ".claude", os.getcwd().replace("/", "-"), session)
+if resumes and not kept.is_file():
+    print("No conversation found with session ID: " + session, file=sys.stderr)
+    sys.exit(1)
+kept.parent.mkdir(parents=True, exist_ok=True)
+with kept.open("a") as file:
+    file.write(prompt + chr(0))
 def say(**line):
     print(json.dumps({{**line, "session_id": session}}), flush=True)
 say(type="system", subtype="init", model="claude-sonnet-4-6", claude_code_version="2.1.197", cwd=os.getcwd())
@@ -139,12 +147,12 @@ SAID: dict[str, list[tuple[Verdict, str | None]]] = {
 class Workshop:
     """The project in `place/project`, its agent in `place/bin`, a home in `place/home`."""
 
-    def __init__(self, place: Path, story: Mapping[str, object] = STORY, limit: str = "1m") -> None:
+    def __init__(self, place: Path, story: Mapping[str, object] = STORY, limit: str = "1m", settings: str = "") -> None:
         self.place, self.root = place, place / "project"
         self.repository = GitRepo(self.root)
         self.repository.write(
             {
-                "mz.yaml": SETTINGS,
+                "mz.yaml": SETTINGS + settings,
                 "features.md": BACKLOG,
                 "pipelines/notes.yaml": PIPELINE.replace("1m", limit),
                 "pipelines/rules/note.yaml": RULES,
@@ -166,6 +174,15 @@ class Workshop:
             "ANTHROPIC_API_KEY": "fake-key-of-the-tests",
             "LANG": "C.UTF-8",
         }
+
+    def ramble(self) -> None:
+        """Has the prompts go on for a page, as real ones do."""
+        page = "\n".join(f"{number}. Mind the style of the house, number {number} of it." for number in range(1, 30))
+        texts = {"write": WRITE, "sign": SIGN}
+        self.repository.write(
+            {f"pipelines/templates/{name}.md.j2": f"{text}\n{page}\n" for name, text in texts.items()}
+        )
+        self.repository.commit()
 
     def run(self) -> str:
         """Delivers the backlog, with a person who answers; returns the run's id."""

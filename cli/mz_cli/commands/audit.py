@@ -20,12 +20,14 @@ from mz_cli.auditing import audit_report
 from mz_cli.auditpage import page, table
 from mz_cli.context import Reading, reading
 from mz_cli.help import command
+from mz_cli.importedaudit import audit_lines, audit_table, audited
 from mz_cli.render.console import answer, is_terminal, note, terminal_width
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.milestone import milestone
 from mz_cli.render.text import clock
 from mz_cli.shapes.audit import AuditReport
+from mz_cli.userlog import reading_imported
 from mz_cli.verification import verify_log
 
 
@@ -34,14 +36,18 @@ from mz_cli.verification import verify_log
     examples=(
         ("mz audit", "the newest run: verdict, evidence, timeline"),
         ("mz audit r4f1 --feature login", "one feature of a run"),
+        ("mz audit --imported 3f2a", "what an imported session rests on; without its id, all of them"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
     ),
     following="`mz log --at PLACE` shows the state at any place that is cited; `mz verify` checks the whole log.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", metavar="ID", help="Only this feature.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.audit/1.")
-def audit(run: str | None, feature: str | None, as_json: bool) -> int:
+@click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
+              help="An imported session, or all of them, in any directory.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one object, mz.audit/1 or mz.audit-imported/1.")
+@click.pass_context
+def audit(context: click.Context, run: str | None, feature: str | None, imported: str | None, as_json: bool) -> int:
     """Say what a run did, on what evidence.
 
     The verdict first: what was asked, what changed, which gates decided on what, who decided what and why, what it
@@ -49,6 +55,10 @@ def audit(run: str | None, feature: str | None, as_json: bool) -> int:
     stream@version. The events and texts that it rests on are checked as `mz verify` does. Ends with 1 where the
     verdict is no: something was not delivered, a check was passed over, or the record is damaged.
     """
+    if imported is not None:
+        if run is not None or feature is not None:
+            raise click.UsageError("--imported is about sessions without a run", context)
+        return of_imported(imported, as_json)
     with reading() as log:
         chosen = log.find_run(run)
         if feature is not None:
@@ -65,6 +75,23 @@ def audit(run: str | None, feature: str | None, as_json: bool) -> int:
     else:
         show(table(report))
     return int(exit_of(report))
+
+
+def of_imported(session: str, as_json: bool) -> int:
+    """Sessions in the user's own log, and whether that is as it was recorded. Raises MzError (MZ5010, MZ5011)."""
+    with reading_imported() as log:
+        stream = log.find(session) if session else None
+        report = audited(log, verify_log(log, None, note), stream)
+    if as_json:
+        show_document("audit-imported", report)
+    elif session and is_terminal(sys.stdout):
+        for line in audit_lines(report):
+            answer(line)
+    else:
+        show(audit_table(report, whole=not is_terminal(sys.stdout)))
+    for finding in report.findings:
+        note(f"{finding.place}: {finding.what}; {finding.hint}")
+    return int(Exit.OK if report.whole else Exit.VERDICT)
 
 
 def exit_of(report: AuditReport) -> Exit:

@@ -17,10 +17,13 @@ from mz_cli.render.console import note
 from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
 
-NAMES = ("overhead", "store", "startup", "transport", "library", HISTORY := "history")
+HISTORY = "history"
+NAMES = ("overhead", "store", "startup", "transport", "library", HISTORY, "transcripts", "import", "pricing")
 ALL = "all"
 NOTHING = "Nothing was measured."
 QUICK_FEATURES, QUICK_EVENTS, QUICK_RECORDINGS = 1, 5_000, 12
+QUICK_LINES = 2_000
+QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
 
 
 @command(
@@ -52,9 +55,10 @@ def bench(name: str, out: Path | None, place: Path | None, quick: bool, profile:
 
     NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `store` (appending, reading,
     rebuilding), `startup` (the cheapest commands), `transport` (a recorded call through the whole pipeline), `library`
-    (500 recordings, two at a time), `history` (a past run through today's code, against Temporal's replayer), or
-    `all`. No agent is called and nothing is sent anywhere. A goal that is missed is said, and does not change the exit
-    code.
+    (500 recordings, two at a time), `history` (a past run through today's code, against Temporal's replayer),
+    `transcripts` (reading what agents wrote, line by line), `import` (a gigabyte of sessions into your own log),
+    `pricing` (what requests cost, against the price table's own code), or `all`. No agent is called and nothing is sent
+    anywhere. A goal that is missed is said, and does not change the exit code.
     """
     if profile and (name != "overhead" or out):
         raise click.UsageError("--profile goes with `overhead`, and without --out")
@@ -114,6 +118,28 @@ def measure_history(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     return history(place, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
 
 
+def measure_transcripts(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.transcripts import LINES, ROUNDS, transcripts
+
+    return transcripts(lines=QUICK_LINES if quick else LINES, rounds=1 if quick else ROUNDS)
+
+
+def measure_import(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.importing import MEGABYTES, ROUNDS, YEAR, importing
+
+    if quick:
+        return importing(place, mz, megabytes=QUICK_MEGABYTES, rounds=1, year=QUICK_SESSIONS)
+    return importing(place, mz, megabytes=MEGABYTES, rounds=ROUNDS, year=YEAR)
+
+
+def measure_pricing(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from mz_qa.bench.pricing import REFERENCES, REQUESTS, ROUNDS, pricing
+
+    if quick:
+        return pricing(requests_count=QUICK_LINES, references_count=QUICK_LINES // 20, rounds=1)
+    return pricing(requests_count=REQUESTS, references_count=REFERENCES, rounds=ROUNDS)
+
+
 MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
     "overhead": measure_overhead,
     "store": measure_store,
@@ -121,6 +147,9 @@ MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
     "transport": measure_transport,
     "library": measure_library,
     "history": measure_history,
+    "transcripts": measure_transcripts,
+    "import": measure_import,
+    "pricing": measure_pricing,
 }
 
 

@@ -126,11 +126,13 @@ def validate(as_json: bool) -> None:
 
 
 def wrong_names(root: Path, loaded: Loaded, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """An agent that mz does not know, and a base that git does not."""
-    try:
-        known_agent(loaded.config.agent)
-    except MzError as error:
-        yield from loaded.blamed("agent", MzError("MZ2013", f"`agent`: {error.message}", hint=error.hint)).diagnostics
+    """Agents that mz does not know, and a base that git does not."""
+    names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
+    for key, name in names:
+        try:
+            known_agent(name, loaded.config.agents)
+        except MzError as error:
+            yield from loaded.blamed(key, MzError("MZ2013", f"`{key}`: {error.message}", hint=error.hint)).diagnostics
     if loaded.config.base is not None:
         try:
             branch_commit(root, loaded.config.base, environment)

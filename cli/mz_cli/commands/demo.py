@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from shlex import quote
 
 import click
 from mz_engine.adapters.environment import INHERITED
+from mz_engine.agents.registry import built_in
 from mz_engine.errors import MzError
 from mz_engine.home import HOME
 from mz_projections.views import RunView
-from mz_recordings.files.library import load_manifest
+from mz_recordings.cassette import Cassette
+from mz_recordings.files.library import load
 from mz_recordings.playing.sample import make_sample
+from mz_recordings.playing.stage import programs_of
 from mz_recordings.playing.standin import install
 
 from mz_cli.driving import carry_out
@@ -30,24 +34,26 @@ from mz_cli.shapes.run import DemoResult
 from mz_cli.summary import closing_table, exit_of, feature_summary, heading
 from mz_cli.viewing import view_options
 
-CASSETTE = "monozukuri-claude-code"
-AGENTS = ("claude",)
-"""Commands that the stand-in takes the place of."""
+AGENTS = ("claude-code", "codex")
+"""Whose answers come with `mz`, as bundled cassettes `monozukuri-<agent>`."""
+VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
 @command(
     "demo",
     examples=(
         ("mz demo", "three features, from backlog to branches, in less than a minute"),
+        ("mz demo --agent codex", "the same work, as another agent did it"),
         ("mz demo --keep ./tally", "the same, in a repository of your choice"),
         ("mz demo --json | jq '.features[].attempts'", "for programs"),
     ),
     following="`mz init` in your own repository.",
 )
+@click.option("--agent", type=click.Choice(AGENTS), default=AGENTS[0], help="Whose recorded answers are played.")
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Where the repository is made.")
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.demo/1.")
-def demo(keep: Path | None, as_json: bool) -> int:
+def demo(agent: str, keep: Path | None, as_json: bool) -> int:
     """Watch a whole run, with recorded agents, for nothing.
 
     Makes a small repository with a backlog and delivers it: the engine, its checks, git and the tests are real; what
@@ -55,11 +61,12 @@ def demo(keep: Path | None, as_json: bool) -> int:
     """
     home = (keep or Path(tempfile.mkdtemp(prefix="mz-demo-")) / "tally").absolute()
     make_repository(home)
-    with as_file(files("mz_recordings") / "bundled" / CASSETTE) as cassette:
-        environment = stand_in(home, cassette, os.environ)
+    with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
+        cassette = load(folder)
+        environment = stand_in(home, agent, cassette, folder, os.environ)
         note(f"a scratch repository: {home}")
-        view = carry_out(home, environment, lambda session, _: session.begin({}, ()))
-        provenance = load_manifest(cassette).provenance
+        view = carry_out(home, environment, lambda session, _: session.begin({"agent": agent}, ()))
+        provenance = cassette.manifest.provenance
     if as_json:
         features = tuple(feature_summary(feature) for feature in view.features)
         show_document("demo", DemoResult(repository=str(home), run=view.run, features=features))
@@ -85,14 +92,18 @@ def make_repository(home: Path) -> None:
         raise MzError("MZ1003", f"git could not make {home}: {error}", hint=hint) from error
 
 
-def stand_in(home: Path, cassette: Path, outside: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which the recorded agents are called: a home of their own, and them first on PATH."""
+def stand_in(home: Path, agent: str, cassette: Cassette, folder: Path, outside: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which the recorded agent is called: a home of its own, a stand-in first on PATH, and a value
+    in every variable that it may log in by."""
     own = home / HOME / "demo"
-    install(own / "bin", cassette, AGENTS, INHERITED.pattern)
+    install(own / "bin", folder, programs_of(cassette, {}), INHERITED.pattern)
     (own / "home").mkdir()
     kept = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
     path = os.pathsep.join([str(own / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
-    return {**kept, "PATH": path, "HOME": str(own / "home"), "ANTHROPIC_API_KEY": "a-recording-needs-no-key"}
+    keys = {
+        name: "a-recording-needs-no-key" for name in built_in()[agent].capabilities().auth if VARIABLE.fullmatch(name)
+    }
+    return {**kept, **keys, "PATH": path, "HOME": str(own / "home")}
 
 
 def program() -> str:

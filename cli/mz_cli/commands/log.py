@@ -10,7 +10,7 @@ from itertools import islice
 import click
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_events.names import feature_stream, run_stream
+from mz_events.names import StreamId, feature_stream, run_stream
 from mz_projections.overview import Overview
 
 from mz_cli.asof import rows, state_at
@@ -22,6 +22,7 @@ from mz_cli.render.document import json_line, show_document
 from mz_cli.render.draw import show
 from mz_cli.render.entry import entry_json, entry_line, header
 from mz_cli.render.table import Table, columns
+from mz_cli.userlog import reading_imported
 
 POLL_SECONDS = 0.1
 
@@ -32,6 +33,7 @@ POLL_SECONDS = 0.1
         ("mz log", "what happened in the newest run"),
         ("mz log --feature login --follow", "watch one feature until the run rests"),
         ("mz log --at login@12", "the state of a feature after the twelfth event of its stream"),
+        ("mz log --imported 3f2a", "what was read of an imported session; without its id, of all"),
         ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .place'", "JSON Lines, for programs"),
     ),
     following="`mz show FEATURE` tells the same as a story.",
@@ -40,6 +42,8 @@ POLL_SECONDS = 0.1
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature's events; repeatable.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run rests, or until Ctrl-C.")
 @click.option("--at", metavar="STREAM@VERSION", help="Print the state as it was after that event, and no events.")
+@click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
+              help="Your own log, or one imported session in it, in any directory.")  # fmt: skip
 @click.option(
     "--json",
     "as_json",
@@ -48,8 +52,9 @@ POLL_SECONDS = 0.1
 )
 @click.pass_context
 def log(
-    context: click.Context, run: str | None, features: tuple[str, ...], follow: bool, at: str | None, as_json: bool
-) -> None:
+    context: click.Context, run: str | None, features: tuple[str, ...], follow: bool, at: str | None,
+    imported: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Print what happened, one line an event.
 
     Each line begins with the time and the event's place in the log, stream@version. RUN is a run's id or the
@@ -58,6 +63,11 @@ def log(
     """
     if at is not None and (features or follow):
         raise click.UsageError("--at shows one state: it goes neither with --feature nor with --follow", context)
+    if imported is not None:
+        if run is not None or features or follow or at is not None:
+            raise click.UsageError("--imported is about sessions without a run: it goes with --json alone", context)
+        of_imported(imported, as_json)
+        return
     with reading() as source:
         if at is not None:
             show_state(source, at, run, as_json)
@@ -69,6 +79,15 @@ def log(
         if as_json:
             put(sys.stdout, json_line(header()) + "\n")
         write(selected(events, chosen, features), as_json, whole=not is_terminal(sys.stdout))
+
+
+def of_imported(session: str, as_json: bool) -> None:
+    """The events of the user's own log. Raises MzError (MZ5010, MZ5011)."""
+    with reading_imported() as source:
+        events = source.store.read(StreamId(source.find(session))) if session else source.store.read_all()
+        if as_json:
+            put(sys.stdout, json_line(header()) + "\n")
+        write(events, as_json, whole=not is_terminal(sys.stdout))
 
 
 def show_state(source: Reading, at: str, run: str | None, as_json: bool) -> None:

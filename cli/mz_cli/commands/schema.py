@@ -6,6 +6,9 @@ import sys
 
 import click
 import msgspec
+from mz_engine.artifacts.load import load_rules
+from mz_engine.artifacts.schema import artifact_schema
+from mz_engine.config import Limits
 from mz_engine.configure import config_schema
 from mz_engine.schemas import events_schema, pipeline_schema
 
@@ -13,6 +16,8 @@ from mz_cli.help import command
 from mz_cli.render.console import put
 
 SCHEMAS = {"config": config_schema, "pipeline": pipeline_schema, "events": events_schema}
+ARTIFACTS = ("tasks", "commit_summary", "verdict")
+"""Rule sets of JSON artifacts that come with `mz`; a test holds the list complete."""
 
 
 @command(
@@ -21,15 +26,17 @@ SCHEMAS = {"config": config_schema, "pipeline": pipeline_schema, "events": event
         ("mz schema config", "of mz.yaml; `mz init` writes it where the first lines of mz.yaml say"),
         ("mz schema pipeline > .mz/schema/pipeline.json", "of pipelines/NAME.yaml"),
         ("mz schema events", "of a line of `mz log --json`"),
+        ("mz schema tasks", "of an artifact; agents find it in their worktree, in .mz/schemas"),
     ),
     following="`mz config validate` checks the files themselves.",
 )
-@click.argument("name", type=click.Choice(list(SCHEMAS)))
+@click.argument("name", type=click.Choice([*SCHEMAS, *ARTIFACTS]))
 def schema(name: str) -> None:
     """Print a JSON Schema, for editors and for programs.
 
     Draft 7. Put `# yaml-language-server: $schema=PATH` (for JetBrains `# $schema: PATH`) on the first lines of a YAML
     file, with the path from that file to the schema.
     """
-    text = msgspec.json.format(msgspec.json.encode(SCHEMAS[name]()), indent=2)
+    found = SCHEMAS[name]() if name in SCHEMAS else artifact_schema(load_rules()[name], Limits())
+    text = msgspec.json.format(msgspec.json.encode(found), indent=2)
     put(sys.stdout, text.decode() + "\n")

@@ -16,6 +16,7 @@ from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
 from mz_cli.render.text import counted
 from mz_cli.shapes.audit import FindingShape, VerifyResult
+from mz_cli.userlog import reading_imported
 from mz_cli.verification import Verification, verify_log
 
 
@@ -24,20 +25,25 @@ from mz_cli.verification import Verification, verify_log
     examples=(
         ("mz verify", "everything that was ever recorded in this repository"),
         ("mz verify r4f1", "one run"),
+        ("mz verify --imported", "your own log, with imported sessions"),
         ("mz verify --json | jq -r '.findings[].place'", "where the record is damaged"),
     ),
     following="`mz audit` says what a run did, and checks what it cites.",
 )
 @click.argument("run", required=False)
+@click.option("--imported", is_flag=True, help="Your own log, in any directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.verify/1.")
-def verify(run: str | None, as_json: bool) -> int:
+@click.pass_context
+def verify(context: click.Context, run: str | None, imported: bool, as_json: bool) -> int:
     """Check that the record is what was recorded.
 
     Follows the chain of every stream, so that an event that was changed, dropped, swapped or put in is found, and
     reads every text that an event cites, so that one that was lost or changed is found. Ends with 1 where something
     is wrong. RUN is a run's id or the beginning of one; without it, the whole log is checked.
     """
-    with reading() as log:
+    if imported and run is not None:
+        raise click.UsageError("--imported checks your own log, in which there are no runs", context)
+    with reading_imported() if imported else reading() as log:
         chosen = None if run is None else log.find_run(run)
         found = verify_log(log, chosen, note)
         if as_json:

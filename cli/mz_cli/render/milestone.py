@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentRequested, CallRef
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentRequested, AgentSwitched, CallRef
 from mz_events.catalog.check import ArtifactValidated, GateChecked, RefMoved, Violation
 from mz_events.catalog.delivery import BaseMerged, ChecksRerun, ChecksSeen, DeliveryFailed, PullRequestOpened
 from mz_events.catalog.feature import (
@@ -126,6 +126,8 @@ def _of_call(event: Event) -> str:
     match event:
         case AgentRequested(ref=ref):
             return f"{_cell(ref)} attempt {ref.attempt}: {event.agent} ({event.model})"
+        case AgentSwitched(ref=ref):
+            return f"{_cell(ref)}: {event.source} cannot go on ({event.code}), {event.to} takes over"
         case AgentFailed(ref=ref):
             return f"{_cell(ref)} attempt {ref.attempt} failed: {event.problem.code}"
         case AgentLost(ref=ref):

@@ -112,14 +112,19 @@ def whole(adapter: Adapter, stream: Stream) -> Iterator[str]:
 
 
 def prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
-    """Cut off before its last word, no stream is a success; wherever it is cut, it is read."""
-    data = stream.result.stdout
+    """Cut off before its last word, no stream is a success; wherever it is cut, it is read. That word may stand on
+    standard error alone."""
+    alone = replace(stream.result, stderr=b"")
+    said = "stderr" if succeeds(adapter, stream.result) and not succeeds(adapter, alone) else "stdout"
+    data: bytes = getattr(stream.result, said)
     lines = list(accumulate(len(line) + 1 for line in data.split(b"\n")))
-    verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, stdout=data[:end]))), None)
+    verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, **{said: data[:end]}))), None)
+    if verdict is not None and said == "stderr":  # Words, which need not be there to their end.
+        verdict = data.rfind(b"\n", 0, verdict - 1) + 2
     around = {cut + by for cut in lines for by in (-2, -1, 0, 1)}
     stride = range(0, len(data) + 1, max(1, len(data) // max(1, share)))
     for cut in sorted({cut for cut in (*around, *stride) if 0 <= cut <= len(data)})[: share * 2]:
-        reading = attempt(adapter, replace(stream.result, stdout=data[:cut]))
+        reading = attempt(adapter, replace(stream.result, **{said: data[:cut]}))
         yield from unsound(adapter, reading)
         if isinstance(reading, str):
             continue

@@ -37,6 +37,7 @@ import os, pathlib, sys
 sys.stdin.buffer.read()
 pathlib.Path("key").write_text(os.environ["MZ_KEY"])
 sys.stdout.buffer.write(pathlib.Path({stream!r}).read_bytes())
+sys.stderr.buffer.write(pathlib.Path({stream!r} + ".stderr").read_bytes())
 """
 HANGS = """
 import os, time
@@ -81,6 +82,13 @@ class Stand:
         program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -IS {quote(str(acts))} "$@"\n')
         program.chmod(0o755)
 
+    def keep(self, stream: Stream) -> Path:
+        """Where the script finds what the agent wrote: standard output, and standard error beside it."""
+        file = self.place / "stream"
+        file.write_bytes(stream.result.stdout)
+        file.with_name("stream.stderr").write_bytes(stream.result.stderr)
+        return file
+
     def call(self, prompt: str = PROMPT, total: int = 20, idle: int = 20, secret: str = "") -> CallResult:
         spec = spec_of(self.adapter, prompt, key=self.key, total_seconds=total, idle_seconds=idle)
         known = Secrets({"SECRET": secret} if secret else {})
@@ -111,9 +119,7 @@ def _performed(
 
 def answers(stand: Stand, stream: Stream) -> Iterator[str]:
     """A long prompt goes in, the recorded stream comes out, and is read as it was."""
-    file = stand.place / "stream"
-    file.write_bytes(stream.result.stdout)
-    stand.install(ANSWERS.format(stream=str(file)))
+    stand.install(ANSWERS.format(stream=str(stand.keep(stream))))
     result = stand.call(PROMPT + "é𝛼 " * 50_000)
     reading = stand.adapter.parse_output(result)
     if (result.exit, result.problem) != (0, None):
@@ -134,9 +140,7 @@ def redacts(stand: Stand, stream: Stream) -> Iterator[str]:
     if not secret:
         yield f"has no words of its answer in its stream ({stream.name}), so nothing shows that secrets are taken out"
         return
-    file = stand.place / "stream"
-    file.write_bytes(stream.result.stdout)
-    stand.install(ANSWERS.format(stream=str(file)))
+    stand.install(ANSWERS.format(stream=str(stand.keep(stream))))
     result = stand.call(secret=secret)
     kept = [
         path
@@ -184,6 +188,8 @@ def _ended(
 
 def missing(stand: Stand) -> Iterator[str]:
     """Without its program nothing is called, and a person is told."""
+    if stand.adapter.capabilities().bundled:
+        return
     stand.environment = {**stand.environment, "PATH": str(stand.bin)}
     problem = stand.adapter.parse_output(stand.call()).problem
     if problem is None or problem.code != "tool-missing":
@@ -194,7 +200,8 @@ def asked(stand: Stand) -> Iterator[str]:
     """`check_auth` starts the program at most to ask for its version, ends by itself, and shows no secret."""
     adapter = stand.adapter
     nowhere = adapter.check_auth({**stand.environment, "PATH": str(stand.bin)})
-    if nowhere.code != "tool-missing" or not nowhere.fix:
+    lacks = "auth-missing" if adapter.capabilities().bundled else "tool-missing"
+    if nowhere.code != lacks or not nowhere.fix:
         yield f"says {nowhere.code or 'all is well'} where its program is missing, and {nowhere.fix or 'no word'} on it"
     log = stand.place / "calls"
     for then in (f"print({VERSION!r})", "sys.exit(3)", "while True: print('y' * 100_000)"):

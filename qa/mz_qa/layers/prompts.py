@@ -10,7 +10,7 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Output, Phase
 from mz_engine.pipelines.lint import BUILDER
-from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, UnitData
+from mz_engine.prompts.data import CommandData, ContextFile, Known, OutputData, PromptData, ReworkData, UnitData
 
 FEATURE, UNIT = "sample-feature", "U1"
 UNIT_FILES = ("src/sample.py", "tests/test_sample.py")
@@ -31,8 +31,9 @@ class Sample(NamedTuple):
 
 
 def samples(pins: Pins) -> Iterator[Sample]:
-    """For every agent call of the pipeline: the first prompt, that of a rework, whole and as a continuation, one with
-    notes, and one where nobody can be asked. Phases whose template or rules are not there are left out."""
+    """For every agent call of the pipeline: the first prompt, that of a rework, one with notes, and one where nobody
+    can be asked; of calls that may go on in a session, also the rework and the first prompt there. Phases whose
+    template or rules are not there are left out."""
     for phase in pins.pipeline.phases:
         if phase.prompt and phase.agent:
             yield from _of_role(pins, phase, BUILDER, phase.prompt, phase.outputs)
@@ -55,7 +56,11 @@ def _of_role(pins: Pins, phase: Phase, role: str, template: str, outputs: tuple[
     yield Sample(phase.phase, template, "with notes", replace(data, notes=("please be\nfriendlier", HOSTILE)))
     yield Sample(phase.phase, template, "where nobody can be asked", replace(data, interactive=False))
     yield Sample(phase.phase, template, "as a rework", again)
+    if role != BUILDER:
+        return
     yield Sample(phase.phase, template, "as a rework in a session", again, continuation=True)
+    known = Known(rules=True, request=True, inputs=tuple(data.inputs), files=tuple(file.path for file in data.context))
+    yield Sample(phase.phase, template, "as the next phase in a session", replace(data, known=known))
 
 
 def _data(pins: Pins, phase: Phase, role: str, outputs: tuple[Output, ...]) -> PromptData:

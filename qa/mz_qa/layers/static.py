@@ -54,10 +54,12 @@ def settings(project: Project) -> Iterator[Said]:
         yield from told(error.diagnostics)
         return
     yield from told(loaded.warnings)
-    try:
-        known_agent(loaded.config.agent)
-    except MzError as error:
-        yield from told(loaded.blamed("agent", MzError("MZ2013", error.message, hint=error.hint)).diagnostics)
+    names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
+    for key, name in names:
+        try:
+            known_agent(name, loaded.config.agents)
+        except MzError as error:
+            yield from told(loaded.blamed(key, MzError("MZ2013", error.message, hint=error.hint)).diagnostics)
 
 
 def built_in_material() -> Iterator[Said]:

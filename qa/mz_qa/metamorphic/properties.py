@@ -121,15 +121,21 @@ def succeeds(agent: str, stdout: bytes) -> bool | None:
     return None if judge is None else judge(stdout)
 
 
-def _claude(stdout: bytes) -> bool:
+def _last(stdout: bytes, *kinds: str) -> dict[str, Any] | None:
+    """The last line that is an event of one of these types."""
     last = None
     for line in stdout.split(b"\n"):
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and event.get("type") == "result":
+        if isinstance(event, dict) and event.get("type") in kinds:
             last = event
+    return last
+
+
+def _claude(stdout: bytes) -> bool:
+    last = _last(stdout, "result")
     if last is None:
         return False
     failed, subtype = last.get("is_error"), last.get("subtype")
@@ -138,5 +144,23 @@ def _claude(stdout: bytes) -> bool:
     return failed is False and not str(subtype).startswith("error")
 
 
-SUCCESSES: Mapping[str, Callable[[bytes], bool]] = {"claude-code": _claude}
+def _codex(stdout: bytes) -> bool:
+    """A turn that was begun after the last end owes another."""
+    last = _last(stdout, "turn.started", "turn.completed", "turn.failed")
+    return last is not None and last["type"] == "turn.completed"
+
+
+def _gemini(stdout: bytes) -> bool:
+    last = _last(stdout, "result")
+    return last is not None and last.get("status") == "success"
+
+
+def _anthropic(stdout: bytes) -> bool:
+    last = _last(stdout, "end")
+    return last is not None and last.get("status") == "success" and last.get("error") is None
+
+
+SUCCESSES: Mapping[str, Callable[[bytes], bool]] = {
+    "anthropic": _anthropic, "claude-code": _claude, "codex": _codex, "gemini": _gemini,
+}  # fmt: skip
 """By agent: whether its output is that of a call that went well."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import adapters
 from mz_engine.pins import Pins
 from mz_engine.ports import CallResult, CallSpec, Capture, CommandResult, Interrupted, Place, Price, Reading
 from mz_events.catalog.base import Event
@@ -23,7 +23,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit
 from mz_events.redact import Secrets
 from mz_recordings.cassette import Cassette, Identity, Taken, parse_time
-from mz_recordings.playing.crew import refused
+from mz_recordings.playing.crew import elsewhere, refused
 from mz_recordings.playing.standin import KEY
 from mz_recordings.whatif.variants import Variant, content
 
@@ -64,7 +64,7 @@ class Tape(World):
     def __init__(self, cassette: Cassette, pins: Pins, files: Files, patched: Patched) -> None:
         super().__init__({}, lambda spec, files: Answer(), lambda command, files: (0, ""))
         self.cassette, self.pins, self.patched = cassette, pins, patched
-        self.adapters = built_in()
+        self.adapters = adapters(pins.config.agents)
         self.taken = {one.recording.identity: one for one in cassette.taken}
         self.now_us = int(parse_time(cassette.manifest.world.clock_start).timestamp()) * 1_000_000
         self._names: dict[bytes, bytes] = {}
@@ -205,6 +205,10 @@ class TapeAgents:
     def model(self, agent: str, tier: str) -> str:
         return self._tape.adapters[agent].capabilities().models[tier]
 
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        known = session is None or key.partition("/")[2] not in elsewhere(self._tape.cassette)
+        return known and self._tape.adapters[agent].capabilities().sessions
+
     def _identity(self, key: str) -> Identity:
         return identify(self._tape.cassette.manifest.pipeline, key)
 
@@ -295,7 +299,9 @@ class TapePorts:
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
         return Price(nanousd=0, unpriced=(), prices="none")
 
-    def estimate(self, model: str, input_tokens: int, output_tokens: int, at_us: int) -> int | None:
+    def estimate(
+        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
+    ) -> int | None:
         return None
 
     def hint(self, signature: str) -> str | None:

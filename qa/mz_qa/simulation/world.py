@@ -28,7 +28,7 @@ from mz_engine.ports import (
     PullRequest,
     Reading,
 )
-from mz_events.catalog.call import Problem, Usage
+from mz_events.catalog.call import Problem, ProblemClass, Usage
 from mz_events.catalog.check import Change
 from mz_events.names import Commit, Path
 
@@ -37,6 +37,7 @@ from mz_qa.simulation.store import MemoryBlobs, MemoryStore
 Files = dict[str, bytes]
 STEP_US = 1_000
 NANO_PER_TOKEN = 1_000
+NO_SESSION = Problem(kind=ProblemClass.PHASE, code="session-missing")
 
 
 class Crash(BaseException):
@@ -86,6 +87,12 @@ class World:
         self.spools: dict[str, CallResult] = {}
         self.calls: list[str] = []
         """Keys of the agent calls that were made, in order."""
+        self.forgetful: set[str] = set()
+        """Agents without sessions."""
+        self.naming: set[str] = set()
+        """Agents that name their sessions themselves."""
+        self.talks: dict[tuple[str, str], list[str]] = {}
+        """By agent and session: the prompts of the calls that were made in it."""
         self.pushes: list[Commit] = []
         self.pull_requests: dict[str, PullRequest] = {}
         """By key."""
@@ -156,6 +163,9 @@ class SimulatedWorkspace:
     def adopt(self, place: Place, tree: Commit) -> None:
         self.world.tick("adopt.before")
         self.world.adopted.add(place.feature)
+
+    def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
+        self.world.tick("provide.before")
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         files, old = dict(self.world.objects[tree].files), self.world.objects[before].files
@@ -278,6 +288,10 @@ class SimulatedAgents:
     def call(self, spec: CallSpec) -> CallResult:
         self.world.tick("call.before")
         self.world.calls.append(spec.key)
+        session = self._session(spec)
+        if session is None:
+            self.world.tick("call.after")
+            return CallResult(stdout=b"", stderr=b"", exit=1, duration_ms=5, problem=NO_SESSION)
         files = self.world.worktrees[spec.place.feature]
         answer = self.world.script(spec, dict(files))
         for path, text in answer.files.items():
@@ -285,11 +299,26 @@ class SimulatedAgents:
                 files.pop(path, None)
             else:
                 files[path] = text.encode()
-        stdout = msgspec.json.encode({"text": answer.text, "tokens": len(spec.prompt) // 4})
+        said = {"text": answer.text, "tokens": len(spec.prompt) // 4, "session": session}
+        stdout = msgspec.json.encode(said)
         result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=5, problem=answer.problem)
         self.world.spools[spec.key] = result
         self.world.tick("call.after")
         return result
+
+    def _session(self, spec: CallSpec) -> str | None:
+        """The session that the call is in, which has its prompt from now on; None: there is no such session."""
+        talks, session = self.world.talks, spec.session
+        if session is None or spec.agent in self.world.forgetful:
+            return ""
+        if spec.resumes:
+            if (spec.agent, session) not in talks:
+                return None
+        else:
+            session = f"{spec.agent}-{len(talks)}" if spec.agent in self.world.naming else session
+            assert (spec.agent, session) not in talks, "a session was begun twice"
+        talks.setdefault((spec.agent, session), []).append(spec.prompt)
+        return session
 
     def salvage(self, key: str) -> CallResult | None:
         found = self.world.spools.get(key)
@@ -302,7 +331,12 @@ class SimulatedAgents:
             return Reading(parser="simulated/1", terminal="no-terminal", text="", problem=result.problem)
         usage = Usage(model="simulated", input=said["tokens"], output=len(said["text"]) // 4)
         return Reading(
-            parser="simulated/1", terminal="success", text=said["text"], usage=(usage,), problem=result.problem
+            parser="simulated/1",
+            terminal="success" if result.problem is None else "error",
+            text=said["text"],
+            session=said["session"] or None,
+            usage=(usage,),
+            problem=result.problem,
         )
 
     def estimate_tokens(self, agent: str, prompt: str) -> int:
@@ -313,6 +347,9 @@ class SimulatedAgents:
 
     def model(self, agent: str, tier: str) -> str:
         return "simulated"
+
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        return agent not in self.world.forgetful
 
 
 def key_in(body: str) -> str:
@@ -388,7 +425,9 @@ class SimulatedPorts:
         tokens = sum(one.input + one.output for one in usage)
         return Price(nanousd=tokens * NANO_PER_TOKEN, unpriced=(), prices="simulated/1")
 
-    def estimate(self, model: str, input_tokens: int, output_tokens: int, at_us: int) -> int | None:
+    def estimate(
+        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
+    ) -> int | None:
         return (input_tokens + output_tokens) * NANO_PER_TOKEN
 
     def redact(self, text: str) -> str:

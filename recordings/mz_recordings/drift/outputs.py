@@ -121,6 +121,9 @@ def result_of(one: Taken) -> CallResult:
         exit=recording.exit,
         duration_ms=recording.duration_ms,
         problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,
+        version=recording.version,
+        model=recording.model,
+        earlier=recording.earlier,
     )
 
 

@@ -94,7 +94,8 @@ def _checked(
     if manifest.provenance == "seeded":
         plain = tuple(Difference(finding) for finding in by_itself(cassette, job.today))
     else:
-        plain = (*check(cassette, pins, GenaiPrices(), job.today), *check_wires(cassette, known.baselines))
+        prices = GenaiPrices(pins.config.prices if pins is not None else ())
+        plain = (*check(cassette, pins, prices, job.today), *check_wires(cassette, known.baselines))
         result = replace(result, judged=judged(cassette, pins) if pins is not None else 0)
     return cassette, result, tuple(each for each in plain if not _told(each.finding, result.findings))
 

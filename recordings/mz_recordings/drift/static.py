@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import msgspec
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import adapters
 from mz_engine.artifacts.parse import parse
 from mz_engine.artifacts.rule import RuleSet
 from mz_engine.artifacts.validate import validate
@@ -41,7 +41,8 @@ def check(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime
     """What differs today. Without `pins` (today's pipeline is unknown) the rules are left out."""
     yield from (Difference(finding) for finding in by_itself(cassette, today))
     known = {one.recording.identity: one for one in cassette.taken}
-    readings = {call: reading for call, one in known.items() if (reading := reading_of(one, built_in()))}
+    agents = adapters(pins.config.agents if pins is not None else {})
+    readings = {call: reading for call, one in known.items() if (reading := reading_of(one, agents))}
     yield from _readings(cassette, readings)
     yield from _prices(known, readings, prices)
     if pins is not None:

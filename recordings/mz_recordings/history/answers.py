@@ -29,6 +29,8 @@ from mz_events.catalog.call import (
     CallPriced,
     CallReserved,
     ReplyRead,
+    SessionBroken,
+    SessionEnd,
     Usage,
 )
 from mz_events.catalog.check import Change, CommandRan
@@ -215,6 +217,14 @@ class Answers:
             return adapter.capabilities().models[tier]
         return request.model if request is not None else ""
 
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        """As it was then: whether an agent has a session is the world's to say."""
+        request, ending = self.tape.ahead(AgentRequested), self.tape.next()
+        if session is not None and isinstance(ending, SessionBroken) and ending.reason is SessionEnd.ELSEWHERE:
+            return False
+        adapter = self.means.adapters.get(agent)
+        return adapter.capabilities().sessions if adapter is not None else request is not None and request.kept
+
     # money ------------------------------------------------------------------------------------------------------------
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
         recorded = self.tape.ahead(CallPriced)
@@ -228,7 +238,9 @@ class Answers:
             self.leave("prices of another table")
         return Price(nanousd=recorded.computed_nanousd, unpriced=recorded.unpriced, prices=recorded.prices)
 
-    def estimate(self, model: str, input_tokens: int, output_tokens: int, at_us: int) -> int | None:
+    def estimate(
+        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
+    ) -> int | None:
         request, granted = self.tape.ahead(AgentRequested), self.tape.next()
         if request is None and isinstance(granted, CallHeld | CallReserved):
             return granted.nanousd

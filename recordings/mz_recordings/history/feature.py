@@ -254,8 +254,8 @@ def _appended(
             if tape.first_of(tape.at, CallReserved, CallHeld) is CallHeld:
                 return (CallHeld(feature=feature, key=key, role=request.ref.role, nanousd=amount),), False
             return (CallReserved(feature=feature, key=key, nanousd=amount), request), True
-        case SettleCall(key=key, nanousd=nanousd, events=events):
-            spent = _reserved(tape, key) if nanousd is None else nanousd
+        case SettleCall(key=key, events=events):
+            spent = step.settled(_reserved(tape, key))
             return (*events, CallSettled(feature=feature, key=key, nanousd=spent)), True
         case ClaimPaths(phase=phase, paths=paths):
             refused = tape.ahead(FilesContended)

@@ -5,15 +5,16 @@ which order, under which keys and with which arguments is today's code's word. N
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from mz_engine.artifacts.rule import File
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
+from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.call import session_of
 from mz_engine.effects.prompt import outputs_of
 from mz_engine.effects.steps import Scene
+from mz_engine.effects.talk import configured_model, ended, keeps
 from mz_engine.pipelines.definition import Output
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
@@ -21,12 +22,15 @@ from mz_events.catalog.call import (
     AgentLost,
     AgentReplied,
     AgentRequested,
+    AgentSwitched,
     CallHeld,
     CallPriced,
     CallRef,
     CallReserved,
     CallSettled,
     ReplyRead,
+    SessionBroken,
+    SessionEnd,
 )
 from mz_events.catalog.check import (
     ArtifactParsed,
@@ -65,81 +69,14 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
     WorkspaceReady,
 )
-from mz_events.catalog.run import FilesClaimed, FilesContended, Hold
+from mz_events.catalog.run import FilesClaimed, FilesContended
 from mz_events.names import Commit, Digest, FeatureId, Path, parse_path
-from mz_projections.state import Between, Restoring, Working
+from mz_projections.state import Between, Conversation, Restoring, Working
 
-from mz_recordings.history.tape import NEAR, Tape
+from mz_recordings.history.drawing import Sketch
+from mz_recordings.history.tape import Tape
 
-E = TypeVar("E", bound=Event)
 NO_TEXT = Digest("")
-
-
-class Sketch:
-    """The events of one action, drawn after the record: `events` grows as the record goes along with it."""
-
-    __slots__ = ("at", "events", "scene", "tape")
-
-    def __init__(self, scene: Scene, tape: Tape, at: int) -> None:
-        self.scene, self.tape, self.at = scene, tape, at
-        self.events: list[Event] = []
-
-    def next(self) -> Event | None:
-        return self.tape.events[self.at].event if self.at < len(self.tape.events) else None
-
-    def answered(self, *kinds: type[Event]) -> Event | None:
-        """What the world said, in the record's words; None where it said none of this, and the action goes no
-        further."""
-        found = self.next()
-        while isinstance(found, RefMoved) and AgentReplied in kinds:
-            self._take(found)
-            found = self.next()
-        if isinstance(found, kinds) or (isinstance(found, FeatureHeld) and found.hold is Hold.FATAL):
-            self._take(found)
-            return found if isinstance(found, kinds) else None
-        return None
-
-    def decided(self, kind: type[E], blank: Mapping[str, Any], **fields: Any) -> E:
-        """An event of today's code: these fields are its own, the others the record's, or `blank`."""
-        found = self.next()
-        if type(found) is not kind:
-            near = self._near(kind)
-            event = kind(**{**blank, **fields}) if near is None else msgspec.structs.replace(near, **fields)
-            self.events.append(event)
-            return event
-        for name, value in fields.items():
-            if getattr(found, name) != value:
-                found = msgspec.structs.replace(found, **fields)
-                break
-        self._take(found)
-        return found
-
-    def _near(self, kind: type[E]) -> E | None:
-        """One of that kind a little further on, where something stands before it that does not belong there."""
-        near = self.tape.events[self.at + 1 : self.at + NEAR]
-        return next((one.event for one in near if isinstance(one.event, kind)), None)
-
-    def first_of(self, usual: type[Event], other: type[Event]) -> type[Event]:
-        """Which of the two answers of the run was recorded here."""
-        return self.tape.first_of(self.at, usual, other)
-
-    def exactly(self, event: Event) -> None:
-        self.events.append(event)
-        if type(self.next()) is type(event):
-            self.at += 1
-
-    def set_up(self) -> bool:
-        """A worktree that had to be built again is set up again. False: that failed, and the action with it."""
-        while isinstance(found := self.next(), CommandRan) and found.stage == "setup":
-            self._take(found)
-            if found.exit != 0:
-                self.answered()
-                return False
-        return not (isinstance(found, FeatureHeld) and found.hold is Hold.FATAL and self.answered() is None)
-
-    def _take(self, event: Event) -> None:
-        self.events.append(event)
-        self.at += 1
 
 
 def sketch(action: Action, scene: Scene, tape: Tape) -> list[Event]:
@@ -203,6 +140,9 @@ def _call(drawn: Sketch, action: act.CallAgent) -> None:
         return
     scene, cell, config = drawn.scene, drawn.scene.cell, drawn.scene.pins.config
     phase, key, feature = scene.phase, scene.key(f"agent.{action.role}", action.attempt), FeatureId(scene.feature)
+    book = scene.work.book
+    agent = agent_of(book, config)
+    goes_on = _session(drawn, action.role, agent, key)
     if drawn.first_of(CallReserved, CallHeld) is CallHeld:
         drawn.decided(CallHeld, {"nanousd": None}, feature=feature, key=key, role=action.role)
         return
@@ -213,20 +153,49 @@ def _call(drawn: Sketch, action: act.CallAgent) -> None:
     else:
         assert phase.review is not None
         tier, template = phase.review.tier, phase.review.prompt
-    model = getattr(config.models, tier)
+    model = configured_model(config, agent, tier)
     drawn.decided(
         AgentRequested,
-        {"model": "", "prompt": NO_TEXT, "refs": NO_TEXT, "estimated_tokens": 0, "estimated_nanousd": None},
+        {
+            "model": "", "prompt": NO_TEXT, "refs": NO_TEXT, "estimated_tokens": 0, "estimated_nanousd": None,
+            "whole": True, "session": None, "resumes": False,
+        },
         ref=CallRef(
             key=key, phase=scene.work.phase, unit=cell.unit, iteration=cell.iteration, attempt=action.attempt,
             role=action.role,
         ),
-        agent=config.agent, template=template, whole=True, session=session_of(key), resumes=False, tree=cell.tree,
+        agent=agent, template=template, tree=cell.tree,
+        session=goes_on.id if goes_on else session_of(key), resumes=goes_on is not None,
+        **({} if goes_on else {"whole": True}),
         **({"model": model} if model else {}),
     )  # fmt: skip
     found = _behind_moves(drawn)
     if isinstance(found, AgentReplied | AgentFailed) and found.ref.key == key and not getattr(found, "salvaged", False):
         drawn.answered(AgentReplied, AgentFailed)
+
+
+def _session(drawn: Sketch, role: str, agent: str, key: str) -> Conversation | None:
+    """The session that the call goes on in; where one ends, that is said before. What an agent cannot do, and which
+    model it took, is the record's word."""
+    scene = drawn.scene
+    conversation = scene.work.book.conversation
+    if conversation is None or not keeps(scene.phase, role, scene.pins.config):
+        return None
+    request = drawn.ahead(AgentRequested)
+    reason = ended(conversation, scene.run, agent, request.model if request else conversation.model)
+    found = drawn.next()
+    if reason is None and isinstance(found, SessionBroken) and found.reason is SessionEnd.ELSEWHERE:
+        reason = SessionEnd.ELSEWHERE
+    if reason is None:
+        return conversation
+    drawn.decided(SessionBroken, {}, key=key, session=conversation.id, reason=reason)
+    return None
+
+
+def _switch(drawn: Sketch, action: act.SwitchAgent) -> None:
+    request = drawn.scene.cell.request
+    assert request is not None
+    drawn.exactly(AgentSwitched(ref=request.ref, source=request.agent, to=action.to, code=action.code))
 
 
 def _behind_moves(drawn: Sketch) -> Event | None:
@@ -454,6 +423,7 @@ DRAWN: Mapping[type[Action], Callable[[Sketch, Any], None]] = {
     act.StartUnit: _start_unit,
     act.Prepare: _prepare,
     act.CallAgent: _call,
+    act.SwitchAgent: _switch,
     act.Settle: _settle,
     act.ReadReply: _read,
     act.CheckChanges: _changes,

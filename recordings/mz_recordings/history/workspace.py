@@ -85,6 +85,9 @@ class AnsweredWorkspace:
     def adopt(self, place: Place, tree: Commit) -> None:
         pass
 
+    def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
+        pass
+
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         checked = self.tape.checked()
         if checked is None:

@@ -3,6 +3,7 @@ failed or were lost, for which nothing is spawned."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 from mz_engine.adapters.environment import worktree
-from mz_engine.agents.registry import AgentDoor, built_in
+from mz_engine.agents.contract import Adapter
+from mz_engine.agents.registry import AgentDoor
 from mz_engine.ports import CallResult, CallSpec, Interrupted, Reading
-from mz_events.catalog.call import Offence, Problem, ProblemClass
+from mz_events.catalog.call import Offence, Problem, ProblemClass, SessionEnd
 
 from mz_recordings.cassette import Cassette, Identity, Taken
 from mz_recordings.findings import Noted
@@ -38,6 +40,7 @@ class Crew:
         self._home, self._environment = home, environment
         self._taken = {one.recording.identity: one for one in cassette.taken}
         self._lock = threading.Lock()
+        self._elsewhere = elsewhere(cassette)
         self.played: dict[Identity, Noted] = {}
         """Every recording that was asked for, and what differed."""
         self.missed: list[Identity] = []
@@ -82,6 +85,11 @@ class Crew:
     def model(self, agent: str, tier: str) -> str:
         return self._door.model(agent, tier)
 
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        """As when it was recorded: a call may have begun a session since the agent never had the one before."""
+        known = session is None or key.partition("/")[2] not in self._elsewhere
+        return known and self._door.continues(agent, session, key)
+
     # what it takes --------------------------------------------------------------------------------------------------
     def _spawn(self, spec: CallSpec, taken: Taken) -> CallResult:
         identity = taken.recording.identity
@@ -122,7 +130,7 @@ class Crew:
     def _compared(self, taken: Taken, spec: CallSpec, places: Places) -> Noted:
         """What a call is given for which no stand-in is started that could compare it. Without a process it sees no
         variables; and what it left has to fit its tree."""
-        argv = called_with(spec)
+        argv = called_with(spec, self._door.adapter(spec.agent))
         other = argv if argv != taken.recording.argv else None
         return Noted(prompt=self._other_prompt(taken, spec, places), argv=other)
 
@@ -146,9 +154,16 @@ class Crew:
         return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
 
 
-def called_with(spec: CallSpec) -> tuple[str, ...]:
+def elsewhere(cassette: Cassette) -> frozenset[str]:
+    """Keys, without their run, of calls whose agent had not the session in which they would have gone on."""
+    lines = (line for told in cassette.stories.values() for line in told.splitlines() if b'"session.broken"' in line)
+    ends = (json.loads(line) for line in lines)
+    return frozenset(end["key"].partition("/")[2] for end in ends if end.get("reason") == SessionEnd.ELSEWHERE.value)
+
+
+def called_with(spec: CallSpec, adapter: Adapter) -> tuple[str, ...]:
     """The arguments of a call, as recordings have them."""
-    argv = invocation_of(built_in()[spec.agent], spec).argv
+    argv = invocation_of(adapter, spec).argv
     return tuple(SESSION if word == spec.session else word for word in argv)
 
 

@@ -127,7 +127,7 @@ def perform(cassette: Cassette, job: Job) -> Happened:
         heads = unpack(cassette, scratch.root, scratch.commands)
         # A copy of what was checked: the cassette itself may be renewed, or go, while it is played.
         write_copy(cassette, place / "cassette")
-        scratch.hire(cassette, place / "cassette")
+        scratch.hire(cassette, place / "cassette", pins.config)
         base = branch_commit(scratch.root, cassette.manifest.world.base, scratch.commands)
         with SqliteStore(place / "log" / "mz.db") as store:
             stage = Stage(scratch, cassette, pins.config, FileBlobs(place / "log" / "blobs"))

@@ -17,8 +17,9 @@ from mz_engine.adapters.known_secrets import known_secrets, secret_values
 from mz_engine.adapters.machine import warm_up
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.contract import Adapter
+from mz_engine.agents.generic_form import AgentDescription
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor, built_in
+from mz_engine.agents.registry import AgentDoor, adapters
 from mz_engine.config import Config
 from mz_engine.home import HOME
 from mz_engine.ports import CallSpec, Capture, Place
@@ -60,18 +61,18 @@ class Scratch:
         self.agents = {**kept, **cut, "PATH": f"{self.bin}{os.pathsep}{path}", "HOME": str(self.home)}
         """What stand-ins find: a home of their own."""
 
-    def hire(self, cassette: Cassette, folder: pathlib.Path) -> None:
+    def hire(self, cassette: Cassette, folder: pathlib.Path, config: Config) -> None:
         """Makes the engine's own folder, and puts stand-ins first on the agents' PATH, for every program that the
         recordings name. Raises CassetteUnusable."""
         (self.root / HOME).mkdir()
         (self.root / HOME / ".gitignore").write_text("*\n")
-        install(self.bin, folder, programs_of(cassette), INHERITED.pattern, self.journal)
+        install(self.bin, folder, programs_of(cassette, config.agents), INHERITED.pattern, self.journal)
 
 
-def programs_of(cassette: Cassette) -> tuple[str, ...]:
+def programs_of(cassette: Cassette, described: Mapping[str, AgentDescription]) -> tuple[str, ...]:
     """The agents' commands that the recordings name. Raises CassetteUnusable where one is no agent's: whoever calls
     that by its name, the stand-in itself above all, would get a stand-in."""
-    agents = {_command(adapter) for adapter in built_in().values()}
+    agents = {_command(adapter) for adapter in adapters(described).values()}
     for one in cassette.taken:
         called = one.recording.argv[:1]
         if called and called[0] not in agents:
@@ -134,14 +135,15 @@ class Stage:
         warm_up()
         root, passed = scratch.root, config.pass_environment
         self.kill, self.denials = threading.Event(), Denials()
-        self.clock, self.prices, self.blobs = WorldClock(cassette.manifest.world.clock_start), GenaiPrices(), blobs
+        self.clock, self.blobs = WorldClock(cassette.manifest.world.clock_start), blobs
+        self.prices = GenaiPrices(config.prices)
         self.secrets = Secrets(scratch.secrets)
         self.forge = GhForge(root, config.pull_requests.remote, scratch.commands)
         self.executor = ProcessExecutor(
             root, scratch.commands, self.secrets, passed=passed, stop=self.kill, denied=self.denials
         )
         processes = AgentProcesses(root, scratch.agents, self.secrets, stop=self.kill, denied=self.denials)
-        door = AgentDoor(processes, scratch.agents)
+        door = AgentDoor(processes, scratch.agents, adapters(config.agents))
         self.agents = Crew(cassette, root, door, scratch.journal, str(scratch.home), scratch.agents)
         self.workspace = ReplayedWorkspace(root, config.workspace, scratch.commands)
         self.workspace.offences = self.agents.offences

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import adapters
 from mz_engine.config import Budget, Config
 from mz_engine.configfile import load_config
 from mz_engine.configform import FILE_NAME
@@ -31,9 +31,10 @@ def pins_of(project: Path, environment: Mapping[str, str], manifest: Manifest, p
     """Today's pipeline of the cassette's name: the project's, else the one that comes with `mz`. Settings are today's
     too, but for those that belong to the world. Raises MzError, and WorldMissing where the world's settings or its
     agent are none that this `mz` knows."""
-    if manifest.agent not in built_in():
-        raise WorldMissing(f"it was recorded with the agent {manifest.agent!r}, which this mz does not have")
     loaded = load_config(project, environment, {"agent": manifest.agent})
+    if manifest.agent not in adapters(loaded.config.agents):
+        said = f"it was recorded with the agent {manifest.agent!r}, which neither this mz has nor mz.yaml describes"
+        raise WorldMissing(said)
     config, material = in_world(loaded.config, manifest, parallel), sound_material(project)
     name = manifest.pipeline
     if loaded.config.pipeline != name and loaded.origins["pipeline"] != "default":

@@ -16,11 +16,13 @@ from typing import Literal, NamedTuple
 
 import msgspec
 from mz_engine.agents.contract import Adapter, Invocation
+from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.jsonline import decode
 from mz_engine.pins import Pins, decode_pins
 from mz_engine.pipelines.definition import Phase
 from mz_engine.ports import CallResult, CallSpec, Place, Workspace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyRead
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyRead, Usage
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import ItemAdded, ItemSkipped, RunStarted
 from mz_events.envelope import Recorded
@@ -51,6 +53,9 @@ from mz_recordings.recording.circumstances import LeftOut, dependencies, hints, 
 from mz_recordings.recording.conceal import conceal
 from mz_recordings.recording.scrub import Places, scrub
 from mz_recordings.recording.story import in_run, story, write
+
+STREAM_JSON = "stream-json"
+"""What some agents call lines of JSON."""
 
 Outcome = AgentReplied | AgentFailed | AgentLost
 
@@ -86,7 +91,8 @@ class Sources(NamedTuple):
     """git's id of a commit's content."""
     bundle: Callable[[Commit, Mapping[str, Commit]], bytes]
     """The content of a commit, and of further ones by feature, as a repository without history."""
-    adapters: Mapping[str, Adapter]
+    adapters: Callable[[Mapping[str, AgentDescription]], Mapping[str, Adapter]]
+    """Of the agents that mz knows, and of those that a run's settings describe."""
     secrets: Secrets
     root: str
     """Absolute path of the repository, in the spelling in which agents see it."""
@@ -106,6 +112,8 @@ class Call(NamedTuple):
     """When it was requested, by the raw clock."""
     outcome: Outcome
     read: ReplyRead | None
+    earlier: tuple[Usage, ...] = ()
+    """Of a call that continued a session: what the calls of that session before it used."""
 
 
 class RecordedRun(NamedTuple):
@@ -205,21 +213,33 @@ def calls_of(log: Store, run: str, feature: str) -> Iterator[Call]:
     reads = {one.event.ref.key: one.event for one in events if isinstance(one.event, ReplyRead)}
     for one in events:
         if isinstance(one.event, AgentRequested) and (outcome := outcomes.get(one.event.ref.key)):
-            yield Call(feature, branch, one.event, one.observed_at_us, outcome, reads.get(one.event.ref.key))
+            yield Call(
+                feature, branch, one.event, one.observed_at_us, outcome, reads.get(one.event.ref.key),
+                _earlier(one, events),
+            )  # fmt: skip
+
+
+def _earlier(call: Recorded[Event], events: list[Recorded[Event]]) -> tuple[Usage, ...]:
+    request = call.event
+    if not isinstance(request, AgentRequested) or not request.resumes:
+        return ()
+    before = (one.event for one in events if one.version < call.version)
+    reads = {read.ref.key: read for read in before if isinstance(read, ReplyRead)}
+    return tuple(usage for read in reads.values() if read.session == request.session for usage in read.usage)
 
 
 def take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
     """One call as a recording. Raises SecretInRecording, BlobMissing, RepositoryUnusable (a captured tree is gone)."""
     request, outcome = call.request, call.outcome
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
-    adapter = sources.adapters[request.agent]
+    adapter = sources.adapters(pins.config.agents)[request.agent]
     phase = pins.pipeline.find(request.ref.phase)
     invocation = invocation_of(adapter, _spec(sources, run, phase, call))
     stdout = sources.blobs.get(outcome.stdout)
     stderr = b"" if isinstance(outcome, AgentLost) else sources.blobs.get(outcome.stderr)
     after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
     files = [
-        *_streams(sources, run, call, identity, stdout, stderr),
+        *_streams(sources, run, call, identity, invocation.argv, stdout, stderr),
         *_artifacts(sources, phase, call, identity, after),
         *_patch(sources, identity, request.tree, after),
     ]
@@ -241,6 +261,7 @@ def take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
         duration_ms=0 if isinstance(outcome, AgentLost) else outcome.duration_ms,
         files=tuple(file for file, _ in files),
         offences=outcome.offences if isinstance(outcome, AgentReplied) else (),
+        earlier=call.earlier,
     )
     return Taken(recording, contents)
 
@@ -290,15 +311,25 @@ class EveryName(Mapping[str, str]):
 
 # what came out --------------------------------------------------------------------------------------------------------
 def _streams(
-    sources: Sources, run: str, call: Call, identity: Identity, stdout: bytes, stderr: bytes
+    sources: Sources, run: str, call: Call, identity: Identity, argv: tuple[str, ...], stdout: bytes, stderr: bytes
 ) -> Iterator[tuple[StoredFile, bytes]]:
     prompt = sources.blobs.get(call.request.prompt)
     _refuse_secrets(sources, f"the prompt of {identity.path}", prompt)
     places = _places(sources, run, call, stdout)
     yield _file("prompt", f"{identity.name}.prompt.md", scrub(prompt, places))
-    yield _file("stdout", f"{identity.name}.stream-json", _harmless(sources, stdout, places))
+    yield _file("stdout", f"{identity.name}.{_form(argv, stdout)}", _harmless(sources, stdout, places))
     if stderr:
         yield _file("stderr", f"{identity.name}.stderr", _harmless(sources, stderr, places))
+
+
+def _form(argv: tuple[str, ...], stdout: bytes) -> str:
+    """How the name of a stream's file ends: what the agent was asked for, else what came."""
+    if STREAM_JSON in argv:
+        return STREAM_JSON
+    first = stdout.lstrip().partition(b"\n")[0]
+    if first and decode(first) is not None:
+        return "jsonl" if b"\n" in stdout.strip() else "json"
+    return "json" if decode(stdout) is not None else "txt"
 
 
 def _harmless(sources: Sources, output: bytes, places: tuple[Places, ...]) -> bytes:

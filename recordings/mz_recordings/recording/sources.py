@@ -9,7 +9,7 @@ from pathlib import Path
 from mz_engine.adapters.git import GitWorkspace
 from mz_engine.adapters.git_repository import ask, unusable
 from mz_engine.adapters.known_secrets import known_secrets
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import adapters
 from mz_engine.config import WorkspaceSettings
 from mz_events.names import Commit
 from mz_events.redact import Secrets
@@ -38,7 +38,7 @@ def sources_of(
         workspace=GitWorkspace(root, WorkspaceSettings(), environment),
         tree_id=tree_id,
         bundle=lambda base, heads: bundle_of(root, environment, base, heads),
-        adapters=built_in(),
+        adapters=adapters,
         secrets=Secrets(known_secrets(project or root, environment)),
         root=str(root.resolve()),
         home=home,

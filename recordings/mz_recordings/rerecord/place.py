@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.contract import Adapter
+from mz_engine.agents.registry import adapters
 from mz_engine.errors import MzError
 from mz_engine.home import HOME
 from mz_engine.pins import Pins, decode_pins
@@ -168,12 +169,12 @@ def _answers(attempt: Path, run: str, outside: Mapping[str, str], project: Path)
 def _worth(sources: Sources, run: str, pins: Pins, calls: Iterable[Call]) -> Iterator[Taken]:
     for call in calls:
         with suppress(SecretInRecording, BlobMissing, RepositoryUnusable):
-            read = _read(call, sources.blobs)
+            read = _read(call, sources.blobs, adapters(pins.config.agents))
             if read is not None and read.problem is None:
                 yield take(sources, run, pins, call._replace(read=read))
 
 
-def _read(call: Call, blobs: Blobs) -> ReplyRead | None:
+def _read(call: Call, blobs: Blobs, known: Mapping[str, Adapter]) -> ReplyRead | None:
     """What the parser makes of an answer, also where the attempt was stopped before it could say so; None: there is no
     answer."""
     outcome = call.outcome
@@ -181,9 +182,10 @@ def _read(call: Call, blobs: Blobs) -> ReplyRead | None:
         return call.read if isinstance(outcome, AgentReplied) else None
     result = CallResult(
         stdout=blobs.get(outcome.stdout), stderr=blobs.get(outcome.stderr), exit=outcome.exit,
-        duration_ms=outcome.duration_ms,
+        duration_ms=outcome.duration_ms, version=outcome.version, model=call.request.model,
+        earlier=call.earlier,
     )  # fmt: skip
-    reading = built_in()[call.request.agent].parse_output(result)
+    reading = known[call.request.agent].parse_output(result)
     return ReplyRead(
         ref=outcome.ref,
         parser=reading.parser,

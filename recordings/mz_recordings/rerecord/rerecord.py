@@ -13,15 +13,16 @@ from mz_engine.adapters.git_repository import branch_commit
 from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.adapters.machine import SystemClock
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import adapters
 from mz_engine.agents.supervise import offline_works
 from mz_engine.configfile import load_config
-from mz_engine.effects.call import REPLY_TOKENS, worst_of
+from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline
 from mz_engine.pins import Pins, encode_pins
 from mz_engine.pipelines.definition import Phase
 from mz_engine.ports import CallResult
 from mz_engine.preflight import check_agent, check_commands, known_agent
+from mz_engine.pricing.worst import worst_of
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.redact import Secrets
@@ -110,9 +111,10 @@ def prepare(order: Order, place: Workplace) -> Prepared:
     path, project = Path(order.path), Path(order.project)
     old = load(path)
     agent = order.agent or old.manifest.agent
+    config = load_config(project, order.environment, {"agent": agent}).config
     if order.agent:
-        known_agent(agent)
-    parallel = load_config(project, order.environment, {"agent": agent}).config.parallel_max
+        known_agent(agent, config.agents)
+    parallel = config.parallel_max
     manifest = replace(old.manifest, agent=agent)
     pins = pins_of(project, order.environment, manifest, parallel)
     job = Job(
@@ -129,7 +131,7 @@ def prepare(order: Order, place: Workplace) -> Prepared:
 
 def check(order: Order, prepared: Prepared) -> None:
     """Everything that the agent and the commands need is there. Calls no model. Raises MzError (MZ1004, MZ1005)."""
-    check_agent(prepared.pins.config.agent, order.environment)
+    check_agent(prepared.pins.config.agent, order.environment, prepared.pins.config.agents)
     check_commands(Path(order.project), prepared.pins.config, order.environment)
 
 
@@ -139,7 +141,7 @@ class Guesses:
 
     def __init__(self, cassette: Cassette, happened: Happened, pins: Pins) -> None:
         self._live, self._happened, self._pins = cassette.manifest.provenance == "live", happened, pins
-        self._adapter, self._prices = built_in()[pins.config.agent], GenaiPrices()
+        self._adapter, self._prices = adapters(pins.config.agents)[pins.config.agent], GenaiPrices(pins.config.prices)
         self._now_us = SystemClock().now_us()
 
     def of(self, identity: Identity, taken: Taken | None) -> Estimate:
@@ -165,7 +167,10 @@ class Guesses:
     def _as_recorded(self, taken: Taken) -> Estimate | None:
         stdout = taken.recording.find("stdout")
         data = taken.contents[stdout.name] if stdout is not None else b""
-        reading = self._adapter.parse_output(CallResult(stdout=data, stderr=b"", exit=0, duration_ms=0))
+        result = CallResult(
+            stdout=data, stderr=b"", exit=0, duration_ms=0, model=taken.recording.model, earlier=taken.recording.earlier
+        )
+        reading = self._adapter.parse_output(result)
         if not reading.usage:
             return None
         price = self._prices.price(reading.usage, self._now_us)
@@ -202,7 +207,7 @@ def _run(
     heads = unpack(cassette, scratch.root, scratch.commands)
     copy = place.run / "cassette"
     write_copy(cassette, copy)
-    scratch.hire(cassette, copy)
+    scratch.hire(cassette, copy, pins.config)
     base = branch_commit(scratch.root, world.base, scratch.commands)
     never = frozenset(one.identity for one in prepared.planned if one.why)
     shelves = (

@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 from mz_engine.adapters.git import GitWorkspace
+from mz_engine.agents.contract import Adapter
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import adapters
 from mz_engine.pins import Pins
 from mz_engine.ports import CallResult, Capture, Place, RepositoryUnusable
 from mz_events.catalog.call import AgentReplied, AgentRequested, Offence
@@ -34,12 +35,13 @@ def salvage(
     """The calls of these keys that have a whole answer and no outcome, ended by now, with the outcome that they have;
     and whether there is one more whose tree cannot be read. Raises OSError."""
     processes = AgentProcesses(root, outside, sources.secrets)
+    known = adapters(pins.config.agents)
     found: list[Call] = []
     unreadable = False
     for feature in features:
         for branch, request, at_us in _unsettled(sources, run, feature):
             held = processes.salvage(request.ref.key) if request.ref.key in asked else None
-            if held is None or not _whole(request, held):
+            if held is None or not _whole(known[request.agent], held):
                 continue
             place = Place(run=run, feature=feature, branch=branch)
             try:
@@ -47,7 +49,8 @@ def salvage(
             except (RepositoryUnusable, BlobMissing):
                 unreadable = True
                 continue
-            found.append(Call(feature, branch, request, at_us, _reply(request, held, capture, sources), None))
+            reply = _reply(request, held, capture, sources, known[request.agent])
+            found.append(Call(feature, branch, request, at_us, reply, None))
     return tuple(found), unreadable
 
 
@@ -61,8 +64,8 @@ def _unsettled(sources: Sources, run: str, feature: str) -> Iterator[tuple[str, 
             yield branch, one.event, one.observed_at_us
 
 
-def _whole(request: AgentRequested, held: CallResult) -> bool:
-    return held.problem is None and built_in()[request.agent].parse_output(held).terminal != NO_TERMINAL
+def _whole(adapter: Adapter, held: CallResult) -> bool:
+    return held.problem is None and adapter.parse_output(held).terminal != NO_TERMINAL
 
 
 def _capture(workspace: GitWorkspace, place: Place, request: AgentRequested, sources: Sources) -> Capture:
@@ -74,7 +77,9 @@ def _capture(workspace: GitWorkspace, place: Place, request: AgentRequested, sou
     return replace(capture, offences=(*capture.offences, Offence(kind="commit", path=place.branch)))
 
 
-def _reply(request: AgentRequested, held: CallResult, capture: Capture, sources: Sources) -> AgentReplied:
+def _reply(
+    request: AgentRequested, held: CallResult, capture: Capture, sources: Sources, adapter: Adapter
+) -> AgentReplied:
     return AgentReplied(
         ref=request.ref,
         stdout=sources.blobs.put(held.stdout),
@@ -84,5 +89,5 @@ def _reply(request: AgentRequested, held: CallResult, capture: Capture, sources:
         tree=capture.tree,
         offences=capture.offences,
         salvaged=True,
-        version=built_in()[request.agent].parse_output(held).version,
+        version=adapter.parse_output(held).version,
     )

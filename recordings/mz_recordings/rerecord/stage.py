@@ -8,28 +8,33 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from mz_engine.adapters.environment import INHERITED
 from mz_engine.adapters.executor import ProcessExecutor
 from mz_engine.adapters.forge import GhForge
 from mz_engine.adapters.known_secrets import known_secrets
 from mz_engine.adapters.machine import SystemClock, warm_up
 from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.contract import Adapter
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor
+from mz_engine.agents.registry import AgentDoor, adapters
 from mz_engine.pins import Pins
 from mz_engine.ports import CallResult, CallSpec, Place, Reading
-from mz_events.catalog.call import AgentRequested
+from mz_events.catalog.call import AgentRequested, Problem, ProblemClass
 from mz_events.names import Commit
 from mz_events.redact import Secrets
 from mz_events.store import Blobs
+from mz_projections.cell import SESSION_MISSING
 
 from mz_recordings.cassette import BUILDER, Cassette, Hint, Identity, identity_of
 from mz_recordings.playing.crew import Crew, called_with
 from mz_recordings.playing.stage import Denials, Memory, ReplayedWorkspace, Scratch, programs_of
-from mz_recordings.playing.standin import install
+from mz_recordings.playing.standin import SESSION, install
 
 ASKED = "asked"
 """File of a run: the keys of the calls that the real agent was given, a line each, before it was started."""
+NOT_HELD = Problem(kind=ProblemClass.PHASE, code=SESSION_MISSING)
+"""Of a call that would go on in a session whose calls were answered from recordings: the engine asks again, whole."""
 
 
 class Shelf(NamedTuple):
@@ -41,6 +46,15 @@ class Shelf(NamedTuple):
     """Of the cassette."""
     never: frozenset[Identity]
     """Calls that are not to be served from here."""
+
+
+def resuming(adapter: Adapter) -> frozenset[str]:
+    """The arguments by which a call of this agent goes on in a session."""
+    spec = CallSpec(
+        key="", place=Place(run="", feature="", branch=""), agent=adapter.name, model="", prompt="", session=SESSION,
+        resumes=False, tools=(), total_seconds=1, idle_seconds=1,
+    )  # fmt: skip
+    return frozenset(called_with(replace(spec, resumes=True), adapter)).difference(called_with(spec, adapter))
 
 
 class Stock(Crew):
@@ -55,10 +69,16 @@ class Stock(Crew):
         if taken is None:
             return False
         return (
-            called_with(spec) == taken.recording.argv
+            called_with(spec, self._door.adapter(spec.agent)) == taken.recording.argv
             and self._other_prompt(taken, spec, self._places(spec)) is None
             and self.tree_id(tree) == taken.recording.tree_before
         )
+
+    def goes_on(self, agent: str, key: str) -> bool:
+        """Whether there is a recording of the call that may be served, and that went on in a session."""
+        identity = self._identity(key)
+        taken = None if identity in self.never else self._taken.get(identity)
+        return taken is not None and resuming(self._door.adapter(agent)) <= set(taken.recording.argv)
 
     def was_lost(self, key: str) -> bool:
         taken = self._taken.get(self._identity(key))
@@ -80,6 +100,8 @@ class Team:
         """By call that was decided on: the name of the shelf; empty: the real agent."""
         self.last: dict[str, str] = {}
         """By feature: the same of its last call."""
+        self._held: set[str] = set()
+        """Sessions that the real agent has, with all their calls."""
         self.called: set[Identity] = set()
         """Calls that the real agent was given."""
 
@@ -99,11 +121,18 @@ class Team:
     # the port -----------------------------------------------------------------------------------------------------
     def call(self, spec: CallSpec) -> CallResult:
         if source := self._by_key[spec.key]:
+            with self._lock:
+                self._held.discard(spec.session or "")
             return self._stocks[source].call(spec)
+        if spec.resumes and spec.session not in self._held:
+            return CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0, problem=NOT_HELD)
         with self._lock, open(self._asked, "a", encoding="utf-8") as file:
             file.write(f"{spec.key}\n")
             self.called.add(self._identities[spec.key])
-        return self._real.call(spec)
+        result = self._real.call(spec)
+        with self._lock:
+            self._held |= {spec.session or "", self._real.read(spec.agent, result).session or ""}
+        return result
 
     def salvage(self, key: str) -> CallResult | None:
         source = self._by_key.get(key, "")
@@ -123,6 +152,15 @@ class Team:
     def model(self, agent: str, tier: str) -> str:
         return self._real.model(agent, tier)
 
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        """A session whose last call was answered from a recording is none that the real agent has: it can go on only
+        in another recording."""
+        if not self._real.continues(agent, session, key):
+            return False
+        if session is None or session in self._held:
+            return True
+        return any(stock.goes_on(agent, key) for stock in self._stocks.values())
+
 
 class Live:
     """Implements `mz_engine.ports.Ports` but for the memory. Commands are cut off from the network as in a replay,
@@ -136,7 +174,7 @@ class Live:
         warm_up()
         root, config = scratch.root, pins.config
         self.kill, self.denials, self.pins = threading.Event(), Denials(), pins
-        self.clock, self.prices, self.blobs = SystemClock(), GenaiPrices(), blobs
+        self.clock, self.prices, self.blobs = SystemClock(), GenaiPrices(config.prices), blobs
         self.secrets = Secrets(known_secrets(project, outside))
         self.forge = GhForge(root, config.pull_requests.remote, scratch.commands)
         passed = config.pass_environment
@@ -149,16 +187,17 @@ class Live:
         stocks, doors = {}, {}
         for shelf in shelves:
             stocks[shelf.name], doors[shelf.name] = self._stock(scratch, shelf, tree_id)
-        self.agents = Team(stocks, doors, AgentDoor(real, outside), scratch.root.parent / ASKED)
+        door = AgentDoor(real, outside, adapters(config.agents))
+        self.agents = Team(stocks, doors, door, scratch.root.parent / ASKED)
 
     def _stock(self, scratch: Scratch, shelf: Shelf, tree_id: Callable[[Commit], str]) -> tuple[Stock, AgentDoor]:
         """Stand-ins in a folder of their own."""
         place = scratch.root.parent / f"bin-{shelf.name}"
         journal = scratch.journal / shelf.name
-        install(place, shelf.folder, programs_of(shelf.cassette), INHERITED.pattern, journal)
+        install(place, shelf.folder, programs_of(shelf.cassette, self.pins.config.agents), INHERITED.pattern, journal)
         found = {**scratch.agents, "PATH": f"{place}{os.pathsep}{scratch.agents['PATH']}"}
         processes = AgentProcesses(scratch.root, found, self.secrets, stop=self.kill, denied=self.denials)
-        door = AgentDoor(processes, found)
+        door = AgentDoor(processes, found, adapters(self.pins.config.agents))
         stock = Stock(shelf.cassette, scratch.root, door, journal, str(scratch.home), found)
         stock.never, stock.tree_id = shelf.never, tree_id
         stock.offences = self.workspace.offences

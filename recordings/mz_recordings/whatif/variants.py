@@ -1,20 +1,21 @@
 """Pure: what a recorded call might have come to instead: its output cut, doubled, broken, its process killed.
 
 Each variant was seen in the wild, or could be any day. They are derived from the bytes alone, so that every cassette
-has them for nothing. What an agent writes at the end is known for the agents in `ENDINGS`; others have the rest.
+has them for nothing. What an agent writes at the end is known for the agents of `endings.py`; others have the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_recordings.cassette import Cassette, Failure, Identity, Kind, Pace, Recording, StoredFile, Taken
+from mz_recordings.whatif.endings import ENDINGS
 
 HUGE_BYTES = 2_000_000
 SIGNALS = (-9, -15)
@@ -51,10 +52,6 @@ class Variant(NamedTuple):
     """What the agent changed is in the tree."""
     pace: Pace | None = None
     """How its output comes, where it is played by a process; whoever plays in memory has all of it at once."""
-
-
-Ending = Callable[[dict[str, Any]], Iterator[tuple[str, bytes, int]]]
-"""From the last line of a reply: names, other last lines, exit codes."""
 
 
 PROCESSES = (
@@ -238,35 +235,3 @@ def _object(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _line(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-
-
-def _claude(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
-    """Errors of the API come as subtype `success` with `is_error`; an error of the run has `errors` in place of a
-    `result`, and some versions leave `is_error` false there."""
-    for subtype in ("error_max_turns", "error_during_execution", "error_max_budget_usd",
-                    "error_max_structured_output_retries"):  # fmt: skip
-        error = {key: value for key, value in last.items() if key != "result"} | {"subtype": subtype, "errors": ["no"]}
-        yield subtype, _line({**error, "is_error": True}), 1
-        yield f"{subtype}-not-is_error", _line({**error, "is_error": False}), 0
-        yield f"{subtype}-without-is_error", _line({k: v for k, v in error.items() if k != "is_error"}), 1
-    for status in (None, 400, 401, 402, 403, 404, 413, 429, 500, 529):
-        words = f"API Error: {status or 'something'} went wrong"
-        yield f"api-error-{status}", _line({**last, "is_error": True, "api_error_status": status, "result": words}), 1
-    odd: tuple[object, ...] = (1, 0, "true", "false", [], {})
-    for said in odd:
-        yield f"is_error-{said!r}", _line({**last, "is_error": said}), 0
-    yield "no-subtype", _line({k: v for k, v in last.items() if k not in ("subtype", "is_error")}), 0
-    yield "all-null", _line(dict.fromkeys(last) | {"type": "result"}), 0
-    yield (
-        "result-in-words",
-        _line({"type": "assistant", "message": {"content": [{"type": "text", "text": str(last)}]}}),
-        0,
-    )
-
-
-ENDINGS: Mapping[str, Ending] = {"claude-code": _claude}
-"""By agent: how a call may end besides, in the words that its command line uses."""

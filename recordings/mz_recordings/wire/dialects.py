@@ -12,7 +12,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """One agent's stream of JSON lines. Paths are `EVENT:FIELD.FIELD[ITEM].FIELD`; `*` stands for any event."""
 
     kind: tuple[str, ...] = ("type", "subtype")
-    """Fields that name an event together, as `system/init`."""
+    """Fields (`FIELD.FIELD` where one lies in another) that name an event together, as `system/init`."""
     terminal: frozenset[str] = frozenset()
     """First parts of the names of events after which nothing is to come."""
     opaque: frozenset[str] = frozenset()
@@ -43,6 +43,29 @@ DIALECTS: Mapping[str, Dialect] = {
                 "system/task_notification", "system/permission_denied", "system/compact_boundary",
             }
         ),
+    ),
+    "anthropic": Dialect(
+        kind=("type",),
+        terminal=frozenset({"end"}),
+        opaque=frozenset({"tool:input"}),
+        passed_over=frozenset({"tool", "tool_result", "retry", "progress", "note", "count"}),
+    ),
+    "codex": Dialect(
+        kind=("type", "item.type"),
+        terminal=frozenset({"turn.completed", "turn.failed"}),
+        opaque=frozenset(
+            f"item.{event}/mcp_tool_call:item.{field}"
+            for event in ("started", "completed")
+            for field in ("arguments", "result")
+        ),
+        passed_over=frozenset({"turn.started"}),
+    ),
+    "gemini": Dialect(
+        kind=("type",),
+        terminal=frozenset({"result"}),
+        opaque=frozenset({"tool_use:parameters", "tool_result:output"}),
+        maps=frozenset({"result:stats.models"}),
+        passed_over=frozenset({"tool_result"}),
     ),
 }  # fmt: skip
 """By agent. The events of claude-code are those that its versions 2.1.4 to 2.1.259 are known to write."""

@@ -70,8 +70,15 @@ class Watched(dict[str, Any]):
 
 def name_of(event: dict[str, Any], dialect: Dialect) -> str:
     """`system/init`; `?` for an event without a name."""
-    parts = [dict.get(event, field) for field in dialect.kind]
+    parts = [_at(event, field) for field in dialect.kind]
     return "/".join(part for part in parts if isinstance(part, str) and part) or "?"
+
+
+def _at(event: dict[str, Any], path: str) -> object:
+    value: object = event
+    for key in path.split("."):
+        value = dict.get(value, key) if isinstance(value, dict) else None
+    return value
 
 
 def below(path: str, key: str) -> str:

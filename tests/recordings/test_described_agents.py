@@ -1,0 +1,93 @@
+"""A program that only mz.yaml describes delivers a backlog, is recorded, and plays its recordings like any agent."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from mz_engine.session import Session
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentRequested, CallPriced, ReplyRead
+from mz_events.names import feature_stream
+
+from tests.support.tree import ROOT
+from tests.support.workshop import Workshop, clone
+
+pytestmark = pytest.mark.slow
+
+CASES = ROOT / "tests" / "cases" / "agents"
+HOUSE = (CASES / "house.yaml").read_text()
+PROGRAM = """#!{python} -IS
+import sys
+sys.path.insert(0, {cases!r})
+from house_agent import main
+sys.exit(main({script!r}))
+"""
+
+
+def house(place: Path) -> Workshop:
+    """The workshop, with `house-agent` as its agent, and no other."""
+    made = Workshop(place, settings=HOUSE)
+    (place / "bin" / "claude").unlink()
+    program = place / "bin" / "house-agent"
+    program.write_text(PROGRAM.format(python=sys.executable, cases=str(CASES), script=str(made.script)))
+    program.chmod(0o755)
+    del made.environment["ANTHROPIC_API_KEY"]
+    made.environment["HOUSE_KEY"] = "fake-key-of-the-tests"
+    return made
+
+
+@pytest.fixture(scope="module")
+def delivered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
+    """The workshop, and the run that is done."""
+    made = house(tmp_path_factory.mktemp("house"))
+    run = made.run()
+    made.keep(made.record(run).cassette)
+    return made, run
+
+
+def test_a_program_of_ones_own_delivers(delivered: tuple[Workshop, str]) -> None:
+    made, run = delivered
+    events = events_of(made, run)
+    asked = {(one.agent, one.model) for one in events if isinstance(one, AgentRequested)}
+    assert asked == {("house", "house-2")}
+    reads = [one for one in events if isinstance(one, ReplyRead)]
+    good = [one for one in reads if one.terminal == "success"]
+    assert len(good) == len(reads) - 1 == 7
+    assert {(one.reported_nanousd, one.usage[0].output, one.usage[0].cache_read) for one in good} == {
+        (15_000_000, 20, 10)
+    }
+    (full,) = [one.problem for one in reads if one.problem]
+    assert (full.code, full.retry_after_seconds) == ("rate-limit", 5)
+    assert all(one.unpriced == ("house-2",) for one in events if isinstance(one, CallPriced) and one.unpriced)
+
+
+def test_what_it_did_is_recorded_and_played_again(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
+    copy = clone(delivered[0].root, tmp_path / "clone")
+    call = copy.cassette().taken[0].recording
+    assert call.argv[:4] == ("house-agent", "--model", "house-2", "--may=look,change")
+    assert {"HOUSE_KEY", "HOUSE_COLOUR"} <= set(call.environment)
+    played = copy.settle()
+    assert played.findings == ()
+    assert (played.played, played.recordings) == (8, 8)
+
+
+def test_without_its_description_nothing_is_played(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
+    copy = clone(delivered[0].root, tmp_path / "clone")
+    settings = copy.root / "mz.yaml"
+    settings.write_text(settings.read_text().partition("# The example")[0])
+    (finding,) = copy.settle().findings
+    assert "neither this mz has nor mz.yaml describes" in finding.what
+
+
+def test_a_changed_description_is_drift(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
+    copy = clone(delivered[0].root, tmp_path / "clone")
+    copy.edit("mz.yaml", 'command: [house-agent, --model, "{model}", ', 'command: [house-agent, -m, "{model}", ')
+    assert {(one.kind, one.cause) for one in copy.settle().findings} == {("CONFIG", "arguments")}
+
+
+def events_of(made: Workshop, run: str) -> list[Event]:
+    with Session(made.root, made.environment, lambda _: None) as session:
+        streams = (feature_stream(run, feature) for feature in ("alpha", "beta"))
+        return [one.event for stream in streams for one in session.store.read(stream)]
