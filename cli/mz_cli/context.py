@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import heapq
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +33,7 @@ def find_home(start: Path) -> Path:
         if (folder / HOME / LOG).is_file():
             return folder
         marker = folder / ".git"
-        if marker.is_dir():
+        if os.path.lexists(marker / "HEAD"):  # A folder without it is no repository to git either.
             return folder
         if marker.is_file():
             return main_tree(marker) or folder

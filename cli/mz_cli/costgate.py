@@ -35,6 +35,8 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     calls: tuple[CallCost, ...]
     delivered: int
+    borrowed: int = 0
+    """Features of which another run made some calls, and paid for them: a fork's."""
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -84,8 +86,11 @@ def _side(bill: Bill, phase: str | None) -> Side:
 
 
 def _amount(call: CallCost) -> int | None:
+    """Where the budget counts nothing, nothing was taken only if money was set aside: else nobody knows."""
     paid = paid_nanousd(call)
-    return paid if paid is not None else call.settled_nanousd or None
+    if paid is not None:
+        return paid
+    return call.settled_nanousd if call.settled_nanousd or call.estimated_nanousd else None
 
 
 def _verdict(before: Side, now: Side, allowed: Fraction) -> Verdict:
@@ -130,6 +135,11 @@ def _judged(lines: Sequence[Compared], baseline: Bill, run: Bill) -> tuple[Exit,
     for bill in (baseline, run):
         if not bill.delivered:
             return Exit.NOT_COMPARABLE, f"run {bill.run} delivered no feature"
+        if bill.borrowed:
+            said = f"run {bill.run} goes on with features that another run began: what these cost is in both"
+            return Exit.NOT_COMPARABLE, said
+        if not bill.calls:
+            return Exit.NOT_COMPARABLE, f"run {bill.run} called no agent"
     worse = [line.phase or IN_ALL for line in lines if line.verdict == "worse"]
     if worse:
         return Exit.VERDICT, f"more than allowed: {', '.join(worse)}"

@@ -116,7 +116,7 @@ def crossing(spent: Spent, prices: GenaiPrices) -> str | None:
     """What is to be said of calls whose agents told sums that may have been priced by the wrong step."""
     found = 0
     for each in spent.calls:
-        at_us = each.call.requested_at_us
+        at_us = each.call.ended_at_us or each.call.requested_at_us
         sums = [one for one in spent.usage.get(each.call.key, ()) if one.requests != 1 and one.input > STEP_MIN]
         cards = ((one, prices.card(one.model, at_us, one.tier)) for one in sums)
         found += any(card is not None and may_cross(card, one) for one, card in cards)
@@ -124,7 +124,7 @@ def crossing(spent: Spent, prices: GenaiPrices) -> str | None:
         return None
     return (
         f"{counted(found, 'call')} told sums of requests, some of which may have cost more or less for their length: "
-        "a sum is priced as its average request, or as one where nobody knows how many they are"
+        "a sum is priced as its average request, or as short ones where nobody knows how many they are"
     )
 
 

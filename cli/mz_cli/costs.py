@@ -54,8 +54,9 @@ def in_order(spending: Spending, features: Sequence[str]) -> Spending:
 
 def cost_report(spending: Spending, asked: Asked) -> CostReport:
     compared = WhatIf(
-        models=dict(asked.what_if), usd=usd(spending.other_nanousd), paid_usd=usd(spending.compared_nanousd)
-    )
+        models=dict(asked.what_if), usd=usd(spending.other_nanousd), paid_usd=usd(spending.compared_nanousd),
+        change_usd=usd(spending.change_nanousd),
+    )  # fmt: skip
     return CostReport(
         repository=asked.repository, run=asked.run, by=spending.by,
         since=instant(asked.since_us), until=instant(asked.until_us), prices_on=asked.prices_on,
@@ -123,21 +124,18 @@ def cost_table(spending: Spending, whole: bool, *, compared: bool = False) -> Ta
     and money and tokens are exact. `compared`: with what another model would have cost."""
     single = spending.by == "attempt"
 
-    def other(nanousd: int | None, paid: int | None) -> tuple[str, ...]:
-        if not compared:
-            return ()
-        change = None if nanousd is None or paid is None else nanousd - paid
-        return (_money(nanousd, whole) or "-", _signed(change, whole))
+    def other(nanousd: int | None, change: int | None) -> tuple[str, ...]:
+        return (_money(nanousd, whole) or "-", _signed(change, whole)) if compared else ()
 
     rows = [
         (spending.by, _name(group, whole), group.only.fate if group.only else "", *_cells(group.totals, whole),
-         _why(group.reasons, whole), *other(group.other_nanousd, group.totals.computed_nanousd))
+         _why(group.reasons, whole), *other(group.other_nanousd, group.change_nanousd))
         for group in spending.groups
     ]  # fmt: skip
     rest = other(None, None)
     rows.append(
         ("total", "", "", *_cells(spending.total, whole), _why(spending.reasons, whole),
-         *other(spending.other_nanousd, spending.compared_nanousd))
+         *other(spending.other_nanousd, spending.change_nanousd))
     )  # fmt: skip
     rows.append((THROWN_AWAY, "", "", *_cells(spending.wasted, whole), "", *rest))
     rows += [(THROWN_AWAY, fate, "", *_cells(sums, whole), "", *rest) for fate, sums in spending.wasted_by_fate]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec.structs import replace
+from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
 from mz_recordings.drift.known import Known, read_known
 from mz_recordings.drift.noisefile import NAME
@@ -31,8 +32,8 @@ HINTS = {
 
 def known_of(home: Path, wire: Path | None = None) -> Known:
     """What the library knows. Raises MzError (MZ6020, MZ6021)."""
-    library = library_of(home)
-    known, wrong = read_known(library, datetime.now(UTC).date(), wire)
+    library, described = library_of(home), load_config(home, os.environ, {}).config.agents
+    known, wrong = read_known(library, described, datetime.now(UTC).date(), wire)
     if wrong:
         first = wrong[0]
         if first.refusal:
@@ -73,7 +74,7 @@ def write_wires(found: tuple[Path, ...], known: Known, folder: Path, reason: str
         if cassette.manifest.provenance not in TRUSTED:
             note(f"{line(shown(path))}: left out, its streams are {cassette.manifest.provenance}")
             continue
-        for seen in observed_in(cassette):
+        for seen in observed_in(cassette, known.described):
             key = seen.wire.agent, seen.wire.version
             if seen.wire.version:
                 baselines = {**baselines, key: grown(baselines.get(key), seen.wire)}

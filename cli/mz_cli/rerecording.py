@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 import click
 from msgspec.structs import replace
+from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
 from mz_engine.estimate import Estimate
 from mz_engine.exits import Exit, worst
 from mz_engine.session import UNWRITABLE
 from mz_recordings.cassette import Cassette, Provenance
-from mz_recordings.drift.drift import compare_cassettes
+from mz_recordings.drift.drift import Described, compare_cassettes
 from mz_recordings.files.library import CassetteChanged, CassetteUnusable, load, renew, seal_of
 from mz_recordings.findings import Finding, FindingKind
 from mz_recordings.playing.fleet import environment_of, find
@@ -244,7 +245,7 @@ def _finished(work: Work, outcome: Outcome, asked: Asked) -> RerecordedCassette:
     new = outcome.cassette or pruned
     with usable(path), writable(path):
         if new is not None:
-            done = settle(path, prepared.old, new, asked, done)
+            done = settle(path, prepared.old, new, prepared.pins.config.agents, asked, done)
         if left := work.place.use_up(outcome.used_up):
             note(paid_words(left))
     return done
@@ -268,10 +269,12 @@ def writable(path: Path) -> Iterator[None]:
         raise MzError("MZ1006", message, hint=hint) from error
 
 
-def settle(path: Path, old: Cassette, new: Cassette, asked: Asked, done: RerecordedCassette) -> RerecordedCassette:
+def settle(
+    path: Path, old: Cassette, new: Cassette, described: Described, asked: Asked, done: RerecordedCassette
+) -> RerecordedCassette:
     """Shows what differs, and writes the new cassette where all of it is accepted; else it waits."""
     seal = seal_of(path)
-    same, findings = load(path) == old, compare_cassettes(old, new)
+    same, findings = load(path) == old, compare_cassettes(old, new, described)
     refused: tuple[str, ...] = review(findings, asked)
     backup: Path | None = None
     try:
@@ -321,11 +324,11 @@ def take_waiting(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[Rerec
     if not found:
         message = f"no new cassette waits to be accepted in {', '.join(shown(path) for path in paths)}"
         raise MzError("MZ6001", message, hint="`mz rerecord` makes one")
-    done = []
+    done, described = [], load_config(home, os.environ, {}).config.agents
     for path in found:
         with usable(path), workplace(home.resolve(), path), writable(path):
             old, new = load(path), load(waiting_for(path))
-            done.append(settle(path, old, new, asked, shape(shown(path), None, None)))
+            done.append(settle(path, old, new, described, asked, shape(shown(path), None, None)))
     return tuple(done)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 import msgspec
+from msgspec.structs import replace
 
 from mz_engine.config import Coefficients
 
@@ -111,6 +112,24 @@ def fit(cell: Cell, members: Sequence[Sample]) -> Coefficients:
         input_tokens=round(median(each.input for each in members)),
         output_tokens=round(median(each.output for each in members)),
     )
+
+
+def worth_writing(fitted: Iterable[Fitted]) -> tuple[Coefficients, ...]:
+    """Those that help. Calls that their own do not help must not go by a wider cell's, which know even less of them:
+    theirs are ones that change nothing."""
+    helping, found = set[Cell](), list[Coefficients]()
+    for each in sorted(fitted, key=lambda one: _cell(one.coefficients)):
+        by = each.coefficients
+        if each.helps:
+            helping.add(_cell(by))
+            found.append(by)
+        elif helping & {(by.agent, by.model, ""), (by.agent, "", "")}:
+            found.append(replace(by, input=1.0, output=1.0, cache_read=0.0, cache_write=0.0))
+    return tuple(found)
+
+
+def _cell(by: Coefficients) -> Cell:
+    return by.agent, by.model, by.phase
 
 
 def _fitted(cell: Cell, members: Sequence[Sample]) -> Fitted:

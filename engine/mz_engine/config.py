@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -98,6 +98,11 @@ class PriceRow(Setting, frozen=True, kw_only=True):
     """By service tier."""
 
 
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
+TokenCount = Annotated[int, msgspec.Meta(ge=0)]
+"""Below zero a reservation would make room in a budget."""
+
+
 class Coefficients(Setting, frozen=True, kw_only=True):
     """What calls of an agent took, against what was estimated; empty `model` or `phase`: any."""
 
@@ -105,16 +110,16 @@ class Coefficients(Setting, frozen=True, kw_only=True):
     model: str = ""
     phase: str = ""
     calls: int
-    input: float
+    input: Ratio
     """Tokens of input for each token of the estimate's prompt."""
-    output: float
+    output: Ratio
     """Tokens of output for each token of reply that the estimate assumes."""
-    cache_read: float = 0.0
+    cache_read: Ratio = 0.0
     """Share of the input."""
-    cache_write: float = 0.0
-    input_tokens: int
+    cache_write: Ratio = 0.0
+    input_tokens: TokenCount
     """Of a typical call, for estimates before there is a prompt."""
-    output_tokens: int
+    output_tokens: TokenCount
 
 
 class Config(Setting, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ import msgspec
 
 from mz_engine import doctor_agents, doctor_machine, doctor_project
 from mz_engine.adapters.git_repository import ask, find_root
+from mz_engine.adapters.pricefile import has_own_prices
 from mz_engine.agents.supervise import best_level
 from mz_engine.check import Check, Status, told
 from mz_engine.config import Config
@@ -76,6 +77,8 @@ def _machine(asked: Asked, config: Config | None, root: Path | None) -> Iterator
     yield doctor_machine.sqlite(sqlite3.sqlite_version_info)
     yield doctor_machine.isolation(best_level(), sys.platform)
     yield from _guarded("prices", lambda: doctor_agents.prices(asked.now))
+    if has_own_prices(environment):
+        yield from _guarded("own-prices", lambda: doctor_agents.own_prices(environment))
     known = config or Config()
     yield from doctor_agents.agents(environment, config.agent if config else None, known.failover, known.agents)
 

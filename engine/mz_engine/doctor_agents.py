@@ -11,12 +11,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from types import MappingProxyType
 
+from mz_engine.adapters.pricefile import price_file, user_prices
 from mz_engine.adapters.prices import PACKAGE
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.agents.generic_form import AgentDescription
 from mz_engine.agents.registry import adapters
-from mz_engine.check import Check
+from mz_engine.check import Check, told
 from mz_engine.config import Config
+from mz_engine.errors import MzError
 
 PRICES_DAYS_MAX = 90
 DATES = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b|\bdate\((20\d\d), (\d{1,2}), (\d{1,2})\)")
@@ -46,9 +48,9 @@ def agents(
 def _agent(name: str, check: AuthCheck, ways: str, needed: bool) -> Check:
     title = f"agent:{name}"
     if not check.code:
-        return Check.ok(title, f"{check.version}, logged in")
+        return Check.ok(title, f"{check.version or 'of an unknown version'}, logged in")
     if not needed:
-        return Check.ok(title, f"{check.message}; mz.yaml names another")
+        return Check.ok(title, f"{check.message}; not needed")
     version = f"{check.version}; " if check.version else ""
     hint = check.fix if check.code == "tool-missing" else f"{check.fix} (ways: {ways})"
     return Check.fail(title, f"{version}{check.message}", hint)
@@ -65,6 +67,15 @@ def prices(now: float) -> Check:
     if days > PRICES_DAYS_MAX:
         return Check.warn("prices", said, "new models may have no price, and count as unknown: update mz")
     return Check.ok("prices", said)
+
+
+def own_prices(environment: Mapping[str, str]) -> Check:
+    """The user's own price file. Raises OSError."""
+    try:
+        rows = user_prices(environment)
+    except MzError as error:
+        return told("own-prices", error, "`mz run --dry-run` shows all of it")
+    return Check.ok("own-prices", f"{price_file(environment)}: {len(rows)} {'price' if len(rows) == 1 else 'prices'}")
 
 
 def newest_date(text: str, today: date) -> date | None:

@@ -24,6 +24,7 @@ from mz_engine.config import Config
 from mz_engine.configfile import Loaded
 from mz_engine.configform import FILE_NAME, SCHEMA_PATH
 from mz_engine.configure import schema_text
+from mz_engine.foresight import lacking_tools
 from mz_engine.home import HOME, LOG
 from mz_engine.planning import load_named
 from mz_engine.ports import RepositoryUnusable
@@ -88,7 +89,7 @@ def pipeline(root: Path, loaded: Loaded) -> Check:
     found, warnings = load_named(loaded, root)
     said = f"{found.pipeline}: {', '.join(phase.phase for phase in found.phases)}"
     left_out = {each.message for each in warnings if each.code == LEFT_OUT}
-    others = [each for each in warnings if each.code != LEFT_OUT]
+    others = [*(each for each in warnings if each.code != LEFT_OUT), *lacking_tools(found, loaded.config)]
     if others:
         return Check.warn("pipeline", others[0].message, others[0].hint)
     return Check.ok("pipeline", f"{said}; steps without a command: {len(left_out)}" if left_out else said)

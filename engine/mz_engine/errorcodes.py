@@ -168,6 +168,14 @@ _TABLE = (
         "mz was asked to make a file that is there. What a person wrote is never overwritten: choose another "
         "name, or move the file away.",
     ),
+    ErrorCode(
+        "MZ2016",
+        Exit.INVALID,
+        "a budget without a price",
+        "`budget:` limits money, and the price table does not know a model that the run will ask. For its calls "
+        "nothing can be reserved, and only what the agent itself reports is counted afterwards, so the limit may "
+        "be passed. Write the model's prices under `prices:` in mz.yaml. This is a warning; the run goes on.",
+    ),
     # 3: pipelines
     ErrorCode(
         "MZ3001",
@@ -290,6 +298,14 @@ _TABLE = (
         "A file below `pipelines/rules/` is not a set of rules: a kind, a key or a shared rule that does not "
         "exist, an id that is not the set's own, a pattern that is no regular expression, a limit that "
         "mz.yaml does not know.",
+    ),
+    ErrorCode(
+        "MZ3019",
+        Exit.INVALID,
+        "a tool that the agent does not have",
+        "A phase gives its agent a tool that this agent, or one that may take over, does not have: aider, say, "
+        "runs no commands. The call is made without it, and may fail for that. Choose another agent, or take the "
+        "tool from `tools:` of the phase. This is a warning; the run goes on.",
     ),
     # 4: the backlog
     ErrorCode(

@@ -18,11 +18,12 @@ from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_events.store import Append
 from mz_projections.feature import evolve
-from mz_projections.state import Between, Ended, Opening, Restoring, Setting, State, Unborn, Working
+from mz_projections.state import Between, Ended, Opening, Restoring, Setting, State, Unborn, Working, book_of
 
-from mz_engine.config import Models
+from mz_engine.config import Config, Models
 from mz_engine.decide.actions import CallAgent, StartPhase
 from mz_engine.decide.phase import decide
+from mz_engine.decide.recovery import agent_of
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Phase
 from mz_engine.runner import OWED
@@ -74,14 +75,24 @@ def changed(pins: Pins, state: State, change: Change, run: str) -> Pins:
         pins.config,
         branch_prefix=f"{pins.config.branch_prefix}/fork-{run}",
         pull_requests=replace(pins.config.pull_requests, strategy="none"),
-        agent=change.agent or pins.config.agent,
+        agent=_first_agent(state, change, pins.config),
     )
-    if change.agent is not None and change.agent != pins.config.agent:
-        config = replace(config, models=Models(), failover=())
+    if change.agent is not None:  # That one, whoever had taken over there.
+        config = replace(config, failover=())
+    if config.agent != pins.config.agent:
+        config = replace(config, models=Models())
     if change.model is not None:
         config = replace(config, models=Models(cheap=change.model, mid=change.model, premium=change.model))
     pins = replace(pins, config=config)
     return pins if change.prompt is None else _with_prompt(pins, state, change.prompt)
+
+
+def _first_agent(state: State, change: Change, config: Config) -> str:
+    """The agent that models are named for: where they are to be others, the one that is at work."""
+    book = book_of(state)
+    if change.agent is None and change.model is not None and book is not None:
+        return agent_of(book, config)
+    return change.agent or config.agent
 
 
 def _with_prompt(pins: Pins, state: State, text: str) -> Pins:

@@ -5,6 +5,7 @@ Nothing is written here; `mz run --dry-run` shows what comes out, and a session 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from mz_projections.run import RunState, fold_run, over
 from mz_projections.runner import Views
 
 from mz_engine.adapters.git_repository import branch_commit, current_branch
+from mz_engine.adapters.pricefile import prices_of
 from mz_engine.artifacts.check import RULES
 from mz_engine.backlog.file import read_backlog
 from mz_engine.backlog.item import Item
 from mz_engine.config import Config
 from mz_engine.configfile import Loaded, load_config
 from mz_engine.errors import Diagnostic, MzError
+from mz_engine.foresight import lacking_tools, unpriced_models
 from mz_engine.home import HOME, VIEWS
 from mz_engine.intake import Put, Taken, take
 from mz_engine.pins import Pins
@@ -77,8 +80,17 @@ def make_plan(
         base=base,
         items=items,
         taken=taken,
-        warnings=(*loaded.warnings, *warnings),
+        warnings=(*loaded.warnings, *warnings, *foreseen(pipeline, config, environment)),
     )
+
+
+def foreseen(pipeline: Pipeline, config: Config, environment: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Warnings of what the agents will lack. Raises MzError for the user's own prices, where money is limited."""
+
+    def priced(model: str) -> bool:
+        return prices_of(config, environment).estimate(model, 1, 1, time.time_ns() // 1_000) is not None
+
+    return (*lacking_tools(pipeline, config), *unpriced_models(pipeline, config, priced))
 
 
 def load_named(loaded: Loaded, root: Path, material: Material | None = None) -> tuple[Pipeline, tuple[Diagnostic, ...]]:

@@ -224,6 +224,8 @@ class Reading(Fact, frozen=True, kw_only=True):
     """The agent's own words on the problem."""
     bad_lines: int = 0
     version: str = ""
+    untold: bool = False
+    """It worked, and more than `usage` says: it broke off before it told of all its tokens."""
 
 
 class Agents(Protocol):
@@ -255,6 +257,8 @@ class Price(Fact, frozen=True, kw_only=True):
     unpriced: tuple[str, ...]
     prices: str
     """Name, version and digest of the table."""
+    may_be_more: bool = False
+    """A sum of requests is priced as if none was long enough for a higher price, and some may have been."""
 
 
 class Prices(Protocol):

@@ -157,12 +157,14 @@ def _fits(value: object, kind: inspect.Type) -> bool:
         case inspect.NoneType():
             return value is None
         case inspect.IntType():
-            return (
-                type(value) is int and (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
-            )
+            return type(value) is int and _within(value, kind)
         case inspect.FloatType():
-            return type(value) in (int, float)
+            return isinstance(value, int | float) and type(value) is not bool and _within(value, kind)
     return False
+
+
+def _within(value: float, kind: inspect.IntType | inspect.FloatType) -> bool:
+    return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
 
 
 def _wanted(kind: inspect.Type) -> str:
@@ -172,9 +174,10 @@ def _wanted(kind: inspect.Type) -> str:
         case inspect.UnionType():
             *most, last = [_wanted(each) for each in kind.types]
             return f"{', '.join(most)} or {last}"
-        case inspect.IntType():
+        case inspect.IntType() | inspect.FloatType():
+            number = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
             least = f" of at least {kind.ge}" if kind.ge is not None else ""
-            return f"a whole number{least}" + (f" and at most {kind.le}" if kind.le is not None else "")
+            return f"{number}{least}" + (f" and at most {kind.le}" if kind.le is not None else "")
         case inspect.LiteralType():
             return "one of " + ", ".join(str(each) for each in kind.values)
         case inspect.StructType() | inspect.DictType():
@@ -185,7 +188,6 @@ def _wanted(kind: inspect.Type) -> str:
         inspect.StrType: "text",
         inspect.BoolType: "true or false",
         inspect.NoneType: "nothing",
-        inspect.FloatType: "a number",
     }
     return names.get(type(kind), type(kind).__name__)
 

@@ -20,7 +20,7 @@ from mz_events import codec
 from mz_events.catalog import call, session
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Usage
-from mz_events.catalog.session import SessionOpened, SessionPriced, SessionRead, SessionSettled
+from mz_events.catalog.session import Request, SessionOpened, SessionPriced, SessionRead, SessionSettled
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
@@ -57,11 +57,12 @@ CREATE TABLE request (
 TABLES = ("cursor", "session", "file", "sum", "request")
 ADDED = ("requests", "input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning",
          "computed_nanousd", "unpriced")  # fmt: skip
+# A sum that is too large becomes a REAL in SQLite; the cast makes it the largest INTEGER.
 ADD = (
     f"INSERT INTO sum ({', '.join(Sum.__struct_fields__)}) VALUES ({', '.join('?' * len(Sum.__struct_fields__))}) "
-    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = {name} + excluded.{name}' for name in ADDED)}, "
+    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = CAST({name} + excluded.{name} AS INTEGER)' for name in ADDED)}, "
     "reported_nanousd = CASE WHEN excluded.reported_nanousd IS NULL THEN reported_nanousd "
-    "ELSE coalesce(reported_nanousd, 0) + excluded.reported_nanousd END"
+    "ELSE CAST(coalesce(reported_nanousd, 0) + excluded.reported_nanousd AS INTEGER) END"
 )
 
 _FILES = msgspec.json.Decoder(File)
@@ -248,12 +249,17 @@ class ImportedViews:
                     encode(each.usage),
                     each.reported_nanousd,
                 )
-                for each in event.requests
+                for each in sorted(event.requests, key=_key)
             ),
         )
 
     def _add(self, sums: Iterable[Sum]) -> None:
         self._connection.executemany(ADD, map(msgspec.structs.astuple, sums))
+
+
+def _key(request: Request) -> str:
+    """Rows that lie side by side are written one after the other."""
+    return request.key
 
 
 def _session(row: tuple[str, str, str, str, str | None, str, int]) -> Session:

@@ -55,6 +55,8 @@ class Group(msgspec.Struct, frozen=True):
     reasons: tuple[Reason, ...] = ()
     other_nanousd: int | None = None
     """As in `Judged`, over the calls of which it is known."""
+    change_nanousd: int | None = None
+    """What that is more than what was paid, over the calls of which both are known."""
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,8 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     other_nanousd: int | None = None
     compared_nanousd: int | None = None
     """What was paid for the calls of which `other_nanousd` is known."""
+    change_nanousd: int | None = None
+    """As in `Group`."""
     estimate_error: float | None = None
     """Median of |estimate - paid| / paid over the calls of which both are known; None without any."""
 
@@ -108,6 +112,7 @@ def spending(calls: Iterable[Judged], by: By, day_of: DayOf = utc_day) -> Spendi
         reasons=reasons(listed),
         other_nanousd=_other(listed),
         compared_nanousd=_known(paid_nanousd(each.call) for each in compared),
+        change_nanousd=_change(listed),
         estimate_error=_estimate_error(listed),
     )
 
@@ -115,7 +120,7 @@ def spending(calls: Iterable[Judged], by: By, day_of: DayOf = utc_day) -> Spendi
 def _group(name: str, members: list[Judged], by: By) -> Group:
     wasted = _sum(each for each in members if each.fate in WASTED)
     only = members[0] if by == "attempt" else None
-    return Group(name, _sum(members), wasted, only, reasons(members), _other(members))
+    return Group(name, _sum(members), wasted, only, reasons(members), _other(members), _change(members))
 
 
 def _sum(members: Iterable[Judged]) -> Totals:
@@ -124,6 +129,11 @@ def _sum(members: Iterable[Judged]) -> Totals:
 
 def _other(members: Iterable[Judged]) -> int | None:
     return _known(each.other_nanousd for each in members)
+
+
+def _change(members: Iterable[Judged]) -> int | None:
+    both = ((each.other_nanousd, paid_nanousd(each.call)) for each in members)
+    return _known(None if other is None or paid is None else other - paid for other, paid in both)
 
 
 def _known(amounts: Iterable[int | None]) -> int | None:

@@ -31,6 +31,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that looks like a repository; commands run in it."""
     (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

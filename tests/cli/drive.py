@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ import msgspec
 import pytest
 from mz_cli.main import main
 
+SECONDS_MAX = 60
+"""Then a program that waits for an answer which nobody gives is killed."""
 MZ = (sys.executable, "-c", "from mz_cli.main import main; main()")
 
 
@@ -57,10 +60,12 @@ def on_terminal(
     child = subprocess.Popen([*MZ, *words], cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     os.write(mine, answers.encode())
-    received = bytearray()
+    received, late = bytearray(), threading.Timer(SECONDS_MAX, child.kill)
+    late.start()
     with suppress(OSError):
         while chunk := os.read(mine, 65536):
             received += chunk
     os.close(mine)
-    child.wait(timeout=60)
+    child.wait(timeout=SECONDS_MAX)
+    late.cancel()
     return received.decode("utf-8", "replace").replace("\r\n", "\n")

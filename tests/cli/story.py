@@ -64,6 +64,8 @@ class Story:
         self.blobs = FileBlobs(home / ".mz" / "blobs")
         self.seconds = count()
         self.closed = False
+        self.copied_from = ""
+        """The run whose feature's events these are copies of."""
         self.recorded: list[Recorded[Event]] = []
 
     def close(self) -> None:
@@ -83,7 +85,8 @@ class Story:
 
     def _append(self, stream: StreamId, events: Sequence[Event]) -> None:
         for event in events:
-            append = Append(stream=stream, expected=None, events=(event,))
+            origin = stream.replace(self.run, self.copied_from) if self.copied_from and stream.count("/") > 1 else ""
+            append = Append(stream=stream, expected=None, events=(event,), causation=origin and f"{origin}@1")
             self.recorded += self.store.append([append], START_US + next(self.seconds) * 1_000_000)
 
     # whole chapters ---------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("story")
     tell(home).close()
     (home / ".git").mkdir()
+    (home / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     return home
 
 
@@ -114,7 +115,6 @@ def test_a_log_that_cannot_be_used_is_an_error_with_a_way_out(
 ) -> None:
     home = tmp_path / "repository"
     shutil.copytree(written, home)
-    (home / ".git").mkdir(exist_ok=True)
     fault(home)
     before = contents(home)
     monkeypatch.chdir(home)

@@ -98,6 +98,18 @@ def test_too_little_is_no_calibration(home: Path, capsys: pytest.CaptureFixture[
     assert not (home / "calibration.yaml").exists()
 
 
+def test_what_helps_nothing_is_not_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The estimate of 1,000 and 2,000 tokens was right most of the time; a median of such others is not."""
+    story = Story(home)
+    story.begin("login")
+    story.admit("login")
+    calls(story, "prd", (2730, 2720, 90_000, 80_000, 270, 280))
+    story.close()
+    answer = run(capsys, "calibrate", "--write")
+    assert answer.exit == 125
+    assert "nothing written: estimates would be no better by what the 6 calls that ended well took" in answer.err
+
+
 def test_only_calls_of_a_time(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(capsys, "--until", "2026-02-28")["calls"] == 0
     assert asked(capsys, "--since", "2026-02-28")["calls"] == 13

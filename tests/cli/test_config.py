@@ -104,7 +104,8 @@ def test_all_that_is_wrong_is_said_at_once(root: Path, capsys: pytest.CaptureFix
     answer = run(capsys, "config", "validate")
     assert (answer.exit, answer.out) == (10, "")
     assert answer.err == (
-        "error[MZ2013] mz.yaml:4:8 `agent`: there is no agent 'gpt'; known: aider, anthropic, claude-code, codex, gemini, kiro\n"
+        "error[MZ2013] mz.yaml:4:8 `agent`: there is no agent 'gpt'; known: aider, anthropic, claude-code, codex, "
+        "gemini, kiro\n"
         "hint: choose one with `agent:` in mz.yaml\n\n"
         "error[MZ2013] mz.yaml:5:7 `base`: there is no branch or commit `nobranch`\n"
         "hint: see `git branch --all`, then set `base:` in mz.yaml\n\n"
@@ -127,6 +128,22 @@ def test_steps_without_a_command_are_told_in_one_line(root: Path, capsys: pytest
         "warning[MZ3009] steps of the pipeline are left out: mz.yaml has no command `build`, `lint`\n"
         "hint: write `NAME: COMMAND LINE` under `commands:` in mz.yaml\n"
     )
+
+
+def test_what_an_agent_will_lack_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By everything that looks at a run before it is paid for."""
+    GitRepo(root).commit({"README.md": "a project", "features.md": "## [FEAT] a: A\n"})
+    commands = "commands: {test: make, lint: make, build: make}\n"
+    (root / "mz.yaml").write_text(f"agent: aider\nmodels: {{mid: my-own}}\nbudget: {{run: '5'}}\n{commands}")
+    told = (
+        "warning[MZ3019] the phases `code`, `tests` ask for the tool `shell`, which the agent aider does not have\n",
+        "warning[MZ2016] a budget is set, and the model has no price: my-own; no money is reserved for calls\n",
+    )
+    for words in (("config", "validate"), ("run", "--dry-run")):
+        answer = run(capsys, *words)
+        assert (answer.exit, [line in answer.err for line in told]) == (0, [True, True]), words
+    checks = json.loads(run(capsys, "doctor", "--json").out)["checks"]
+    assert told[0].partition("] ")[2].strip() in {one["summary"] for one in checks}
 
 
 def test_a_gate_without_its_command_has_a_place(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

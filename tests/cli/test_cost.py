@@ -148,6 +148,11 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
         (("--baseline", RUN), "--gate and --baseline go together"),
         (("--gate", "15", "--baseline", RUN), "write it as +15%"),
         (("--gate", "+15%", "--baseline", RUN), "cannot be its own baseline"),
+        (("--gate", "+15%", "--baseline", RUN, "--since", "7d"), "--gate and --sessions are about whole runs"),
+        (("--gate", "+15%", "--baseline", RUN, "--all"), "--gate is about one run"),
+        (("--gate", "+15%", "--baseline", RUN, "--what-if", "model=x"), "--gate and --sessions are about whole runs"),
+        (("--sessions", "--by", "phase"), "--gate and --sessions are about whole runs"),
+        (("--sessions", "--prices", "2026-06-01"), "--gate and --sessions are about whole runs"),
         (("--since", "soon"), "'soon' is no time; write a day"),
         (("--since", "2026-02-01", "--until", "2026-01-01"), "is not before"),
         (("--timezone", "Mars/Base"), "there is no time zone 'Mars/Base'"),
@@ -265,9 +270,43 @@ def test_under_another_model(reported: Story, capsys: pytest.CaptureFixture[str]
     """The same tokens: 10,000 x 5, 10,000 x 10 for an hour, 10,000 x 5."""
     found = asked(capsys, "cost", "--what-if", "model=claude-opus-5", "--by", "attempt")
     assert [group["what_if_usd"] for group in found["groups"]] == ["0.05", "0.10", "0.05"]
-    assert found["what_if"] == {"models": {"model": "claude-opus-5"}, "usd": "0.20", "paid_usd": "0.12"}
+    assert found["what_if"] == {
+        "models": {"model": "claude-opus-5"}, "usd": "0.20", "paid_usd": "0.12", "change_usd": "0.08"}  # fmt: skip
     assert any("nobody knows whether its work had passed" in note for note in found["notes"])
     assert run(capsys, "cost", "--what-if", "model=claude-opus-5").out == snapshot
+
+
+def test_a_change_is_over_calls_of_which_both_sides_are_known(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second call was never priced: what it had cost under another model is no difference to anything."""
+    story = Story(home)
+    story.begin("login")
+    story.admit("login")
+    call(story, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0),), None)
+    call(story, "prd", 2, (Usage(model="gateway/own", input=10_000, output=0),), None)
+    story.close()
+    found = asked(capsys, "cost", "--what-if", "model=claude-opus-5")["what_if"]
+    assert (found["usd"], found["paid_usd"], found["change_usd"]) == ("0.10", "0.03", "0.02")
+    rows = [line.split("\t") for line in run(capsys, "cost", "--what-if", "model=claude-opus-5").out.splitlines()]
+    assert [row[-1] for row in rows[1:3]] == ["+0.02", "+0.02"]
+
+
+def test_a_fork_is_no_measure_for_the_gate(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its feature's first calls were made, and paid for, in the run that it was forked from."""
+    for name in (RUN, NEWER):
+        story = Story(home, run=name)
+        story.begin("login")
+        story.deliver("login")
+        story.close()
+    copy = Story(home, run="20260303-080000-cccc")
+    copy.begin("login")
+    copy.copied_from = RUN
+    copy.deliver("login")
+    copy.close()
+    answer = run(capsys, "cost", copy.run, "--gate", "+15%", "--baseline", NEWER)
+    assert answer.exit == 125
+    assert "goes on with features that another run began" in answer.err
+    compared = asked(capsys, "cost", copy.run, "--sessions", "--baseline", NEWER)
+    assert (compared["compared"], compared["measured"]) == ([], [])
 
 
 def test_only_calls_that_are_meant(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:

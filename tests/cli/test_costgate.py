@@ -14,8 +14,10 @@ CENT = 10_000_000
 ALLOWED = Fraction(15, 100)
 
 
-def call(nanousd: int | None, phase: str = "code", settled: int | None = None) -> CallCost:
-    return CallCost("k", "r", "f", phase, "", 1, 1, "builder", "a", "m", 0, 0, None, "replied",
+def call(
+    nanousd: int | None, phase: str = "code", settled: int | None = None, estimated: int | None = None
+) -> CallCost:
+    return CallCost("k", "r", "f", phase, "", 1, 1, "builder", "a", "m", 0, 0, estimated, "replied",
                     computed_nanousd=nanousd, settled_nanousd=settled)  # fmt: skip
 
 
@@ -62,6 +64,30 @@ def test_what_the_budget_counts_stands_for_what_nobody_told() -> None:
     killed = Bill(run="b", calls=(call(10 * CENT), call(10 * CENT), call(None, settled=25 * CENT)), delivered=1)
     (whole, _) = compare(bill(*[10 * CENT] * 3), killed, ALLOWED)
     assert (whole.run.nanousd, whole.verdict) == (45 * CENT, "worse")
+
+
+@pytest.mark.parametrize(("estimated", "code"), [(CENT, 0), (None, 125), (0, 125)])
+def test_a_call_that_was_refused_cost_nothing(estimated: int | None, code: int) -> None:
+    """Where money was set aside for it, the budget counts nothing only because nothing was taken; without a price the
+    same nothing says that nobody knows."""
+    refused = Bill(run="b", calls=(*[call(10 * CENT)] * 3, call(None, settled=0, estimated=estimated)), delivered=1)
+    assert gate(bill(*[10 * CENT] * 3), refused, ALLOWED).exit == code
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_run_without_calls_is_no_measure(known: int) -> None:
+    bills = (bill(run="empty"), bill(*[10 * CENT] * 3))
+    found = gate(bills[known], bills[1 - known], ALLOWED)
+    assert (found.exit, found.verdict) == (125, "not-comparable")
+    assert found.why == "run empty called no agent"
+
+
+def test_features_that_another_run_began_are_no_measure() -> None:
+    """What they cost is in the log of both runs."""
+    forked = Bill(run="b", calls=(call(10 * CENT),) * 3, delivered=1, borrowed=1)
+    found = gate(bill(*[10 * CENT] * 3), forked, ALLOWED)
+    assert (found.exit, found.verdict) == (125, "not-comparable")
+    assert "run b goes on with features that another run began" in found.why
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,18 @@ def test_what_cannot_be_read_ends_with_1(data: Path, sessions: Path, capsys: pyt
     assert "it begins with 'just words'" in answer.err
 
 
+def test_a_known_place_that_cannot_be_looked_at_is_named(
+    data: Path, sessions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codex = tmp_path / "home/.codex"
+    codex.symlink_to(codex)
+    answer = run(capsys, "import")
+    assert answer.exit == 1
+    assert f"not read: {codex / 'sessions'}: " in answer.err
+    assert "requests_new\t4" in answer.out
+    assert run(capsys, "import", str(codex / "sessions/x.jsonl")).exit == 1
+
+
 def test_one_at_a_time(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data.mkdir()
     with open(data / LOCK, "w") as held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -28,10 +29,12 @@ COMMIT = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--a
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With a commit and a test script; an agent is installed."""
+    """With a commit and a test script; one agent is installed, whatever else this machine has."""
     agent = FakeAgent(tmp_path / "tools", "idle")
     for name, value in agent.environment.items():
         monkeypatch.setenv(name, value)
+    (agent.bin / "git").symlink_to(shutil.which("git") or "")
+    monkeypatch.setenv("PATH", str(agent.bin))
     root = tmp_path / "repository"
     subprocess.run(["git", "init", "--quiet", "--initial-branch=trunk", str(root)], check=True)
     subprocess.run(["git", "-C", str(root), *COMMIT], check=True)
@@ -131,6 +134,13 @@ def test_outside_of_any_repository(tmp_path: Path) -> None:
     answer = spawn(tmp_path, "init")
     assert (answer.exit, answer.out) == (15, "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_named_git_is_no_repository(tmp_path: Path) -> None:
+    """Sandboxes leave such ones; git passes them over too."""
+    (tmp_path / ".git").mkdir()
+    assert spawn(tmp_path, "init").exit == 15
+    assert [path.name for path in tmp_path.iterdir()] == [".git"]
 
 
 def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_what_was_changed_while_it_was_reviewed_is_not_replaced(
     other = OLD._replace(manifest=msgspec.structs.replace(OLD.manifest, max_age_days=9))
     stderr = Meddler(place, other)
     monkeypatch.setattr(sys, "stderr", stderr)
-    done = settle(place, OLD, NEW, ACCEPTED, shape("small", None, None))
+    done = settle(place, OLD, NEW, {}, ACCEPTED, shape("small", None, None))
     assert stderr.getvalue(), "something differs"
     assert (done.refused, done.written) == ((CHANGED_MEANWHILE,), False)
     assert load(place) == other
@@ -89,6 +89,6 @@ def test_what_was_changed_while_it_was_reviewed_is_not_replaced(
 def test_what_nobody_changed_is_replaced(tmp_path: Path) -> None:
     place = tmp_path / "small"
     save(OLD, place)
-    done = settle(place, OLD, NEW, ACCEPTED, shape("small", None, None))
+    done = settle(place, OLD, NEW, {}, ACCEPTED, shape("small", None, None))
     assert (done.refused, done.written) == ((), True)
     assert load(place) == NEW

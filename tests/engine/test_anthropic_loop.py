@@ -12,11 +12,13 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import anthropic
+import httpx2
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mz_engine.agents.anthropic_loop.api import wait_of
+from mz_engine.agents.anthropic_loop.api import failure_of, wait_of
 from mz_engine.agents.anthropic_loop.facts import Options
 from mz_engine.agents.anthropic_loop.main import Around, carry_out, parse
 from mz_engine.agents.anthropic_loop.voice import PROGRESS_SECONDS, Voice
@@ -202,6 +204,19 @@ def test_what_is_tried_again(failure: Refusal, asked: int, desk: Desk) -> None:
     assert seen.problem is not None
     assert len(desk.requests) == asked
     assert len(desk.told("retry")) == asked - 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, "exit-1"), (401, "auth-failure"), (403, "auth-failure"), (404, "exit-1"), (413, "prompt-too-long"),
+     (429, "rate-limit"), (502, "overloaded")],
+)  # fmt: skip
+def test_what_answers_without_a_kind_is_known_by_its_status(status: int, code: str) -> None:
+    response = httpx2.Response(status, text="<html>nothing here</html>", request=httpx2.Request("POST", "http://x"))
+    failure = failure_of(anthropic.APIStatusError("no", response=response, body=None))
+    end = json.dumps({"type": "end", "status": "error", "text": "", "error": failure.told()})
+    result = CallResult(stdout=end.encode(), stderr=b"", exit=1, duration_ms=1)
+    assert code_of(built_in()["anthropic"].parse_output(result)) == code
 
 
 def test_what_passes_is_passed(desk: Desk) -> None:

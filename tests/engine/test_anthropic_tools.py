@@ -140,6 +140,8 @@ def test_reading_what_is_long_or_no_text(root: Path, toolbox: Toolbox) -> None:
     assert use(toolbox, "read_file", path="long").endswith("\n[lines 1 to 2000 of 5000]")
     (root / "wide").write_text("x" * 500_000 + "\nend\n")
     assert len(use(toolbox, "read_file", path="wide")) < files.SHOWN_CHARACTERS + 100
+    (root / "one line").write_text("x" * 100_000)
+    assert use(toolbox, "read_file", path="one line").endswith("x\n[40000 characters of line 1 left out]")
     (root / "wider").write_text(("y" * 50_000 + "\n") * 3)
     assert use(toolbox, "read_file", path="wider").endswith("[lines 1 to 1 of 3]")
     (root / "binary").write_bytes(b"\x7fELF\0\0")
@@ -172,10 +174,22 @@ def test_replacing_is_exact(root: Path, toolbox: Toolbox) -> None:
     assert (root / "a").read_bytes() == b"1 2 1 caf\xe9"
 
 
+def test_replacing_makes_no_file_too_large(root: Path, toolbox: Toolbox) -> None:
+    (root / "a").write_text("a" * 100_000)
+    told = refused(toolbox, "edit_file", path="a", old="a", new="b" * 1000, all=True)
+    assert told == "a would have 100000000 bytes; 10000000 are the most"
+    assert (root / "a").read_text() == "a" * 100_000
+
+
 def test_line_ends_of_windows_stay(root: Path, toolbox: Toolbox) -> None:
     (root / "a").write_bytes(b"one\r\ntwo\r\nthree\r\n")
     use(toolbox, "edit_file", path="a", old="one\ntwo\n", new="1\n2\n")
     assert (root / "a").read_bytes() == b"1\r\n2\r\nthree\r\n"
+    use(toolbox, "edit_file", path="a", old="three", new="3\n4")
+    assert (root / "a").read_bytes() == b"1\r\n2\r\n3\r\n4\r\n"
+    (root / "mixed").write_bytes(b"one\r\ntwo\n")
+    use(toolbox, "edit_file", path="mixed", old="two", new="2\n3")
+    assert (root / "mixed").read_bytes() == b"one\r\n2\n3\n"
 
 
 def test_listing_leaves_out_what_git_ignores(root: Path, toolbox: Toolbox) -> None:
@@ -210,6 +224,12 @@ def test_an_expression_without_end_is_ended(root: Path) -> None:
     with pytest.raises(Refused, match="of computing"), files.limited(0.2):
         re.search(r"(a+)+$", "a" * 60 + "b")
     assert time.process_time() - began < 5
+
+
+def test_files_that_cannot_be_read_do_not_lift_the_limit() -> None:
+    """The time may be up while a file is opened; whoever passes over such a file must not go on searching."""
+    with pytest.raises(Refused, match="of computing"), files.limited(0.05), suppress(Refused):
+        re.search(r"(a+)+$", "a" * 60 + "b")
 
 
 # commands -------------------------------------------------------------------------------------------------------------

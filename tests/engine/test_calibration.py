@@ -21,6 +21,7 @@ from mz_engine.calibration import (
     medians_of_others,
     too_few,
     typical,
+    worth_writing,
 )
 from mz_engine.config import Coefficients
 from mz_engine.configfile import load_config
@@ -59,6 +60,17 @@ def test_the_error_after_is_that_of_calls_that_were_not_looked_at() -> None:
     (unlike,) = (one for one in calibrate(odd) if one.coefficients.phase)
     assert unlike.error_after > 0.9
     assert not unlike.helps
+
+
+def test_calls_that_their_own_coefficients_do_not_help_are_not_left_to_those_of_others() -> None:
+    """Nine phases alike would else say of the tenth, which is like nothing, that it takes forty times as much."""
+    unlike = [sample(used=used, phase="plan") for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
+    fitted = calibrate([*unlike, *[sample(used=40_000)] * 9])
+    assert [one.coefficients.phase for one in fitted if not one.helps] == ["plan"]
+    kept = worth_writing(fitted)
+    assert expect(kept, "a", "m", "code", 1000, 2000).input == 40_000
+    assert expect(kept, "a", "m", "plan", 1000, 2000) == expect((), "a", "m", "plan", 1000, 2000)
+    assert worth_writing(calibrate(unlike)) == ()
 
 
 @given(st.lists(st.integers(0, 9).map(float), min_size=2, max_size=9))
@@ -122,6 +134,18 @@ def test_a_damaged_file_is_told_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
     assert str(caught.value.place) == f"{FILE_NAME}:4:10"
+
+
+@pytest.mark.parametrize("old", ["input: 2.0", "output: 1.5", "cache_read: 0.5", "output_tokens: 90"])
+@pytest.mark.parametrize("new", ["-1", "1e400"])
+def test_no_calibration_makes_a_reservation_negative_or_endless(tmp_path: Path, old: str, new: str) -> None:
+    path = write_calibration(tmp_path, (known(),))
+    path.write_text(path.read_text().replace(f" {old}\n", f" {old.partition(':')[0]}: {new}\n"))
+    with pytest.raises(MzError) as caught:
+        load_config(tmp_path, {}, {})
+    assert caught.value.place is not None
+    assert caught.value.place.line > 0
+    assert "of at least 0" in caught.value.message
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

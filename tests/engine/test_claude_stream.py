@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mz_engine.agents.classify import Patterns
 from mz_engine.agents.claude_stream import gather, read_stream
+from mz_engine.agents.claude_usage import model_usage, request_usage
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass, Usage
@@ -245,3 +246,19 @@ def test_a_resumed_session_of_newer_versions_is_charged_for_what_is_new() -> Non
     sums = [sum(usage.input for usage in call.usage) for call in calls]
     assert sums == [14_899, 14_968]
     assert [call.reported_nanousd for call in calls] == [55_922_250, 4_775_850]
+
+
+def test_thoughts_are_no_more_than_the_output() -> None:
+    counts = {"input_tokens": 1, "output_tokens": 2, "output_tokens_details": {"thinking_tokens": 99}}
+    assert request_usage("m", counts).reasoning == 2
+    assert model_usage("m", {"inputTokens": 1, "outputTokens": 2, "thinkingTokens": 99}).reasoning == 2
+
+
+def test_a_result_of_zeros_after_work_is_not_all_that_was_used() -> None:
+    """Lines of requests tell the output as it begins, so that a budget keeps the reservation."""
+    zeros = finished(is_error=True, total_cost_usd=0, modelUsage={})
+    work = said("a", "x", input_tokens=10, output_tokens=1)
+    assert read(work, zeros).untold
+    assert not read(zeros).untold
+    models = {"m": {"inputTokens": 10, "outputTokens": 7}}
+    assert not read(work, finished(is_error=True, modelUsage=models)).untold

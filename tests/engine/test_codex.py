@@ -24,7 +24,8 @@ def test_the_command_line() -> None:
     assert settings == [
         "agents.enabled=false", "analytics.enabled=false", 'approval_policy="never"',
         "check_for_update_on_startup=false", "features.apps=false", "features.plugins=false",
-        "features.unbounded_connection_retries=false", 'web_search="disabled"',
+        "features.unbounded_connection_retries=false", "sandbox_workspace_write.exclude_slash_tmp=true",
+        'web_search="disabled"',
     ]  # fmt: skip
     assert started.stdin == b"do it"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.adapters.temporary import temporary
 from mz_engine.agents.codex import invocation
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentDoor, built_in
@@ -17,7 +19,7 @@ from tests.support import codex_cli
 from tests.support.claude_cli import plain_spawn
 from tests.support.codex_cases import CODEX
 from tests.support.endpoint import Answer, Endpoint, Hang, Reply, Request, Unexpected
-from tests.support.processes import PLACE, fresh_key, left, repository
+from tests.support.processes import PLACE, fresh_key, left, repository, wait_for
 
 pytestmark = [pytest.mark.cli, pytest.mark.slow]
 
@@ -61,6 +63,25 @@ def test_it_works_where_agents_work(model: str, tmp_path: Path) -> None:
     assert usage.model == model
     assert GenaiPrices().price(seen.usage, JUNE_2026_US).nanousd
     assert not left(call.key, 0)
+
+
+@pytest.mark.parametrize("ends", ["by itself", "killed"])
+def test_nothing_is_left_in_the_temporary_directory(ends: str, tmp_path: Path) -> None:
+    """Nor is anything there while a command runs, which has one of its own."""
+    place, before = repository(tmp_path), _hidden()
+    seconds, idle = (2, 30) if ends == "by itself" else (600, 5)
+    command = f"mktemp; mktemp -d -p $TMPDIR; ls -a $TMPDIR > begun; sleep {seconds}"
+    with Endpoint(lambda request: Reply("Done.") if request.results() else _runs(request, command)) as endpoint:
+        agents = _door(tmp_path, endpoint.url)
+        call = _spec(idle_seconds=idle)
+        own = temporary(tmp_path, call.key, codex_cli.environment(tmp_path / "home", endpoint.url))
+        with ThreadPoolExecutor() as pool:
+            result = pool.submit(agents.call, call)
+            assert wait_for(place / "begun", "tmp.", 20).count("tmp.") == 2
+            meanwhile = _hidden(), own.exists()
+    assert meanwhile == (before, True)
+    assert (_hidden(), own.exists()) == (before, False)
+    assert (result.result().problem is None) == (ends == "by itself")
 
 
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
@@ -125,6 +146,15 @@ def _touches(request: Request) -> Answer:
             return Reply("Done.")
         case _:
             raise Unexpected(f"not what a sandbox answers: {request.results()}")
+
+
+def _runs(request: Request, command: str) -> Answer:
+    return Reply("", (request.run(command),))
+
+
+def _hidden() -> list[str]:
+    """What programs take for marks of a project, where all of them put their files."""
+    return sorted(name for name in (".agents", ".aws", ".codex", ".git") if Path("/tmp", name).exists())
 
 
 def _tries(request: Request) -> Answer:

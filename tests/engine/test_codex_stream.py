@@ -122,6 +122,17 @@ def test_a_turn_that_was_begun_owes_an_end() -> None:
     assert read(THREAD, TURN, finished(), TURN, said("more")).terminal == "no-terminal"
 
 
+def test_work_before_a_failure_is_known_though_no_tokens_are_told() -> None:
+    """A budget keeps the reservation of such a call; a call that was refused at once cost nothing."""
+    limit = failed("You've hit your usage limit. Try again later.")
+    refused, worked = read(THREAD, TURN, limit, exit_=1), read(THREAD, TURN, said("I begin."), limit, exit_=1)
+    assert [(one.usage, one.untold) for one in (refused, worked)] == [((), False), ((), True)]
+    assert not read(THREAD, TURN, said("ok"), finished()).untold
+    assert read(THREAD, TURN, finished(), TURN, said("more"), limit, exit_=1).untold
+    warned = {"type": "item.completed", "item": {"id": "item_0", "type": "error", "message": "odd settings"}}
+    assert not read(THREAD, TURN, warned, limit, exit_=1).untold
+
+
 def test_an_answer_of_the_api_within_the_message_is_read() -> None:
     answer = {"type": "error", "status": 400, "error": {"code": "context_length_exceeded", "message": "Too much."}}
     seen = read(THREAD, TURN, failed(json.dumps(answer)), exit_=1)

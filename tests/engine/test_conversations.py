@@ -6,9 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given as given_any
+from hypothesis import settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.config import Config
+from mz_engine.decide.actions import SwitchAgent
+from mz_engine.decide.phase import decide
+from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.seen import PARTS
+from mz_engine.effects.talk import ended as talk_ended
 from mz_engine.effects.talk import keeps
 from mz_engine.errors import MzError
 from mz_engine.pins import Pins
@@ -21,6 +28,7 @@ from mz_events.catalog.call import (
     AgentLost,
     AgentReplied,
     AgentRequested,
+    AgentSwitched,
     CallRef,
     Problem,
     ProblemClass,
@@ -33,22 +41,25 @@ from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesCh
 from mz_events.catalog.feature import (
     Ask,
     Blocked,
+    FeatureHeld,
     FeatureRetried,
+    HoldReleased,
     HumanAnswered,
     HumanRequested,
     PhaseStarted,
     RolledBack,
     UnitStarted,
 )
-from mz_events.catalog.run import Rest, Verdict
+from mz_events.catalog.run import Hold, Rest, Verdict
 from mz_events.names import Digest, FeatureId, feature_stream, run_stream
 from mz_projections.conversation import mark, total
+from mz_projections.feature import fold
 from mz_projections.run import fold_run
 from mz_projections.state import Conversation, book_of
 from mz_qa.simulation.world import Answer, Crash, Files, World
 
 from tests.support import trial
-from tests.support.given import BASE, DIGEST, OPENED, given, ref
+from tests.support.given import BASE, DIGEST, OPENED, given, recorded, ref
 from tests.support.tree import ROOT
 
 ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
@@ -173,6 +184,41 @@ def test_what_breaks_a_session(what: str) -> None:
     found = conversation_after(asked(FIRST), *events)
     assert found is not None
     assert found.broken is reason
+
+
+TOLD: tuple[Event, ...] = (
+    *IN_PLAN,
+    *(event for events, _ in BREAKS.values() for event in events),
+    *(asked(ref("plan", at), resumes=at > 1, shown=("a",)) for at in (1, 2, 3)),
+    *ended(ref("plan", 2), "auth-failure"),
+    *ended(ref("plan", 3), "rate-limit"),
+    SessionBroken(key=FIRST.key, session="s", reason=SessionEnd.FORK),
+    AgentSwitched(ref=FIRST, source="x", to="two", code="auth-failure"),
+    AgentSwitched(ref=FIRST, source="two", to="gone", code="auth-failure"),
+    FeatureHeld(hold=Hold.FATAL, code="auth-failure"),
+    HoldReleased(heard=5, hold=Hold.FATAL),
+)
+
+
+CREWS = [
+    trial.pins(Config(agent="x", failover=failover, sessions="continue"))
+    for failover in ((), ("two",), ("x", "two", "two"))
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given_any(st.lists(st.sampled_from(TOLD), max_size=30), st.sampled_from(CREWS))
+def test_any_order_of_sessions_and_agents_has_an_answer(events: list[Event], pinned: Pins) -> None:
+    """Whoever takes over is another agent of the settings, and a session that goes on is of the run and whole."""
+    state = fold(recorded(*IN_PLAN, *events))
+    action, book = decide(state, pinned), book_of(state)
+    if isinstance(action, SwitchAgent):
+        assert book is not None
+        assert action.to in set(pinned.config.failover) - {agent_of(book, pinned.config)}
+    if book is not None and book.conversation is not None:
+        why = talk_ended(book.conversation, "r1", "x", "m")
+        assert why is book.conversation.broken
+        assert talk_ended(book.conversation, "r2", "x", "m") is not None
 
 
 def test_an_agent_that_asks_for_a_person_keeps_its_session() -> None:

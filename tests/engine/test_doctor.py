@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mz_engine import doctor_machine
 from mz_engine.agents import guard
+from mz_engine.agents.generic_form import AgentDescription, Ends
 from mz_engine.agents.registry import built_in
 from mz_engine.check import Check, Status, told
 from mz_engine.doctor import Asked, examine, worst
@@ -104,8 +105,17 @@ def test_an_agent_that_is_needed_must_be_there(agent: Mapping[str, str], tmp_pat
     absent = of_agents({"PATH": str(tmp_path)}, None)
     assert [name for name, check in absent.items() if check.status is Status.FAIL] == ["claude-code"]
     assert "install Claude Code" in absent["claude-code"].hint
+    assert absent["codex"].summary == "`codex` is not on PATH; not needed"
     others = of_agents({"PATH": str(tmp_path)}, "abacus")
     assert [name for name, check in others.items() if check.status is Status.FAIL] == ["abacus"]
+
+
+def test_an_agent_without_a_version_is_called_so(tmp_path: Path) -> None:
+    told = AgentDescription(command=("house",), version=(), ends=Ends(exits=(0,)))
+    (tmp_path / "house").write_text("#!/bin/sh\n")
+    (tmp_path / "house").chmod(0o755)
+    checks = {one.name: one for one in agents({"PATH": str(tmp_path)}, "house", described={"house": told})}
+    assert checks["agent:house"].summary == "of an unknown version, logged in"
 
 
 def of_agents(environment: Mapping[str, str], chosen: str | None) -> dict[str, Check]:
@@ -212,6 +222,23 @@ def test_what_is_wrong_with_a_project(
     assert check.status is Status.FAIL
     assert check.summary.startswith(said)
     assert check.hint
+
+
+def test_the_users_own_prices(repo: GitRepo, agent: Mapping[str, str], tmp_path: Path) -> None:
+    outside = {**agent, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    assert "own-prices" not in checked(repo.root, outside)
+    place = tmp_path / "config" / "mz" / "prices.yaml"
+    place.parent.mkdir(parents=True)
+    place.write_text("prices:\n- {model: m, input: 1, output: 2}\n")
+    assert checked(repo.root, outside)["own-prices"] == Check.ok("own-prices", f"{place}: 1 price")
+    place.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
+    check = checked(repo.root, outside)["own-prices"]
+    assert (check.status, check.summary.startswith(f"{place}:4:11 ")) == (Status.FAIL, True)
+    place.write_bytes(b"\xff")
+    assert checked(repo.root, outside)["own-prices"].status is Status.FAIL
+    place.unlink()
+    place.symlink_to("nowhere")
+    assert checked(repo.root, outside)["own-prices"].status is Status.FAIL
 
 
 def test_a_misspelt_variable_is_a_warning(repo: GitRepo, agent: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from mz_engine.config import Config
 from mz_engine.decide import actions as act
 from mz_engine.decide.recovery import agent_of, successor_of
+from mz_engine.effects.talk import configured_model
 from mz_engine.fork import Change, changed
 from mz_engine.pins import Pins
 from mz_engine.ports import CallSpec
@@ -148,6 +149,19 @@ def test_a_fork_with_another_agent_has_that_one() -> None:
     assert (forked.config.agent, forked.config.failover) == ("four", ())
     same = changed(TWO, given(*IN_PLAN), Change(model="m"), "r2")
     assert same.config.failover == ("two", "three")
+
+
+def test_a_fork_has_what_was_asked_for_whoever_had_taken_over() -> None:
+    there = given(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
+    book = book_of(there)
+    assert book is not None
+    back = changed(TWO, there, Change(agent="one"), "r2").config
+    assert (agent_of(book, back), back.failover) == ("one", ())
+    renamed = changed(TWO, there, Change(model="m"), "r2").config
+    assert agent_of(book, renamed) == "two"
+    assert configured_model(renamed, "two", "mid") == "m"
+    as_it_was = changed(TWO, there, Change(), "r2").config
+    assert (agent_of(book, as_it_was), as_it_was.agent, as_it_was.failover) == ("two", "one", ("two", "three"))
 
 
 # runs in a simulated world --------------------------------------------------------------------------------------------

@@ -117,7 +117,8 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
         return Reply("Writing.", (request.write("note.md", "# Hi\n"), request.run(COMMAND)))
 
     with Endpoint(hangs) as endpoint:
-        outside = _around(tmp_path, endpoint.url)
+        outside = {**_around(tmp_path, endpoint.url), "TMPDIR": str(tmp_path / "temporary")}
+        (tmp_path / "temporary").mkdir()
         processes = AgentProcesses(tmp_path, outside, Secrets({"KEY": outside["GEMINI_API_KEY"]}))
         agents = AgentDoor(processes, outside)
         call = spec("Work.", None, key=key, place=PLACE, total_seconds=60, idle_seconds=6)
@@ -125,6 +126,7 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
     assert not left(key, 0)
     assert (place / "note.md").read_text() == "# Hi\n"
     assert (place / "begun").exists()
+    assert not list((tmp_path / "temporary").iterdir())
     assert reading.problem is not None
     assert (reading.terminal, reading.problem.code) == ("no-terminal", "idle")
 

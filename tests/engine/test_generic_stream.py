@@ -91,6 +91,14 @@ def test_words_that_prove_and_disprove() -> None:
     assert read(told, b"yes\nlimit hit\n", stderr=b"paid 3\n").terminal == "no-terminal"
 
 
+def test_no_session_is_an_option_of_the_next_call() -> None:
+    told = described(output={**LINES, "session": {"path": "id"}}, ends=WELL)
+    seen = [reading(told, CallResult(stdout=line, stderr=b"", exit=0, duration_ms=1)).session for line in (
+        b'{"id": "s-1"}', b'{"id": "--yolo"}', b'{"id": ""}', b'{"id": 7}',
+    )]  # fmt: skip
+    assert seen == ["s-1", None, None, None]
+
+
 def test_what_we_did_to_the_call_wins() -> None:
     ours = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
     result = CallResult(stdout=b"I did it.", stderr=b"", exit=0, duration_ms=1, problem=ours)
@@ -138,6 +146,18 @@ def test_sums_of_a_session_count_what_came_since() -> None:
     before = Usage(model="asked", input=100, output=10, cache_read=50)
     (rest,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(130, 14, hit=70), earlier=(before,))
     assert (rest.input, rest.output, rest.cache_read) == (30, 4, 20)
+
+
+def test_sums_of_another_session_count_whole() -> None:
+    before = Usage(model="asked", input=100, output=10)
+    (sums,) = used({**USED, "counts": "session"}, use(30, 14), earlier=(before,))
+    assert (sums.input, sums.output) == (30, 14)
+
+
+def test_parts_of_what_came_since_are_no_more_than_all_of_it() -> None:
+    before = Usage(model="asked", input=100, output=10, cache_read=0)
+    (rest,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(110, 14, hit=70), earlier=(before,))
+    assert (rest.input, rest.cache_read) == (10, 10)
 
 
 def test_caches_and_thoughts_apart_are_added() -> None:

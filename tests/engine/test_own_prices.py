@@ -58,6 +58,19 @@ def test_a_price_counts_from_its_day(prices: GenaiPrices) -> None:
     assert prices.estimate("anthropic/claude-opus-5", 1000, 1000, at("2026-09-01")) == 14_000_000
 
 
+@pytest.mark.parametrize("written", ["Gateway/Odd[1m]", "gateway/odd", "*[1m]", "gateway/odd[*"])
+def test_a_model_is_written_as_the_agent_names_it(tmp_path: Path, written: str) -> None:
+    """Only `*` stands for anything: brackets are part of names."""
+    found = GenaiPrices(rows(tmp_path, f'prices:\n- {{model: "{written}", input: "1", output: "1"}}\n'))
+    assert (found.estimate("gateway/odd[1m]", 1000, 0, 0) is None) == (written == "gateway/odd[*")
+
+
+def test_nothing_but_the_star_stands_for_something_else(tmp_path: Path) -> None:
+    found = GenaiPrices(rows(tmp_path, 'prices:\n- {model: "own?[ab]c", input: "1", output: "1"}\n'))
+    assert found.estimate("own?[ab]c", 1000, 0, 0) == 1_000_000
+    assert found.estimate("own1ac", 1000, 0, 0) is None
+
+
 def test_long_requests_and_tiers_have_their_own(prices: GenaiPrices) -> None:
     def cost(**fields: object) -> int | None:
         return prices.entry(Usage(model="gateway/big", requests=1, **fields), at("2026-07-01"))  # type: ignore[arg-type]

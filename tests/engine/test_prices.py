@@ -78,6 +78,22 @@ def test_sums_that_may_cross_a_step_are_known() -> None:
     assert not may_cross(card, Usage(model="claude-sonnet-4-5", input=200_000, output=0))
 
 
+def test_a_sum_of_nobody_knows_how_many_requests_is_priced_as_short_ones() -> None:
+    """Most requests are; as one request it would cost twice as much. Where it may be wrong, it says so."""
+    some = Usage(model="claude-sonnet-4-5", input=300_000, output=1000)
+    prices = {n: PRICES.price((msgspec.structs.replace(some, requests=n),), NOW) for n in (None, 1, 2)}
+    assert {n: price.nanousd for n, price in prices.items()} == {
+        None: 300_000 * 3000 + 1000 * 15_000, 1: 300_000 * 6000 + 1000 * 22_500, 2: 300_000 * 3000 + 1000 * 15_000,
+    }  # fmt: skip
+    assert {n: price.may_be_more for n, price in prices.items()} == {None: True, 1: False, 2: True}
+    assert not PRICES.price((msgspec.structs.replace(some, input=200_000),), NOW).may_be_more
+
+
+def test_an_estimate_is_priced_as_one_request() -> None:
+    """A reservation is rather too high."""
+    assert PRICES.estimate("claude-sonnet-4-5", 300_000, 0, NOW) == 300_000 * 6000
+
+
 @pytest.mark.parametrize(("tokens", "nanousd"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 2), (7, 4)])
 def test_half_a_nano_dollar_goes_to_the_even_one(tokens: int, nanousd: int) -> None:
     """As the table's own code rounds: nothing leans to one side."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from mz_engine.adapters.temporary import temporary
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.spool import Meta, Spool, directory, load
@@ -57,6 +58,32 @@ def test_a_call_sees_what_is_allowed_and_its_key(tmp_path: Path) -> None:
         "AGENT_SETTING": "1",
         "MZ_KEY": key,
     }
+
+
+def test_a_temporary_directory_of_its_own_is_gone_with_the_call(tmp_path: Path) -> None:
+    repository(tmp_path)
+    around = tmp_path / "around"
+    around.mkdir()
+    script = "cd $TMPDIR; ls -A; pwd; stat -c %a .; mkdir -p a/b; touch a/b/c; ln -s / root; chmod 0 a/b; chmod 500 a"
+    agents = AgentProcesses(tmp_path, {**ENVIRONMENT, "TMPDIR": str(around)}, Secrets({}))
+    asked = msgspec.structs.replace(shell(script), temporary=True)
+    own, mode = agents.spawn(call(fresh_key()), asked).stdout.decode().split()
+    assert (Path(own).parent, mode) == (around, "700")
+    assert not list(around.iterdir())
+
+
+def test_what_a_crash_left_of_it_is_removed(tmp_path: Path) -> None:
+    repository(tmp_path)
+    key, environment = fresh_key(), {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
+    own = temporary(tmp_path, key, environment)
+    (own / "a").mkdir(parents=True)
+    AgentProcesses(tmp_path, environment, Secrets({})).salvage(key)
+    assert not own.exists()
+
+
+@pytest.mark.parametrize("named", ["", "relative", "/nonexistent"])
+def test_where_no_temporary_directory_is_named_the_usual_one_counts(named: str, tmp_path: Path) -> None:
+    assert temporary(tmp_path, "key", {"TMPDIR": named}).parent == Path("/tmp")
 
 
 def test_further_variables_pass_by_name(tmp_path: Path) -> None:

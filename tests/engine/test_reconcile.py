@@ -70,6 +70,16 @@ def test_a_killed_call_that_told_both_right_agrees() -> None:
     assert explain(msgspec.structs.replace(call(case), outcome="failed"), case.usage, PRICES)[0] == "agree"
 
 
+@pytest.mark.parametrize(
+    ("name", "why"), [("the main conversation alone", "sub-agent"), ("nothing explains it", "killed")]
+)
+def test_a_failed_call_that_said_what_it_cost_is_explained_first(name: str, why: str) -> None:
+    """Its end may have come after the last word of the agent."""
+    case = next(each for each in CASES if each.name == name)
+    failed = msgspec.structs.replace(call(case), outcome="failed")
+    assert explain(failed, case.usage, PRICES)[0] == why
+
+
 def test_another_table_is_a_reason() -> None:
     """The call was priced by a table that was wrong, and today's says what the agent said."""
     case = next(each for each in CASES if each.why == "agree")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.effects.steps import SettleCall
 from mz_engine.ports import Price, Reading
 from mz_engine.pricing.worst import may_be_more, worst_of
@@ -36,7 +37,8 @@ def test_the_worst_of_what_is_known(
     settled = SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED)
     known = [amount for amount in (reported, computed if used else None) if amount is not None]
     ended = terminal != "no-terminal"
-    assert settled == (max(known) if known and ended else max([RESERVED, *known]))
+    sure = ended and not (used and computed is None and not reported)
+    assert settled == (max(known) if known and sure else max([RESERVED, *known]))
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,22 @@ def test_a_call_that_was_refused_took_nothing(kind: ProblemClass | None, settled
     """A rate limit must not eat the budget; a failure in the middle of the work may have cost all of it."""
     told = reading(None, False, "error", kind)
     price = Price(nanousd=0, unpriced=(), prices="")
+    assert SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED) == settled
+
+
+@pytest.mark.parametrize("kind", list(ProblemClass))
+@pytest.mark.parametrize("used", [True, False])
+def test_work_of_which_no_tokens_were_told_keeps_its_reservation(kind: ProblemClass, used: bool) -> None:
+    """It broke off in the middle: what was told, if anything, is not all."""
+    told = replace(reading(None, used, "error", kind), untold=True)
+    price = Price(nanousd=40 if used else 0, unpriced=(), prices="")
+    assert SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED) == RESERVED
+
+
+@pytest.mark.parametrize(("reported", "settled"), [(None, RESERVED), (50, 50)])
+def test_a_sum_that_may_be_priced_too_low_keeps_its_reservation(reported: int | None, settled: int) -> None:
+    """Unless the agent says itself what it took."""
+    told, price = reading(reported, True, "success"), Price(nanousd=40, unpriced=(), prices="", may_be_more=True)
     assert SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED) == settled
 
 

@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.claude_code import ClaudeCode
 from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn, Watch
-from mz_engine.agents.registry import built_in, load_patterns
+from mz_engine.agents.generic import Described
+from mz_engine.agents.registry import built_in, descriptions, load_patterns
 from mz_engine.ports import CallResult, CallSpec, Reading
 from mz_qa.conformance.contract import conform, told_by
 from mz_qa.conformance.endings import ASKED, endings, failures
 from mz_qa.conformance.readings import Stream, attempt, complete, read_all, unsound
 from mz_qa.conformance.rehearsal import rehearse
-from mz_qa.layers.adapters import check_adapters
+from mz_qa.layers.adapters import check_adapters, streams
 
 from tests.support.gates import checked, findings, project_of
+from tests.support.tree import ROOT
 
 FIELDS = [
     "type", "subtype", "is_error", "item", "usage", "result", "id", "text", "status", "error", "message",
@@ -44,6 +46,8 @@ lines = st.lists(VALUES, max_size=4).map(lambda values: b"\n".join(json.dumps(va
 FEW = 600
 """Parses."""
 WORKS = next(Stream(name=one.name, result=one.result) for one in endings("claude-code") if one.name == "works")
+LATE = WORKS.result.stdout.rstrip().rfind(b"\n")
+"""Bytes of that stream in front of its last line."""
 
 
 @pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
@@ -64,6 +68,17 @@ def test_what_comes_with_mz_keeps_it_through_real_processes(adapter: Adapter) ->
     assert checked(said) == {"rehearsals": 7}
 
 
+@pytest.mark.parametrize("agent", ["anthropic", "claude-code", "codex", "gemini"])
+def test_no_session_is_an_option_of_the_next_call(agent: str) -> None:
+    """What an agent runs may write into the agent's output."""
+    adapter = built_in()[agent]
+    (works,) = [one for one in endings(agent) if one.name == "works"]
+    real = adapter.parse_output(works.result).session
+    assert real is not None
+    forged = works.result.stdout.replace(real.encode(), b"--yolo")
+    assert adapter.parse_output(replace(works.result, stdout=forged)).session is None
+
+
 @pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
 @given(stdout=st.binary(max_size=400) | lines, stderr=st.binary(max_size=100), exit_code=st.integers(-15, 255))
 def test_any_bytes_give_a_reading_or_a_classified_failure(
@@ -82,6 +97,16 @@ def test_an_adapter_without_streams_proves_nothing(tmp_path: Path) -> None:
     first = findings(check_adapters(project_of(tmp_path), {"unknown-agent": Unknown()}))
     assert any("has no stored streams" in one.what for one in first)
     assert all(one.kind == "ADAPTER" for one in first)
+
+
+def test_recordings_are_read_with_all_that_was_kept_of_the_call() -> None:
+    """aider says on standard error how a call ended."""
+    project = project_of(ROOT, ROOT / "recordings" / "library" / "monozukuri-aider")
+    recorded = list(streams(project, "aider"))
+    assert recorded
+    read = [built_in()["aider"].parse_output(one.result) for one in recorded]
+    assert {one.terminal for one in read} == {"success"}
+    assert all(one.usage for one in read)
 
 
 # planted defects ------------------------------------------------------------------------------------------------------
@@ -224,6 +249,14 @@ class Trusts(Broken):
         return replace(reading, terminal="success", problem=None) if early else reading
 
 
+class TrustsLate(Broken):
+    """Where little more than the last word is missing."""
+
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        late = reading.terminal == "no-terminal" and len(result.stdout) >= LATE and result.problem is None
+        return replace(reading, terminal="success", problem=None) if late else reading
+
+
 class Unclassed(Broken):
     def read(self, result: CallResult, reading: Reading) -> Reading:
         return replace(reading, problem=None) if reading.terminal == "no-terminal" else reading
@@ -268,6 +301,11 @@ class Boasts(Broken):
         return replace(said, tells=(*said.tells[:-1], replace(said.tells[-1], thoughts=True)))
 
 
+class Forged(Broken):
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        return replace(reading, session="--resume" if reading.session else None)
+
+
 class Misreads(Broken):
     def read(self, result: CallResult, reading: Reading) -> Reading:
         wrong = reading.problem is not None and reading.problem.code == "rate-limit"
@@ -284,6 +322,7 @@ def failures_problem() -> Any:
         (Raises, "raises on damaged bytes: KeyError: 'type'"),
         (Believes, "believes exit code 1 rather than the stream's last word"),
         (Trusts, "takes a stream that was cut off for a success"),
+        (TrustsLate, "takes a stream that was cut off for a success"),
         (Unclassed, "takes silence for an answer"),
         (Rolls, "reads the same bytes differently"),
         (Overrules, "forgets that we ended the call"),
@@ -292,12 +331,31 @@ def failures_problem() -> Any:
         (Swells, "counts more tokens of a cache than it counts in all"),
         (Nameless, "counts tokens of a model without a name"),
         (Boasts, "tells thoughts: True; recorded streams show False"),
+        (Forged, "takes '--resume' for a session"),
         (Misreads, "takes the ending 429 for error, overloaded"),
     ],
 )
 def test_a_broken_parser_is_named(adapter: type[Broken], words: str) -> None:
     found = findings(read_all(adapter(), endings("claude-code"), failures(), (), FEW))
     assert any(words in one.what for one in found), [one.what for one in found]
+
+
+class Stumbles(Described):
+    """Over two lines at once, which no stream has that was only cut off."""
+
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        reading = super().parse_output(result, watch)
+        if reading.bad_lines > 1:
+            raise ValueError("lines")
+        return reading
+
+
+def test_damage_is_done_where_the_last_word_stands() -> None:
+    """aider's stands on standard error."""
+    found = findings(
+        read_all(Stumbles("aider", descriptions()["aider"], load_patterns()), endings("aider"), (), (), FEW)
+    )
+    assert any("raises on damaged bytes: ValueError: lines" in one.what for one in found)
 
 
 def test_the_ends_that_everybody_meets_must_be_stored() -> None:

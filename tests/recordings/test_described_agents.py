@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from mz_engine.configfile import load_config
 from mz_engine.session import Session
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallPriced, ReplyRead
 from mz_events.names import feature_stream
+from mz_qa.metamorphic.play import play_variants
+from mz_recordings.drift.drift import compare_cassettes
+from mz_recordings.playing.fleet import environment_of
+from mz_recordings.wire.check import check_wires, observed_in
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop, clone
@@ -85,6 +92,37 @@ def test_a_changed_description_is_drift(delivered: tuple[Workshop, str], tmp_pat
     copy = clone(delivered[0].root, tmp_path / "clone")
     copy.edit("mz.yaml", 'command: [house-agent, --model, "{model}", ', 'command: [house-agent, -m, "{model}", ')
     assert {(one.kind, one.cause) for one in copy.settle().findings} == {("CONFIG", "arguments")}
+
+
+def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
+    """By a parser that only its description gives."""
+    old = clone(delivered[0].root, tmp_path / "clone").cassette()
+    described = load_config(delivered[0].root, {}, {}).config.agents
+    (first, *others) = old.taken
+    (stream,) = [file.name for file in first.recording.files if file.kind == "stdout"]
+    told = first.contents[stream]
+    dearer = told.replace(b'"0.015"', b'"0.075"').replace(b'"kind": "hello"', b'"kind": "hello", "new": 1')
+    assert dearer.count(b"0.075") == dearer.count(b'"new"') == 1
+    new = old._replace(taken=(first._replace(contents={**first.contents, stream: dearer}), *others))
+    found = compare_cassettes(old, new, described)
+    assert {(one.kind, one.what) for one in found} == {
+        ("COST", "it takes other tokens or other money"),
+        ("WIRE", "what the parser does not need has changed: 1 place, against the old recording"),
+    }
+    assert compare_cassettes(old, new, {}) == ()
+    (seen,) = observed_in(old, described)
+    assert seen.wire.agent == "house"
+    assert "version" in str(seen.wire.events)
+    live = old._replace(manifest=msgspec.structs.replace(old.manifest, provenance="live"))
+    (unknown,) = check_wires(live, {}, described)
+    assert unknown.finding.what == "there is no baseline of the streams of house"
+
+
+def test_its_other_ends_are_played(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
+    copy = clone(delivered[0].root, tmp_path / "clone")
+    outcomes = play_variants(copy.cassette(), copy.root, environment_of(os.environ))
+    assert len(outcomes) > 500
+    assert {one.variant: one.violations for one in outcomes if one.violations} == {}
 
 
 def events_of(made: Workshop, run: str) -> list[Event]:

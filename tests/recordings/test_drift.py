@@ -175,16 +175,16 @@ SINGLE = changes(
 
 
 def test_a_recording_is_as_itself() -> None:
-    assert compare_cassettes(ONE, ONE) == ()
+    assert compare_cassettes(ONE, ONE, {}) == ()
 
 
 @pytest.mark.parametrize(("kind", "risk", "place", "change"), SINGLE)
 def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str, change: Change) -> None:
-    (found,) = compare_cassettes(ONE, change(ONE))
+    (found,) = compare_cassettes(ONE, change(ONE), {})
     assert told(found) == (kind, risk, place)
     assert found.mend.startswith("mz rerecord {cassette} --")
-    assert compare_cassettes(change(ONE), change(ONE)) == ()
-    assert compare_cassettes(change(ONE), ONE), "it is seen from the other side too"
+    assert compare_cassettes(change(ONE), change(ONE), {}) == ()
+    assert compare_cassettes(change(ONE), ONE, {}), "it is seen from the other side too"
 
 
 def test_which_files_a_unit_may_change_is_no_matter_of_words() -> None:
@@ -192,20 +192,20 @@ def test_which_files_a_unit_may_change_is_no_matter_of_words() -> None:
         units = [{"id": "u1", "depends_on": [], "files": list(files)}]
         return with_event(ONE, "month-filter", "artifact.parsed", lambda line: {**line, "units": units})
 
-    (found,) = compare_cassettes(with_units("a.py"), with_units("a.py", "secrets.py"))
+    (found,) = compare_cassettes(with_units("a.py"), with_units("a.py", "secrets.py"), {})
     assert told(found) == ("ARTIFACT", "medium", "month-filter")
 
 
 def test_another_model_is_told_once() -> None:
     recording = call(ONE, CODE).recording
     argv = tuple("claude-opus-5" if word == recording.model else word for word in recording.argv)
-    (found,) = compare_cassettes(ONE, with_fields(ONE, CODE, model="claude-opus-5", argv=argv))
+    (found,) = compare_cassettes(ONE, with_fields(ONE, CODE, model="claude-opus-5", argv=argv), {})
     assert (found.kind, found.cause) == ("CONFIG", "model")
     assert found.detail == ("@@ -1 +1 @@", "-claude-code claude-sonnet-4-6", "+claude-code claude-opus-5")
 
 
 def test_a_call_more_is_missing_in_the_old_one() -> None:
-    found = compare_cassettes(without_call(ONE, CODE), ONE)
+    found = compare_cassettes(without_call(ONE, CODE), ONE, {})
     assert [told(one) for one in found] == [("MISSING", "high", CODE)]
     assert found[0].mend == "mz rerecord {cassette} --new"
 
@@ -221,7 +221,7 @@ def test_a_prompt_that_holds_an_earlier_answer_differs_with_it() -> None:
     ]:
         if line in _prompt(path):
             one = with_file(one, path, "prompt", lambda text: text.replace(line, "Otherwise."))
-    found = compare_cassettes(ONE, one)
+    found = compare_cassettes(ONE, one, {})
     assert {(each.kind, risk_of(each), each.cause) for each in found} == {
         ("ARTIFACT", "low", "prd.text"), ("PROMPT", "low", "earlier answers"),
     }  # fmt: skip
@@ -246,20 +246,20 @@ def test_trees_after_other_files_are_not_told_again() -> None:
     one = with_fields(one, CODE, tree_after="1" * 40)
     one = with_fields(one, "month-filter/tests", tree_before="1" * 40)
     one = with_fields(one, "month-compare/prd", tree_before="2" * 40)
-    assert [told(found) for found in compare_cassettes(WHOLE, one)] == [("EFFECT", "low", CODE)]
+    assert [told(found) for found in compare_cassettes(WHOLE, one, {})] == [("EFFECT", "low", CODE)]
     one = with_fields(one, "group-thousands/prd", tree_before="2" * 40)
-    assert ("EFFECT", "high", "group-thousands/prd") in map(told, compare_cassettes(WHOLE, one))
+    assert ("EFFECT", "high", "group-thousands/prd") in map(told, compare_cassettes(WHOLE, one, {}))
 
 
 def test_a_recording_without_stories_is_compared_by_its_calls() -> None:
     bare = no_story(ONE)
-    assert compare_cassettes(bare, bare) == ()
-    assert {found.kind for found in compare_cassettes(ONE, bare)} == {"EVENT"}
+    assert compare_cassettes(bare, bare, {}) == ()
+    assert {found.kind for found in compare_cassettes(ONE, bare, {})} == {"EVENT"}
 
 
 def test_differences_are_bounded() -> None:
     one = with_file(ONE, PRD, "prompt", lambda text: "".join(f"{at}\n" for at in range(5000)))
-    (found,) = compare_cassettes(ONE, one)
+    (found,) = compare_cassettes(ONE, one, {})
     assert len(found.detail) == 41
     assert found.detail[-1].startswith("... and ")
 
@@ -316,6 +316,6 @@ def test_what_stories_say_beyond_that_is_never_relied_on() -> None:
         odd, "month-filter", "reply.read", lambda line: {**line, "problem": "x", "usage": None, "parser": []}
     )
     odd = with_event(odd, "month-filter", "artifact.parsed", lambda line: {"type": line["type"]})
-    assert {found.kind for found in compare_cassettes(ONE, odd)} >= {"WIRE"}
-    assert compare_cassettes(odd, odd) == ()
+    assert {found.kind for found in compare_cassettes(ONE, odd, {})} >= {"WIRE"}
+    assert compare_cassettes(odd, odd, {}) == ()
     assert list(check(odd, None, GenaiPrices(), datetime(2026, 12, 1, tzinfo=UTC)))

@@ -118,7 +118,7 @@ def test_what_has_no_parts_is_never_hidden() -> None:
 def test_words_and_amounts_of_a_live_model_are_learned_and_then_hidden() -> None:
     other = with_file(ONE, PRD, "artifact", lambda told: told.replace("month", "period", 1) + "More words.\n")
     other = with_line(other, CODE, "result", lambda line: {**line, "total_cost_usd": line["total_cost_usd"] * 1.12})
-    found = differences(ONE, other)
+    found = differences(ONE, other, {})
     learned, refused = learn(found, NAMED, "a live model", TODAY)
     assert [(one.kind, one.path, one.within, one.cassette) for one in learned] == [
         ("ARTIFACT", "prd.text", None, NAMED), ("COST", "reported", 15, NAMED),
@@ -144,7 +144,7 @@ def test_what_is_no_noise_is_not_learned() -> None:
     other = with_fields(other, CODE, exit=1, environment=("MORE",))
     other = with_event(other, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]})
     other = with_line(other, "month-filter/tests", "result", lambda line: {**line, "total_cost_usd": 99})
-    learned, refused = learn(differences(ONE, other), NAMED, "why", TODAY)
+    learned, refused = learn(differences(ONE, other, {}), NAMED, "why", TODAY)
     assert learned == ()
     assert {(one.name, one.what.split()[0]) for one in refused} == {
         ("STRUCTURAL_CHANGE", "ARTIFACT"), ("STRUCTURAL_CHANGE", "EVENT"), ("HIDES_INPUT", "CONFIG"),

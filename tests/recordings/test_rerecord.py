@@ -56,7 +56,7 @@ def test_what_changed_and_what_follows_from_it_is_asked_again(again: Again) -> N
     assert (outcome.kept, outcome.dropped) == (("alpha", "beta"), ())
 
     assert outcome.cassette is not None
-    assert {"PROMPT", "ARTIFACT"} <= set(classes(compare_cassettes(old, outcome.cassette)))
+    assert {"PROMPT", "ARTIFACT"} <= set(classes(compare_cassettes(old, outcome.cassette, {})))
     made = {one.recording.identity.path: one for one in again.keep(outcome.cassette).taken}
     for one in old.taken:
         path = one.recording.identity.path
@@ -79,7 +79,7 @@ def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
     assert asked(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
     assert again.calls() == ["beta.write.1.1", "beta.sign.1.1"]
     assert outcome.kept == ("beta",)
-    findings = compare_cassettes(again.copy.cassette(), again.keep(outcome.cassette))
+    findings = compare_cassettes(again.copy.cassette(), again.keep(outcome.cassette), {})
     found = {(one.kind, one.feature) for one in findings}
     for kind in ("WIRE", "ARTIFACT", "EFFECT", "COST", "EVENT", "UNUSED"):
         assert (kind, "beta") in found or (kind in ("WIRE", "EVENT") and kind in classes(findings)), kind
@@ -106,7 +106,7 @@ def test_an_attempt_that_is_stopped_leaves_what_was_paid_to_the_next_one(again: 
     assert prepared.planned[0].estimate == Estimate(tokens=0, nanousd=0)
     assert (whole.called, again.calls()[2:]) == (("alpha/sign.i2",), ["alpha.sign.2.1"])
     assert whole.ended == ("", 10_000_000)
-    assert classes(compare_cassettes(old, again.keep(whole.cassette))) == ("PROMPT",)
+    assert classes(compare_cassettes(old, again.keep(whole.cassette), {})) == ("PROMPT",)
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
     save(cassette._replace(taken=(*cassette.taken, surplus)), again.copy.place, replace=True)
     pruned = again.prepared(Wish(), prune=True)
     assert pruned.planned == ()
-    assert classes(compare_cassettes(pruned.old, pruned.cassette)) == ("UNUSED",)
+    assert classes(compare_cassettes(pruned.old, pruned.cassette, {})) == ("UNUSED",)
     assert pruned.cassette.taken == cassette.taken
 
 

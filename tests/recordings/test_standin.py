@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from mz_engine.adapters.environment import INHERITED
 from mz_engine.ports import CallResult
 from mz_recordings.cassette import Failure, Identity
-from mz_recordings.files.library import CassetteUnusable
+from mz_recordings.files.library import CassetteUnusable, save
 from mz_recordings.playing.stage import programs_of
-from mz_recordings.playing.standin import DRIFT, MISSING, _listed
+from mz_recordings.playing.standin import DRIFT, MISSING, _listed, install
 from mz_recordings.playing.treeid import tree_of
 
 from tests.support.tapes import NOTE, OTHER_SESSION, PROMPT, Stage, cassette, git, recording, repository
@@ -46,6 +47,23 @@ def test_it_leaves_no_trace_of_its_looking(stage: Stage) -> None:
 
 def test_its_version_is_the_recorded_one(stage: Stage) -> None:
     assert stage.door().check("claude-code").version == "2.1.197"
+
+
+def test_each_program_has_the_version_that_was_recorded_of_it(stage: Stage) -> None:
+    other = recording(
+        stage.tree, identity=Identity(pipeline="monozukuri", feature="a", phase="prd"), agent="codex",
+        version="0.169.0", argv=("codex", "exec", "-"),
+    )  # fmt: skip
+    library = stage.library.with_name("two")
+    save(cassette(other, recording(stage.tree)), library)
+    place = stage.library.parents[1] / "both"
+    install(place, library, ("claude", "codex", "gemini"), INHERITED.pattern)
+    asked = {
+        name: subprocess.run([str(place / name), "--version"], check=False, capture_output=True, text=True)
+        for name in ("claude", "codex", "gemini")
+    }
+    assert [one.stdout for one in asked.values()] == ["2.1.197 (recorded)\n", "0.169.0 (recorded)\n", ""]
+    assert (asked["gemini"].returncode, "the version of gemini" in asked["gemini"].stderr) == (MISSING, True)
 
 
 def test_it_starts_fast(stage: Stage) -> None:

@@ -55,6 +55,12 @@ def test_a_second_process_that_cost_more_is_told_by_its_requests() -> None:
     assert (found.reported_nanousd, sizes(found)) == (400, (250, 14))
 
 
+def test_calls_of_two_sessions_are_two_whatever_they_cost() -> None:
+    calls = (Opened(session=name) for name in ("one", "two"))
+    found = folded(*(each for call in calls for each in (call, end(100, tokens(10, 5)))))
+    assert (found.reported_nanousd, sizes(found)) == (200, (20, 10))
+
+
 def test_a_second_process_that_used_another_model_is_told_by_what_is_missing() -> None:
     found = folded(request("a", 10, 1), end(100, tokens(10, 5)), request("b", 20, 1, "n"), end(300, tokens(20, 5, "n")))
     assert (found.reported_nanousd, sizes(found), found.models) == (400, (30, 10), ("m", "n"))

@@ -85,7 +85,7 @@ def test_an_event_may_be_named_by_what_lies_in_it(event: dict[str, object], name
 
 def test_what_codex_wrote_is_known() -> None:
     codex = load(BUNDLED.parent / "monozukuri-codex")
-    assert list(check_wires(codex, BASELINES)) == []
+    assert list(check_wires(codex, BASELINES, {})) == []
     assert "turn.failed" in BASELINES["codex", "0.169.0"].events
 
 
@@ -236,17 +236,17 @@ def test_the_projects_own_recordings_are_as_their_baseline() -> None:
     """Otherwise write it anew: mz drift recordings/mz_recordings/bundled recordings/library --update-wire
     --wire recordings/mz_recordings/baselines --reason TEXT"""
     for path in (BUNDLED, *cassettes(ROOT / "recordings" / "library")):
-        assert list(check_wires(load(path), BASELINES)) == [], path
+        assert list(check_wires(load(path), BASELINES, {})) == [], path
 
 
 def test_a_cassette_of_a_version_without_a_baseline() -> None:
     tape = cassette(recording("1" * 40, version="9.9.9"))
-    found = [each.finding for each in check_wires(tape, BASELINES)]
+    found = [each.finding for each in check_wires(tape, BASELINES, {})]
     assert "no baseline of claude-code 9.9.9" in found[0].what
     assert (found[0].risk, found[0].mend) == ("low", "mz drift {cassette} --update-wire --reason TEXT")
-    assert check_wires(tape, {}) is not None
+    assert check_wires(tape, {}, {}) is not None
     documented = msgspec.structs.replace(tape.manifest, provenance="documented")
-    assert list(check_wires(tape._replace(manifest=documented), {})) == []
+    assert list(check_wires(tape._replace(manifest=documented), {}, {})) == []
 
 
 def test_a_stream_that_lost_what_is_read_is_a_grave_finding() -> None:
@@ -254,7 +254,7 @@ def test_a_stream_that_lost_what_is_read_is_a_grave_finding() -> None:
     one = whole._replace(taken=whole.taken[:1])
     path = one.taken[0].recording.identity.path
     lost = with_line(one, path, "result", lambda line: without(line, "is_error"))
-    (found,) = [each.finding for each in check_wires(lost, BASELINES)]
+    (found,) = [each.finding for each in check_wires(lost, BASELINES, {})]
     assert (found.kind, found.risk, found.detail) == ("WIRE", "high", ("- result/success is_error: boolean (read)",))
     cut = with_file(one, path, "stdout", lambda text: text[:-20])
-    assert "frames" in {each.finding.cause for each in check_wires(cut, BASELINES)}
+    assert "frames" in {each.finding.cause for each in check_wires(cut, BASELINES, {})}

@@ -8,20 +8,38 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from mz_engine.home import BLOBS, HOME, LOG
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
+from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
-from mz_qa.layers.projections import projected, read_log, write_log
+from mz_events.codec import CODEC
+from mz_events.envelope import Recorded
+from mz_qa.layers.projections import Line, projected, read_log
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop
 
 LOGS = ROOT / "qa/mz_qa/fixtures/logs"
 NAME = "notes"
+
+
+def write_log(events: Iterable[Recorded[Event]]) -> bytes:
+    """A line of JSON an event."""
+    return b"".join(msgspec.json.encode(_line(recorded)) + b"\n" for recorded in events)
+
+
+def _line(recorded: Recorded[Event]) -> Line:
+    name, schema, payload = CODEC.encode(recorded.event)
+    return Line(
+        stream=recorded.stream, version=recorded.version, position=recorded.position, type=name, schema=schema,
+        recorded_at_us=recorded.recorded_at_us, observed_at_us=recorded.observed_at_us, causation=recorded.causation,
+        payload=msgspec.Raw(payload),
+    )  # fmt: skip
 
 
 def make(folder: Path) -> None:

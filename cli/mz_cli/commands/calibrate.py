@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import click
 from mz_engine.adapters.calibrationfile import FILE_NAME, write_calibration
-from mz_engine.calibration import CALLS_MIN, Fitted, Sample, advice, too_few
+from mz_engine.calibration import CALLS_MIN, Fitted, Sample, advice, too_few, worth_writing
 from mz_engine.calibration import calibrate as fit_all
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.exits import Exit
@@ -62,7 +62,7 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
     with reading() as log:
         samples = tuple(samples_of(calls_of(log, period)))
         fitted = fit_all(samples)
-        found = tuple(each.coefficients for each in fitted if each.helps)
+        found = worth_writing(fitted)
         written = write_calibration(log.home, found) if write and found else None
     result = CalibrateResult(
         calls=len(samples),
@@ -132,6 +132,9 @@ def _tell(result: CalibrateResult, write: bool) -> None:
         note(f"{few.agent} {few.model} {few.phase}: {counted(few.calls, 'call')}, too few for figures of its own")
     if result.written:
         note(f"written: {result.written}; commit it, and the next run estimates by it")
+    elif write and result.fitted:
+        called = counted(result.calls, "call")
+        note(f"nothing written: estimates would be no better by what the {called} that ended well took")
     elif write:
         note(f"nothing written: of {counted(result.calls, 'call')} that ended well there are no {CALLS_MIN} alike")
 

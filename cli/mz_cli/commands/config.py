@@ -17,7 +17,7 @@ from mz_engine.configform import FILE_NAME
 from mz_engine.configure import settings
 from mz_engine.errors import Diagnostic, MzError, format_diagnostic
 from mz_engine.pipelines.lint import in_short
-from mz_engine.planning import load_named
+from mz_engine.planning import foreseen, load_named
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.preflight import known_agent
 from mz_events.redact import Secrets
@@ -102,6 +102,7 @@ def validate(as_json: bool) -> None:
     warnings, features, pipeline = list(loaded.warnings), None, loaded.config.pipeline
     try:
         found, lint = load_named(loaded, root)
+        lint = (*lint, *foreseen(found, loaded.config, os.environ))
         pipeline, warnings = found.pipeline, [*warnings, *in_short(lint, found, loaded.config.commands)]
     except MzError as error:
         wrong += error.diagnostics

@@ -12,6 +12,7 @@ import click
 import msgspec
 from mz_projections.continued import continued
 from mz_projections.spending import By, spending
+from mz_projections.views import FeatureView
 
 from mz_cli.context import Reading, reading
 from mz_cli.costgate import Bill, delivered, gate, gate_table, gate_words, parse_allowed
@@ -34,6 +35,8 @@ WHAT_IF = (
 CHOICES = tuple(dict.fromkeys((*get_args(By), *get_args(ImportedBy))))
 OF_RUNS = ("run", "everything", "what_if", "prices", "allowed", "sessions", "baseline")
 """What does not go with sessions that were imported."""
+OF_CALLS = ("by", "since", "until", "what_if", "prices")
+"""What does not go with comparisons of whole runs."""
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,14 +147,17 @@ def cost(context: click.Context, /, **words: Any) -> int:
 
 def _check(given: Given, context: click.Context) -> None:
     """Raises UsageError for options that do not go together."""
-    of_imports = given.imported or given.day
+    of_imports, compares = given.imported or given.day, given.sessions or given.allowed is not None
     wrong = {
         "name a run, or ask for --all of them": given.run is not None and given.everything,
         "--sessions is about one run, without --all and --gate":
             given.sessions and (given.everything or given.allowed is not None),
+        "--gate is about one run, without --all": given.allowed is not None and given.everything,
+        "--gate and --sessions are about whole runs: no groups, no times, no other prices":
+            compares and any(getattr(given, name) for name in OF_CALLS),
         "--gate and --baseline go together": (given.allowed is None) != (given.baseline is None) and not given.sessions,
         "--json or --csv, not both": given.as_json and given.as_csv,
-        "--csv is for sums: neither --gate nor --sessions": given.as_csv and bool(given.sessions or given.allowed),
+        "--csv is for sums: neither --gate nor --sessions": given.as_csv and compares,
         "of what was imported there are no runs, and no other prices":
             of_imports and any(getattr(given, name) for name in OF_RUNS),
         f"--day or --by {given.by}, not both": given.day and given.by not in (None, "day"),
@@ -250,7 +256,7 @@ def _gate(log: Reading, options: Options, baseline: str, allowed: Fraction) -> i
     run, against = log.find_run(options.run), log.find_run(baseline)
     if run == against:
         raise click.UsageError(f"run {run} cannot be its own baseline")
-    found = gate(_bill(log, against, options), _bill(log, run, options), allowed)
+    found = gate(_bill(log, against), _bill(log, run), allowed)
     if options.as_json:
         show_document("cost-gate", found)
     else:
@@ -259,10 +265,19 @@ def _gate(log: Reading, options: Options, baseline: str, allowed: Fraction) -> i
     return found.exit
 
 
-def _bill(log: Reading, run: str, options: Options) -> Bill:
-    calls = of_run(log, run, options.period).calls
-    statuses = (feature.status for feature in log.view(run).features)
-    return Bill(run=run, calls=tuple(each.call for each in calls), delivered=delivered(statuses))
+def _bill(log: Reading, run: str) -> Bill:
+    features = log.view(run).features
+    return Bill(
+        run=run,
+        calls=tuple(each.call for each in of_run(log, run, Period()).calls),
+        delivered=delivered(feature.status for feature in features),
+        borrowed=sum(map(_borrowed, features)),
+    )
+
+
+def _borrowed(feature: FeatureView) -> bool:
+    """Whether another run made some of its calls, and paid for them."""
+    return any(call.copied for call in feature.calls)
 
 
 # sessions -------------------------------------------------------------------------------------------------------------
@@ -284,5 +299,5 @@ def _sessions(log: Reading, options: Options, baseline: str | None) -> int:
 
 
 def _side(log: Reading, run: str) -> Side:
-    delivered = (feature.feature for feature in log.view(run).features if feature.status == "delivered")
-    return Side(run, continued(log.events(run)), tuple(delivered))
+    whole = (one for one in log.view(run).features if one.status == "delivered" and not _borrowed(one))
+    return Side(run, continued(log.events(run)), tuple(one.feature for one in whole))

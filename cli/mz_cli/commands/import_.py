@@ -50,7 +50,7 @@ def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> i
     """
     home = data_home(os.environ)
     chosen = tuple(each.absolute() for each in paths) or existing(known_places(Path.home(), os.environ))
-    missing = [each for each in chosen if not os.path.lexists(each)]
+    missing = [each for each in chosen if not is_there(each)]
     if missing:
         raise click.UsageError(f"there is no {missing[0]}", context)
     outcome = run(home, chosen)
@@ -63,7 +63,18 @@ def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> i
 
 
 def existing(places: Sequence[Path]) -> tuple[Path, ...]:
-    return tuple(each for each in places if each.is_dir())
+    return tuple(each for each in places if is_there(each))
+
+
+def is_there(path: Path) -> bool:
+    """What cannot be looked at may be there: reading it says why it cannot be."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def run(home: Path, paths: Sequence[Path]) -> Outcome:

@@ -85,7 +85,9 @@ class WhatIf(Shape, frozen=True, kw_only=True):
     """A model, a tier, or `model` for all -> the other model."""
     usd: str | None
     paid_usd: str | None
-    """What was paid for those same calls."""
+    """What was paid for those same calls, as far as it is known."""
+    change_usd: str | None
+    """What `usd` is more than what was paid, over the calls of which both are known."""
 
 
 class CostReport(Shape, frozen=True, kw_only=True):

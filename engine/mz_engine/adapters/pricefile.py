@@ -26,6 +26,12 @@ def price_file(environment: Mapping[str, str]) -> Path | None:
     return Path(home) / ".config" / FILE if home.startswith("/") else None
 
 
+def has_own_prices(environment: Mapping[str, str]) -> bool:
+    """Whether the user wrote a file of prices."""
+    path = price_file(environment)
+    return path is not None and os.path.lexists(path)
+
+
 def user_prices(environment: Mapping[str, str]) -> tuple[PriceRow, ...]:
     """The rows of the user's file; none where there is none. Raises MzError (MZ20nn) with every place that is wrong."""
     path = price_file(environment)

@@ -19,7 +19,7 @@ from mz_events.catalog.call import Usage
 from mz_engine.config import PriceRow
 from mz_engine.ports import Price
 from mz_engine.priceform import digest_of
-from mz_engine.pricing.card import Card, Rate, cost, distinct, flat, in_parts, scaled
+from mz_engine.pricing.card import Card, Rate, cost, distinct, flat, in_parts, may_cross, scaled
 from mz_engine.pricing.listed import LISTED
 from mz_engine.pricing.names import candidates
 from mz_engine.pricing.rows import card_of, row_for
@@ -59,14 +59,16 @@ class GenaiPrices:
 
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
         """What the entries cost at that time. `nanousd` is None when any of their models has no price."""
-        total, unpriced = 0, set[str]()
+        total, unpriced, more = 0, set[str](), False
         for entry in usage:
-            nanousd = self.entry(entry, at_us)
-            if nanousd is None:
+            card = self.card(entry.model, at_us, entry.tier)
+            nanousd = None if card is None else cost(card, entry)
+            if card is None or nanousd is None:
                 unpriced.add(f"{entry.model} ({entry.tier})" if entry.tier else entry.model)
             else:
-                total += nanousd
-        return Price(nanousd=None if unpriced else total, unpriced=tuple(sorted(unpriced)), prices=self.table)
+                total, more = total + nanousd, more or may_cross(card, entry)
+        nanousd = None if unpriced else total
+        return Price(nanousd=nanousd, unpriced=tuple(sorted(unpriced)), prices=self.table, may_be_more=more)
 
     def estimate(
         self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
@@ -78,7 +80,7 @@ class GenaiPrices:
             output=output_tokens,
             cache_read=cache_read,
             cache_write_5m=cache_write,
-            requests=None,
+            requests=1,
         )
         return self.entry(expected, at_us)
 

@@ -13,13 +13,13 @@ import msgspec
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.classify import Ending, Patterns, classify
+from mz_engine.agents.claude_usage import request_usage
 from mz_engine.agents.contract import Watch
-from mz_engine.agents.jsonline import Json, count, last_words, mapping, objects, string
+from mz_engine.agents.jsonline import Json, count, last_words, mapping, objects, session_id, string
 from mz_engine.ports import CallResult, Reading
 
 WAIT_SECONDS_MAX = 10**8
 """Three years; beyond it the number is noise."""
-STANDARD = "standard"
 
 
 class Told(msgspec.Struct, kw_only=True):
@@ -80,13 +80,14 @@ def gather(stdout: bytes, watch: Watch | None = None) -> Told:
 def _note(told: Told, event: Json) -> None:
     match event.get("type"):
         case "start":
-            told.session = string(event.get("session")) or told.session
+            told.session = session_id(event.get("session")) or told.session
             told.version = string(event.get("version")) or told.version
         case "text":
             told.said = string(event.get("text")) or told.said
         case "request":
             model, name = string(event.get("model")), string(event.get("id"))
-            if model and (usage := _usage(model, mapping(event.get("usage")))) is not None:
+            usage = request_usage(model, mapping(event.get("usage")))
+            if model and (usage.input or usage.output):
                 told.requests[name or f"#{len(told.requests)}"] = usage
         case "end":
             told.end = event
@@ -98,30 +99,6 @@ def _terminal(end: Json | None) -> Literal["success", "error", "no-terminal"]:
     if end is None:
         return "no-terminal"
     return "success" if end.get("status") == "success" and end.get("error") is None else "error"
-
-
-def _usage(model: str, numbers: Json) -> Usage | None:
-    """None where nothing was used. Cache writes without a lifetime live for five minutes, the API's own default."""
-    read = count(numbers.get("cache_read_input_tokens")) or 0
-    written = count(numbers.get("cache_creation_input_tokens")) or 0
-    parts = mapping(numbers.get("cache_creation"))
-    hour = min(written, count(parts.get("ephemeral_1h_input_tokens")) or 0)
-    fresh, output = count(numbers.get("input_tokens")) or 0, count(numbers.get("output_tokens")) or 0
-    thoughts = count(mapping(numbers.get("output_tokens_details")).get("thinking_tokens")) or 0
-    tier = string(numbers.get("service_tier"))
-    if not fresh + read + written + output:
-        return None
-    return Usage(
-        model=model,
-        input=fresh + read + written,
-        output=output,
-        cache_read=read,
-        cache_write_5m=written - hour,
-        cache_write_1h=hour,
-        reasoning=min(thoughts, output),
-        requests=1,
-        tier="" if tier == STANDARD else tier,
-    )
 
 
 def _wait(value: object) -> int | None:

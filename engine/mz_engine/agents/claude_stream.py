@@ -18,7 +18,7 @@ from mz_events.catalog.call import Usage
 from mz_engine.agents.classify import Ending, Patterns, classify
 from mz_engine.agents.claude_usage import model_usage, request_usage
 from mz_engine.agents.contract import Watch
-from mz_engine.agents.jsonline import Json, count, last_words, mapping, nanousd, objects, string, strings
+from mz_engine.agents.jsonline import Json, count, last_words, mapping, nanousd, objects, session_id, string, strings
 from mz_engine.ports import CallResult, Reading
 
 NEW = "model_usage_since_last_result"
@@ -78,6 +78,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
         problem_detail=(words or stderr or told.said) if problem else "",
         bad_lines=told.bad_lines,
         version=told.version or result.version,
+        untold=terminal == "error" and bool(told.requests) and not _is_summed(told),
     )
 
 
@@ -93,7 +94,7 @@ def gather(stdout: bytes, watch: Watch | None = None) -> Told:
 
 
 def _note(told: Told, event: Json) -> None:
-    told.session = string(event.get("session_id")) or told.session
+    told.session = session_id(event.get("session_id")) or told.session
     match event.get("type"), event.get("subtype"):
         case "system", "init":
             told.version = string(event.get("claude_code_version")) or told.version
@@ -153,11 +154,17 @@ def _usage(told: Told) -> tuple[Usage, ...]:
     totals = tuple(total for total in _totals(told) if total.input or total.output)
     if not totals:
         main = mapping((told.result or {}).get("usage"))
-        whole = request_usage(told.model, main) if told.model else None
+        whole = replace(request_usage(told.model, main), requests=None) if told.model else None
         return (whole,) if whole is not None and (whole.input or whole.output) else requests
     if _added_up(requests) == _added_up(totals):
         return requests
     return totals
+
+
+def _is_summed(told: Told) -> bool:
+    """Whether the result says what all requests took. What their lines say is less: they tell output as it begins."""
+    main = request_usage(told.model, mapping((told.result or {}).get("usage")))
+    return any(total.input or total.output for total in (main, *_totals(told)))
 
 
 def _totals(told: Told) -> tuple[Usage, ...]:

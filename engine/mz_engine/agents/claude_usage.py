@@ -23,14 +23,16 @@ def request_usage(model: str, numbers: Json, part: str = "") -> Usage:
     short = count(split.get("ephemeral_5m_input_tokens")) or 0
     if hour + short != written:
         hour, short = 0, written
+    output = count(numbers.get("output_tokens")) or 0
+    thoughts = count(mapping(numbers.get("output_tokens_details")).get("thinking_tokens")) or 0
     return Usage(
         model=model,
         input=(count(numbers.get("input_tokens")) or 0) + read + written,
-        output=count(numbers.get("output_tokens")) or 0,
+        output=output,
         cache_read=read,
         cache_write_5m=short,
         cache_write_1h=hour,
-        reasoning=count(mapping(numbers.get("output_tokens_details")).get("thinking_tokens")) or 0,
+        reasoning=min(thoughts, output),
         requests=1,
         tier=tier_of(numbers),
         part=part,
@@ -43,14 +45,15 @@ def model_usage(model: str, numbers: Json) -> Usage:
     read = count(numbers.get("cacheReadInputTokens")) or 0
     written = count(numbers.get("cacheCreationInputTokens")) or 0
     hour = count(numbers.get("cacheCreationEphemeral1hInputTokens")) or 0
+    output = count(numbers.get("outputTokens")) or 0
     return Usage(
         model=model,
         input=(count(numbers.get("inputTokens")) or 0) + read + written,
-        output=count(numbers.get("outputTokens")) or 0,
+        output=output,
         cache_read=read,
         cache_write_5m=written - min(hour, written),
         cache_write_1h=min(hour, written),
-        reasoning=count(numbers.get("thinkingTokens")) or 0,
+        reasoning=min(count(numbers.get("thinkingTokens")) or 0, output),
     )
 
 

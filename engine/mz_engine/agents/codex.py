@@ -27,11 +27,14 @@ SETTINGS: Mapping[str, str] = {
     "features.apps": "false",
     "features.plugins": "false",
     "features.unbounded_connection_retries": "false",
+    "sandbox_workspace_write.exclude_slash_tmp": "true",
     "web_search": '"disabled"',
 }
-"""Nobody is there to approve, nothing is sent home or fetched at each start, and no tool reads what is not in the
-worktree. Tokens of sub-agents are not in the stream, so there are none. A connection that is refused is not tried for
-ever."""
+"""Nobody is there to approve, nothing is sent home or fetched at each start, and nothing is looked up in the web.
+Tokens of sub-agents are not in the stream, so there are none. A connection that is refused is not tried for ever. While
+a command runs, its sandbox puts an empty `.git`, and more, into each directory that may be written to, and leaves them
+there when it is killed: in /tmp that would lead every program below astray, so a call has a temporary directory of its
+own instead."""
 
 NO_SHELL = "features.shell_tool=false"
 """Files are read by commands: without them nothing can be looked at."""
@@ -139,7 +142,7 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     if spec.resumes and spec.session is not None:
         argv += ["resume", spec.session]
     passed = {name: environment[name] for name in PASSED if name in environment}
-    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=passed)
+    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=passed, temporary=True)
 
 
 def _sandbox(tools: tuple[Tool, ...]) -> str:

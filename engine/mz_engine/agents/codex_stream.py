@@ -15,7 +15,7 @@ from mz_events.catalog.call import Usage
 
 from mz_engine.agents.classify import Ending, Patterns, classify
 from mz_engine.agents.contract import Watch
-from mz_engine.agents.jsonline import Json, count, decode, last_words, mapping, objects, string
+from mz_engine.agents.jsonline import Json, count, decode, last_words, mapping, objects, session_id, string
 from mz_engine.ports import CallResult, Reading
 
 _STATUS = re.compile(r"\b(?:unexpected|last) status:? (\d{3})\b")
@@ -37,6 +37,8 @@ class Told(msgspec.Struct, kw_only=True):
     """What the turn failed with."""
     trouble: str = ""
     """The newest `error` line."""
+    untold: bool = False
+    """The model has answered since tokens were told, or at all."""
 
 
 def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:
@@ -63,6 +65,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
         problem_detail=(words or stderr or told.said) if problem else "",
         bad_lines=told.bad_lines,
         version=result.version,
+        untold=told.untold,
     )
 
 
@@ -80,11 +83,11 @@ def gather(stdout: bytes, watch: Watch | None = None) -> Told:
 def _note(told: Told, event: Json) -> None:
     match event.get("type"):
         case "thread.started":
-            told.session = string(event.get("thread_id")) or told.session
+            told.session = session_id(event.get("thread_id")) or told.session
         case "turn.started":
             told.terminal, told.failure = "no-terminal", ""
         case "turn.completed":
-            told.terminal, told.usage = "success", mapping(event.get("usage"))
+            told.terminal, told.usage, told.untold = "success", mapping(event.get("usage")), False
         case "turn.failed":
             told.terminal, told.failure = "error", string(mapping(event.get("error")).get("message"))
         case "error":
@@ -99,7 +102,7 @@ def _note_item(told: Told, item: Json) -> None:
     kind = item.get("type", item.get("item_type"))
     if kind != "error":
         # It goes on: what it had trouble with is over.
-        told.trouble = ""
+        told.trouble, told.untold = "", True
     if kind in SPOKEN:
         told.said = string(item.get("text")) or told.said
 

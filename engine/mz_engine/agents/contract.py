@@ -67,6 +67,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Written and closed; empty: closed at once."""
     env: Mapping[str, str]
     """The adapter's own variables and the names that pass through; nothing else is inherited."""
+    temporary: bool = False
+    """TMPDIR names a directory of the call's own, which is gone with the call."""
 
 
 Watch = Callable[[dict[str, object]], dict[str, object]]

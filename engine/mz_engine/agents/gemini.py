@@ -156,7 +156,9 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     if spec.session is not None:
         argv += ["--resume" if spec.resumes else "--session-id", spec.session]
     passed = {name: environment[name] for name in PASSED if name in environment}
-    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **SETTINGS})
+    env = {**passed, **SETTINGS}
+    # Of a command that is killed it leaves a directory behind.
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, temporary=True)
 
 
 def literal(prompt: str) -> str:

@@ -16,7 +16,7 @@ from mz_events.catalog.call import Usage
 
 from mz_engine.agents.classify import Ending, Patterns, classify
 from mz_engine.agents.contract import Watch
-from mz_engine.agents.jsonline import Json, count, last_words, mapping, objects, string
+from mz_engine.agents.jsonline import Json, count, last_words, mapping, objects, session_id, string
 from mz_engine.ports import CallResult, Reading
 
 EXITS = {
@@ -105,7 +105,7 @@ def gather(stdout: bytes, watch: Watch | None = None) -> Told:
 def _note(told: Told, event: Json) -> None:
     match event.get("type"):
         case "init":
-            told.session = string(event.get("session_id")) or told.session
+            told.session = session_id(event.get("session_id")) or told.session
             told.model = string(event.get("model")) or told.model
         case "message" if event.get("role") == "assistant":
             _note_words(told, event)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
+from msgspec.structs import replace
 from mz_events.catalog.call import ProblemClass, Usage
 
 from mz_engine.agents.classify import Ending, Pattern, Patterns, classify
@@ -25,11 +26,12 @@ from mz_engine.agents.generic_form import (
     Value,
     Where,
 )
-from mz_engine.agents.jsonline import STDERR_BYTES_READ, Json, count, decode, decode_any, nanousd, string
+from mz_engine.agents.jsonline import STDERR_BYTES_READ, Json, count, decode, decode_any, nanousd, session_id, string
 from mz_engine.ports import CallResult, Reading
 
 Terminal: TypeAlias = Literal["success", "error", "no-terminal"]
 
+COUNTED = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
 UNNAMED = "unknown"
 """The model, where neither the output nor the call names one."""
 LINE_CHARS = 2000
@@ -69,7 +71,7 @@ def read_output(
         parser=f"{name}/1",
         terminal=terminal,
         text=text or error,
-        session=_last_text(events, output.session) or None,
+        session=session_id(_last(events, output.session)),
         usage=usage,
         reported_nanousd=_money(events, output, bool(usage)),
         problem=problem,
@@ -285,21 +287,19 @@ def _usage(event: Json, selector: UsageSelector, model: str) -> Usage | None:
 
 
 def _since(total: Usage, earlier: tuple[Usage, ...]) -> Usage:
-    before = [one for one in earlier if one.model == total.model]
-
-    def less(field: str) -> int:
-        rest: int = getattr(total, field) - sum(getattr(one, field) for one in before)
-        return max(0, rest)
-
-    return Usage(
-        model=total.model,
-        input=less("input"),
-        output=less("output"),
-        cache_read=less("cache_read"),
-        cache_write_5m=less("cache_write_5m"),
-        cache_write_1h=less("cache_write_1h"),
-        reasoning=less("reasoning"),
-    )
+    rest = {
+        name: getattr(total, name) - sum(getattr(one, name) for one in earlier if one.model == total.model)
+        for name in COUNTED
+    }
+    if min(rest.values()) < 0:
+        # Not the session that it was taken for: better too much than a call for nothing.
+        return total
+    # Parts are no more than the whole, whatever the sums say.
+    left = rest["input"]
+    for name in COUNTED[2:5]:
+        rest[name] = min(rest[name], left)
+        left -= rest[name]
+    return replace(total, **{**rest, "reasoning": min(rest["reasoning"], rest["output"])})
 
 
 def _money(events: list[Json], output: Output, used: bool) -> int | None:

@@ -48,6 +48,13 @@ def string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def session_id(value: object) -> str | None:
+    """The id of a session. A later call has it among its arguments, so it is none where a program would take it for an
+    option: what an agent runs may write into its output."""
+    found = string(value)
+    return found if found and not found.startswith("-") else None
+
+
 def strings(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 

@@ -12,6 +12,7 @@ from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redact import Secrets
 
 from mz_engine.adapters.environment import fenced, opened, variables, worktree
+from mz_engine.adapters.temporary import VARIABLE, make_temporary, remove_temporary, temporary
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.spool import Closing, Meta, Spool, Spooled, directory, load
 from mz_engine.agents.supervise import Bounds, Denied, Ended, Ending, Launch, kill_marked, offline_works, supervise
@@ -70,11 +71,16 @@ class AgentProcesses:
         launch = self._launch(spec, invocation)
         place = directory(self._spools, spec.key)
         try:
+            if invocation.temporary:
+                make_temporary(self._temporary(spec.key))
             ended = self._run(spec, launch, place)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             ended = Ended(ending=Ending.DISK_FULL)
+        finally:
+            if invocation.temporary:
+                remove_temporary(self._temporary(spec.key))
         held = load(place) or NOTHING
         return CallResult(
             stdout=held.stdout,
@@ -88,6 +94,7 @@ class AgentProcesses:
         """Kills what still runs under the key, and returns what its spool holds: with exit and problem where the end
         was seen, else with an unknown exit. None: the call never began."""
         kill_marked(key)
+        remove_temporary(self._temporary(key))
         held = load(directory(self._spools, key))
         if held is None:
             return None
@@ -99,10 +106,14 @@ class AgentProcesses:
             problem=held.closing.problem if held.closing else None,
         )
 
+    def _temporary(self, key: str) -> pathlib.Path:
+        return temporary(self._root, key, self._environment)
+
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
+        own = {VARIABLE: str(self._temporary(spec.key))} if invocation.temporary else {}
         return Launch(
             argv=invocation.argv,
-            env=variables(self._environment, spec.key, passed=self._passed, own=invocation.env),
+            env=variables(self._environment, spec.key, passed=self._passed, own={**invocation.env, **own}),
             cwd=worktree(self._root, spec.place),
             stdin=invocation.stdin,
             fenced=(*(fenced(self._around) if self._around else ()), *fenced(self._root)),

@@ -72,18 +72,28 @@ def cost(card: Card, usage: Usage, size: int | None = None) -> int | None:
 
 
 def _at(rate: Rate, size: int) -> int:
-    return next(price for above, price in reversed(rate) if size > above)
+    for above, price in reversed(rate):
+        if size > above:
+            return price
+    return rate[0][1]
 
 
 def size_of(usage: Usage) -> int:
-    """Input tokens that decide the step: of the request; of the average one, where it is known how many these are."""
-    whole = max(usage.input, usage.cache_read + usage.cache_write_5m + usage.cache_write_1h)
-    return whole // usage.requests if usage.requests and usage.requests > 1 else whole
+    """Input tokens that decide the step: of the request; of the average one, where this is a sum. Nothing where nobody
+    knows of how many: most requests are short, and as one they would all cost what only long ones do."""
+    if usage.requests is None:
+        return 0
+    return tokens_in(usage) // max(usage.requests, 1)
+
+
+def tokens_in(usage: Usage) -> int:
+    """All input tokens, also where an agent leaves those of the cache out of its sum."""
+    return max(usage.input, usage.cache_read + usage.cache_write_5m + usage.cache_write_1h)
 
 
 def may_cross(card: Card, usage: Usage) -> bool:
     """Whether this is a sum of requests of which some, but not all, may have been above a step."""
-    return usage.requests != 1 and any(usage.input > above for above in card.steps)
+    return usage.requests != 1 and any(tokens_in(usage) > above for above in card.steps)
 
 
 def in_parts(card: Card, percent: int) -> Card:

@@ -14,13 +14,16 @@ from mz_events.catalog.call import Usage
 from mz_projections.cost import CallCost
 from mz_projections.spending import Why
 
-from mz_engine.pricing.card import Card, all_hour, all_short, cost, size_of
+from mz_engine.pricing.card import Card, all_hour, all_short, cost, tokens_in
 from mz_engine.pricing.names import bare
 
 TOLERANCE_NANOUSD = 1_000
 """A millionth of a dollar: agents add up binary fractions and print six decimals or more, while the smallest price of a
 token that anybody asks for is a tenth of that; beyond it somebody counted otherwise."""
 TIERS = ("batch", "flex", "priority", "fast")
+STOPPED = frozenset({"failed", "lost"})
+"""Outcomes of calls that we ended, or that nobody saw end."""
+ENDED_BY_US = "the call ended before the agent said what it cost"
 
 Usages: TypeAlias = tuple[Usage, ...]
 Way = tuple[Why, str, int | None]
@@ -43,14 +46,14 @@ def explain(call: CallCost, usage: Usages, prices: Pricer) -> tuple[Why, str]:
     if reported is not None and computed is not None and agrees(reported, computed):
         return "agree", ""
     if was_killed(call):
-        return "killed", "the call ended before the agent said what it cost"
+        return "killed", ENDED_BY_US
     if reported is None or computed is None:
         return "unknown", _missing(call)
     at_us = call.requested_at_us if call.ended_at_us is None else call.ended_at_us
     for why, detail, nanousd in ways(usage, call.model, at_us, prices):
         if nanousd is not None and agrees(reported, nanousd):
             return why, detail
-    return "unexplained", ""
+    return ("killed", ENDED_BY_US) if call.outcome in STOPPED else ("unexplained", "")
 
 
 def agrees(reported: int, computed: int) -> bool:
@@ -58,9 +61,10 @@ def agrees(reported: int, computed: int) -> bool:
 
 
 def was_killed(call: CallCost) -> bool:
-    """No terminal event, or a last word full of zeros after tokens were used."""
+    """No terminal event, or a last word that says no money, or zeros after tokens were used."""
     zeros = call.reported_nanousd == 0 and bool(call.input or call.output)
-    return call.outcome in ("failed", "lost") or call.terminal == "no-terminal" or zeros
+    silent = call.outcome in STOPPED and (call.reported_nanousd is None or call.computed_nanousd is None)
+    return silent or call.terminal == "no-terminal" or zeros
 
 
 def _missing(call: CallCost) -> str:
@@ -108,7 +112,7 @@ def _sizes(usage: Usages, at_us: int, prices: Pricer) -> Iterator[Way]:
     yield "tier", "it priced every request as a long one", at_size(lambda each: 10**12)
     whole = {each.model: sum(other.input for other in usage if other.model == each.model) for each in usage}
     yield "tier", "it priced all requests to a model as one", at_size(lambda each: whole[each.model])
-    yield "tier", "it priced a sum of requests as one", at_size(lambda each: max(each.input, size_of(each)))
+    yield "tier", "it priced a sum of requests as one", at_size(tokens_in)
 
 
 def _other_prices(usage: Usages, at_us: int, prices: Pricer) -> Iterator[Way]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import date
 from fnmatch import fnmatchcase
@@ -12,6 +13,8 @@ from mz_engine.pricing.names import bare, candidates
 
 NANO = SCALE // 10**9
 """Rows hold nano-dollars for a million tokens."""
+_PLAIN = re.compile(r"[?\[]")
+"""What `fnmatch` would take for more than itself."""
 
 
 def row_for(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None:
@@ -21,9 +24,14 @@ def row_for(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None:
     fitting = [
         row
         for row in rows
-        if row.since <= day.isoformat() and any(fnmatchcase(name, row.model.lower()) for name in names)
+        if row.since <= day.isoformat() and any(fnmatchcase(name, _pattern(row.model)) for name in names)
     ]
     return max(fitting, key=lambda row: row.since, default=None)
+
+
+def _pattern(model: str) -> str:
+    """Only `*` stands for anything; the mark of a long context window is no part of a name."""
+    return _PLAIN.sub(r"[\g<0>]", bare(model))
 
 
 def card_of(row: PriceRow, tier: str = "") -> Card | None:

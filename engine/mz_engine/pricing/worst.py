@@ -2,7 +2,8 @@
 
 Reported and computed are known where an agent told them, and the higher one counts. The reservation counts where they
 may both be too low: the call did not end, so that more was used than was told; tokens were used that have no price; or
-a reply came of which nobody said what it took. A call that the other side refused took nothing, unless it says so.
+a reply came of which nobody said what it took. A call that the other side refused took nothing, unless it says so, or
+had worked before.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ def worst_of(reading: Reading, price: Price) -> int | None:
     if known:
         return max(known)
     refused = reading.problem is not None and reading.problem.kind in REFUSED
-    return 0 if reading.terminal != "no-terminal" and refused and not reading.usage else None
+    nothing = refused and not reading.untold and not reading.usage
+    return 0 if reading.terminal != "no-terminal" and nothing else None
 
 
 def may_be_more(reading: Reading, price: Price) -> bool:
     """Whether what is known may be too low, so that the reservation counts where it is more."""
-    unpriced = bool(reading.usage) and price.nanousd is None and reading.reported_nanousd is None
-    return reading.terminal == "no-terminal" or unpriced
+    unpriced = bool(reading.usage) and price.nanousd is None and not reading.reported_nanousd
+    stepped = price.may_be_more and reading.reported_nanousd is None
+    return reading.terminal == "no-terminal" or reading.untold or unpriced or stepped

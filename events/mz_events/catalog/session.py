@@ -81,6 +81,7 @@ class SessionRead(Event, frozen=True, kw_only=True, tag="session.read"):
     size: int
     """Bytes of the file, when it was looked at."""
     modified_ns: int
+    """0: more of the file was to be read when this was appended."""
     inode: int
     start: int
     """Byte at which reading began; 0: the file is new, or was replaced, and what was counted of its lines is void."""
@@ -109,7 +110,7 @@ class SessionRead(Event, frozen=True, kw_only=True, tag="session.read"):
     """JSON of what the reader remembers for the next line: names and numbers. Empty: it cannot be kept, and a file that
     has grown is read from its beginning."""
     head: str = ""
-    """sha256 of its first line: copies of a file have the same."""
+    """sha256 of its first line, or of the document that it begins with: copies of a file have the same."""
     told: tuple[Usage, ...] = ()
     """Sums that the file tells at its end, by model, up to here."""
     reported_nanousd: int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +23,8 @@ from mz_qa.layers.facts import Checked, Said
 
 OURS = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
 LYING_EXITS = (0, 1, 143, -9, None)
-VALUES = (b"null", b"-1", b"1e999", b"[]", b"{}", b'"\\ud800"', b"[" * 2000, b"9" * 400, b"true", b"\xff\xfe", b"\0")
+VALUES = (b"null", b"-1", b"1e999", b"[]", b"{}", b'"\\ud800"', b"[" * 2000, b"9" * 400, b"true", b"\xff\xfe", b"\0",
+          b'"--help"')  # fmt: skip
 """What may stand where something else was expected."""
 FOUND_MAX = 3
 """Findings of one kind for one stream: the rest would only repeat them."""
@@ -114,16 +116,13 @@ def whole(adapter: Adapter, stream: Stream) -> Iterator[str]:
 def prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
     """Cut off before its last word, no stream is a success; wherever it is cut, it is read. That word may stand on
     standard error alone."""
-    alone = replace(stream.result, stderr=b"")
-    said = "stderr" if succeeds(adapter, stream.result) and not succeeds(adapter, alone) else "stdout"
+    said = carrier(adapter, stream)
     data: bytes = getattr(stream.result, said)
     lines = list(accumulate(len(line) + 1 for line in data.split(b"\n")))
     verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, **{said: data[:end]}))), None)
     if verdict is not None and said == "stderr":  # Words, which need not be there to their end.
         verdict = data.rfind(b"\n", 0, verdict - 1) + 2
-    around = {cut + by for cut in lines for by in (-2, -1, 0, 1)}
-    stride = range(0, len(data) + 1, max(1, len(data) // max(1, share)))
-    for cut in sorted({cut for cut in (*around, *stride) if 0 <= cut <= len(data)})[: share * 2]:
+    for cut in cuts(len(data), lines, verdict, share):
         reading = attempt(adapter, replace(stream.result, **{said: data[:cut]}))
         yield from unsound(adapter, reading)
         if isinstance(reading, str):
@@ -133,6 +132,23 @@ def prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
             yield "takes a stream that was cut off for a success"
 
 
+def cuts(size: int, lines: Sequence[int], verdict: int | None, share: int) -> list[int]:
+    """Where a stream is cut: around the ends of its lines and in between, over all of its length; always around its
+    last word, where it matters most."""
+    around = {end + by for end in lines for by in (-2, -1, 0, 1)}
+    stride = range(0, size + 1, max(1, size // max(1, share)))
+    every = sorted({cut for cut in (*around, *stride) if 0 <= cut <= size})
+    last = (verdict if verdict is not None else size) - 2
+    kept = {*every[:: -(-len(every) // (share * 2))], *(cut for cut in every if last - 1 <= cut <= last + 3)}
+    return sorted(kept)
+
+
+def carrier(adapter: Adapter, stream: Stream) -> Literal["stdout", "stderr"]:
+    """Where the agent says how its call ended."""
+    alone = replace(stream.result, stderr=b"")
+    return "stderr" if succeeds(adapter, stream.result) and not succeeds(adapter, alone) else "stdout"
+
+
 def succeeds(adapter: Adapter, result: CallResult) -> bool:
     reading = attempt(adapter, result)
     return not isinstance(reading, str) and reading.terminal == "success"
@@ -140,11 +156,11 @@ def succeeds(adapter: Adapter, result: CallResult) -> bool:
 
 def damaged(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
     """Damage that the stream's name decides."""
-    dice = random.Random(stream.name)
+    dice, said = random.Random(stream.name), carrier(adapter, stream)
     for _ in range(share):
-        data = damage(stream.result.stdout, dice)
+        data = damage(getattr(stream.result, said), dice)
         exit_code = dice.choice(LYING_EXITS)
-        yield from unsound(adapter, attempt(adapter, replace(stream.result, stdout=data, exit=exit_code)))
+        yield from unsound(adapter, attempt(adapter, replace(stream.result, **{said: data}, exit=exit_code)))
 
 
 def damage(data: bytes, dice: random.Random) -> bytes:
@@ -191,6 +207,8 @@ def unsound(adapter: Adapter, reading: Reading | str) -> Iterator[str]:
         yield f"leaves the ending {reading.terminal} without a class"
     if reading.parser != adapter.parser:
         yield f"signs a reading as {reading.parser}"
+    if reading.session is not None and (not reading.session or reading.session.startswith("-")):
+        yield f"takes {reading.session!r} for a session, which its program would take for an option"
     yield from miscounted(reading)
     if reading.bad_lines < 0 or (reading.reported_nanousd or 0) < 0:
         yield "reports less than nothing"

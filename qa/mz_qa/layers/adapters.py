@@ -48,10 +48,14 @@ def streams(project: Project, agent: str) -> Iterator[Stream]:
         except CassetteUnusable:
             continue
         for recording, contents in cassette.taken:
-            file = recording.find("stdout")
-            if recording.agent != agent or file is None or len(contents[file.name]) > STREAM_BYTES_MAX:
+            found = {file.kind: contents[file.name] for file in recording.files}
+            stdout, stderr = found.get("stdout"), found.get("stderr", b"")
+            if recording.agent != agent or stdout is None or len(stdout) + len(stderr) > STREAM_BYTES_MAX:
                 continue
-            result = CallResult(stdout=contents[file.name], stderr=b"", exit=recording.exit, duration_ms=1, model=ASKED)
+            result = CallResult(
+                stdout=stdout, stderr=stderr, exit=recording.exit, duration_ms=1, version=recording.version,
+                model=ASKED, earlier=recording.earlier,
+            )  # fmt: skip
             yield Stream(name=f"{project.shown(path)}/{recording.identity.path}", result=result)
 
 

@@ -39,7 +39,8 @@ def cassettes_of(library: Path) -> tuple[Path, ...]:
 
 def known_of(project: Project) -> tuple[Known, tuple[Finding, ...]]:
     """What the library knows; what of it is unusable counts for nothing, and is a finding."""
-    known, wrong = read_known(project.root / project.config.recordings, project.today.date())
+    config = project.config
+    known, wrong = read_known(project.root / config.recordings, config.agents, project.today.date())
     return known, tuple(_wrong(project, one, project.shown(known.library / NAME)) for one in wrong)
 
 

@@ -6,7 +6,7 @@ Fields that projections gained since do not count: what was kept says nothing of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -47,11 +47,6 @@ def read_log(data: bytes) -> tuple[Recorded[Event], ...]:
     return tuple(_recorded(_LINE.decode(line)) for line in data.splitlines() if line)
 
 
-def write_log(events: Iterable[Recorded[Event]]) -> bytes:
-    """A line of JSON an event."""
-    return b"".join(msgspec.json.encode(_line(recorded)) + b"\n" for recorded in events)
-
-
 def _recorded(line: Line) -> Recorded[Event]:
     place = f"{line.stream}@{line.version}"
     return Recorded(
@@ -64,15 +59,6 @@ def _recorded(line: Line) -> Recorded[Event]:
         causation=line.causation,
         chain=b"",
     )
-
-
-def _line(recorded: Recorded[Event]) -> Line:
-    name, schema, payload = CODEC.encode(recorded.event)
-    return Line(
-        stream=recorded.stream, version=recorded.version, position=recorded.position, type=name, schema=schema,
-        recorded_at_us=recorded.recorded_at_us, observed_at_us=recorded.observed_at_us, causation=recorded.causation,
-        payload=msgspec.Raw(payload),
-    )  # fmt: skip
 
 
 def projected(events: Sequence[Recorded[Event]]) -> dict[str, Any]:

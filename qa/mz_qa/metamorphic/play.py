@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.contract import Adapter
 from mz_engine.coordinator import Coordinator
 from mz_engine.pins import Pins
 from mz_engine.ports import Reading
@@ -211,7 +211,7 @@ def _varied(tape: Tape, taken: Taken, usual: str) -> Iterator[Outcome]:
     for variant in derive(taken):
         said = succeeds(agent, variant.stdout)
         for dies in (False, True):
-            reading = _reading(agent, variant, dies)
+            reading = _reading(tape.adapters[agent], variant, dies)
             likeness = _likeness(reading, variant, dies)
             if likeness not in known:
                 known[likeness] = _play(tape, variant, dies)
@@ -227,9 +227,9 @@ def _varied(tape: Tape, taken: Taken, usual: str) -> Iterator[Outcome]:
             )
 
 
-def _reading(agent: str, variant: Variant, dies: bool) -> Reading:
+def _reading(adapter: Adapter, variant: Variant, dies: bool) -> Reading:
     result = result_of(variant)
-    return built_in()[agent].parse_output(replace(result, exit=None, problem=None) if dies else result)
+    return adapter.parse_output(replace(result, exit=None, problem=None) if dies else result)
 
 
 def _likeness(reading: Reading, variant: Variant, dies: bool) -> object:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from mz_engine.agents.contract import Adapter
+from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.registry import adapters
+
 from mz_recordings.cassette import Cassette, Identity, Taken
 from mz_recordings.drift.difference import Difference, Pair
 from mz_recordings.drift.inputs import of_call, of_worlds
@@ -13,20 +17,24 @@ from mz_recordings.findings import Finding
 from mz_recordings.grouping import ORDER
 from mz_recordings.mending import NEW, again
 
+Described = Mapping[str, AgentDescription]
+"""The project's own agents, without which nothing can be said of their streams."""
 
-def compare_cassettes(old: Cassette, new: Cassette) -> tuple[Finding, ...]:
+
+def compare_cassettes(old: Cassette, new: Cassette, described: Described) -> tuple[Finding, ...]:
     """What the new recording has otherwise than the old one, by class; empty: they are the same, but for what is
     measured (times, durations, ids of runs and sessions) and for words of tools that nobody reads."""
-    return tuple(difference.finding for difference in differences(old, new))
+    return tuple(difference.finding for difference in differences(old, new, described))
 
 
-def differences(old: Cassette, new: Cassette) -> tuple[Difference, ...]:
+def differences(old: Cassette, new: Cassette, described: Described) -> tuple[Difference, ...]:
     """As `compare_cassettes`, with what noise may name of each."""
+    agents = adapters(described)
     was, now = _by_identity(old), _by_identity(new)
     pairs = [Pair(was[call], now[call], old, new) for call in was if call in now]
     only = [call for call in (*was, *now) if (call in was) != (call in now)]
     templates = {**templates_of(old), **templates_of(new)}
-    found = [*of_worlds(old, new), *_each(pairs, templates), *of_wires(pairs), *_trees(pairs, old, new)]
+    found = [*of_worlds(old, new), *_each(pairs, templates, agents), *of_wires(pairs, agents), *_trees(pairs, old, new)]
     ended = {each.finding.feature for each in found if each.finding.kind == "EVENT"}
     found += [*of_stories(old, new, only, ended), *_alone(was, now)]
     return tuple(sorted(found, key=lambda each: ORDER.index(each.finding.kind)))
@@ -36,12 +44,12 @@ def _by_identity(cassette: Cassette) -> dict[Identity, Taken]:
     return {one.recording.identity: one for one in cassette.taken}
 
 
-def _each(pairs: list[Pair], templates: Mapping[Identity, str]) -> Iterator[Difference]:
+def _each(pairs: list[Pair], templates: Mapping[Identity, str], agents: Mapping[str, Adapter]) -> Iterator[Difference]:
     for pair in pairs:
         yield from of_call(pair, templates)
         yield from of_artifacts(pair)
         yield from of_effects(pair)
-        yield from of_costs(pair)
+        yield from of_costs(pair, agents)
         yield from of_ends(pair)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+from mz_engine.agents.generic_form import AgentDescription
 
 from mz_recordings.drift.noise import Noise, Refusal, refusal_of
 from mz_recordings.drift.noisefile import NoiseUnusable, read_noise
@@ -20,12 +21,14 @@ NOISE_AGED = ("EXPIRED", "UNUSED_ENTRY")
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What a library knows besides its cassettes."""
+    """What a library knows besides its cassettes, and its project of agents."""
 
     library: Path
     noise: tuple[Noise, ...]
     baselines: Baselines
     today: date
+    described: Mapping[str, AgentDescription]
+    """The project's own agents."""
 
 
 class Unsound(NamedTuple):
@@ -38,10 +41,13 @@ class Unsound(NamedTuple):
     """The name of the refusal; empty: the file cannot be read, and `what` names it."""
 
 
-def read_known(library: Path, today: date, wire: Path | None = None) -> tuple[Known, tuple[Unsound, ...]]:
+def read_known(
+    library: Path, described: Mapping[str, AgentDescription], today: date, wire: Path | None = None
+) -> tuple[Known, tuple[Unsound, ...]]:
     """What is unsound counts for nothing: of noise with a refused entry all of it, of baselines those of the project.
     `wire`: where the project's lie, if not in the library."""
-    known, wrong = Known(library=library, noise=(), baselines={}, today=today), list[Unsound]()
+    known = Known(library=library, noise=(), baselines={}, today=today, described=described)
+    wrong = list[Unsound]()
     try:
         noise = read_noise(library)
         refused = refused_entries(noise, today)

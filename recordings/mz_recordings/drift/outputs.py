@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from mz_engine.agents.contract import Adapter
-from mz_engine.agents.registry import built_in
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass
 
@@ -140,9 +139,8 @@ def amounts(reading: Reading) -> dict[str, int | str | None]:
     }
 
 
-def of_costs(pair: Pair) -> Iterator[Difference]:
+def of_costs(pair: Pair, adapters: Mapping[str, Adapter]) -> Iterator[Difference]:
     """What the calls took, as today's parser reads both."""
-    adapters = built_in()
     old, new = reading_of(pair.old, adapters), reading_of(pair.new, adapters)
     if old is None or new is None:
         return
@@ -194,10 +192,10 @@ def _end(recording: Recording) -> str:
     return f"{recording.outcome}, exit {recording.exit}{failure}"
 
 
-def of_wires(pairs: Iterable[Pair]) -> Iterator[Difference]:
+def of_wires(pairs: Iterable[Pair], adapters: Mapping[str, Adapter]) -> Iterator[Difference]:
     """The shape of all streams together: which events a call has depends on what the model chose to do."""
     known = tuple(pairs)
-    for agent, adapter in built_in().items():
+    for agent, adapter in adapters.items():
         mine = [pair for pair in known if pair.old.recording.agent == pair.new.recording.agent == agent]
         if not mine:
             continue

@@ -95,7 +95,7 @@ def _checked(
         plain = tuple(Difference(finding) for finding in by_itself(cassette, job.today))
     else:
         prices = GenaiPrices(pins.config.prices if pins is not None else ())
-        plain = (*check(cassette, pins, prices, job.today), *check_wires(cassette, known.baselines))
+        plain = (*check(cassette, pins, prices, job.today), *check_wires(cassette, known.baselines, known.described))
         result = replace(result, judged=judged(cassette, pins) if pins is not None else 0)
     return cassette, result, tuple(each for each in plain if not _told(each.finding, result.findings))
 
@@ -140,7 +140,7 @@ def compare_two(old: Path, new: Path, known: Known, reason: str = "") -> Drifted
             f"the answers of {', '.join(dict.fromkeys(seeded))} were copied from another agent: nothing can be compared"
         )
         return Drifted(played=(replace(result, findings=(Finding(kind="SEEDED", what=what, mend=ALL),)),))
-    drifted = _heard([(names[0], result, differences(was, now))], known, reason, names)
+    drifted = _heard([(names[0], result, differences(was, now, known.described))], known, reason, names)
     return replace(drifted, played=(*drifted.played, *_aged(known, [was, now], False)))
 
 

@@ -22,9 +22,13 @@ UNTIL_US = 7_258_118_400_000_000
 """2200-01-01"""
 KINDS_MAX = 200
 """Different tools, and different unknown types of lines, that are told apart; a hostile file has more."""
+SESSIONS_MAX = 10_000
+"""That a log names; branches name a few."""
 OTHERS = "others"
-TOKENS_MAX = 10**12
-"""Of one request; a file that tells of more is wrong."""
+NANOUSD_MAX = 1 << 62
+"""More does not go into a row."""
+TOKENS_MAX = 10**10
+"""Of one request, or of all of a call; a file that tells of more is wrong."""
 
 
 class Seen(msgspec.Struct, gc=False):
@@ -40,6 +44,12 @@ class Gathered(msgspec.Struct):
     """Of one stretch of a file; grows as sightings come in."""
 
     agent: str
+    section: str = ""
+    """Session of a stream of several that this is about; empty: the first."""
+    head: str = ""
+    """sha256 of the section's first line."""
+    fresh: bool = False
+    """Nothing was read of the section before."""
     part: str | None = None
     """Of the sub-agent whose file this is, empty for a main conversation; None: nothing was told yet. The first word
     counts: in old versions lines of sub-agents lie between the others."""
@@ -100,7 +110,8 @@ def _opened(self: Gathered, seen: Opened) -> None:
     _dated(self, seen.at_us)
     if seen.session:
         self.session = name(seen.session)
-        self.sessions.setdefault(self.session)
+        if len(self.sessions) < SESSIONS_MAX:
+            self.sessions.setdefault(self.session)
     self.version = name(seen.version) or self.version
     self.cwd = seen.cwd or self.cwd
     self.parent = name(seen.parent) or self.parent
@@ -159,15 +170,17 @@ def _ended(self: Gathered, seen: Ended) -> None:
         known = self.told.get(usage.model)
         self.told[usage.model] = usage if known is None else _plus(known, usage)
     if end.reported_nanousd is not None:
-        self.reported_nanousd = (self.before_nanousd or 0) + end.reported_nanousd
+        self.reported_nanousd = min((self.before_nanousd or 0) + end.reported_nanousd, NANOUSD_MAX)
 
 
 def _goes_on(self: Gathered, end: Ended, last: Ended) -> bool:
     """Whether it includes the end before it. A file may hold what several processes said, one after the other; numbers
     that fell, or that are too small for the requests since the process began, tell so."""
+    if self.session != self.last_session:
+        return False
     if end == last:
         return True
-    if not (end.cumulative and last.cumulative and self.group) or self.session != self.last_session:
+    if not (end.cumulative and last.cumulative and self.group):
         return False
     if (end.reported_nanousd or 0) < (last.reported_nanousd or 0):
         return False

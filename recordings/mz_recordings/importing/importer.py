@@ -7,6 +7,7 @@ nothing twice. What was counted before is looked up in a file, not held in memor
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ from mz_projections.imported import File, Session, opened
 from mz_projections.importedviews import ImportedViews
 
 from mz_recordings.importing.names import stream_of
-from mz_recordings.importing.reading import digest_of, stretches, untouched
+from mz_recordings.importing.reading import digest_of, stretches, told_by_file, untouched
 from mz_recordings.importing.reckon import PriceOf, Reckoning, Stretch, Tally
 from mz_recordings.importing.records import RECORDS
 from mz_recordings.importing.scan import Found, Unreadable, scan
@@ -37,6 +38,8 @@ LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
 REQUESTS_A_BATCH, BYTES_A_BATCH, STRETCHES_A_BATCH = 4000, 64 << 20, 500
 """What is appended at once: enough that the disk is not waited for, not so much that memory grows."""
 US = 1_000_000
+YOUNG = 1
+"""Generations of objects that were made since the last batch."""
 EVERY = (*FORMATS, *RECORDS)
 
 
@@ -94,6 +97,7 @@ class Importer:
         """
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
+            _seldom_collected(),
             _alone(self._home / LOCK),
             SqliteStore(self._home / LOG) as store,
             ImportedViews(self._home / VIEWS, store) as views,
@@ -164,8 +168,8 @@ class _Taking:
     def _file(self, found: Found, row: File | None) -> None:
         for stretch in stretches(found, row, self._formats):
             self._batch.append(stretch)
-            self._read.add(stretch.file)
-            self._bytes += stretch.upto - stretch.start
+            self._read.add(digest_of(found))
+            self._bytes += stretch.bytes
             self._lines += stretch.gathered.lines
             self._bad += stretch.gathered.bad
             if _full(self._batch):
@@ -190,6 +194,7 @@ class _Taking:
             appends.append(Append(stream, None, events))
         self._sessions.update(sessions)
         self._write(appends)
+        gc.collect(YOUNG)
 
     def _write(self, appends: Sequence[Append]) -> None:
         self._store.append(appends, self._now_us())
@@ -204,9 +209,10 @@ class _Taking:
             if session is None:
                 continue
             sums = views.sums_of(stream)
-            newest_s = max((each.start_s for each in sums), default=max(each.modified_ns for each in files) // 10**9)
+            changed_us = told_by_file(max(each.modified_ns for each in files))
+            newest_us = max((each.start_s * US for each in sums), default=changed_us)
             known = views.known(keys(session.agent, stream, files))
-            requests = tuple(settled(session.agent, stream, files, sums, known, newest_s * US))
+            requests = tuple(settled(session.agent, stream, files, sums, known, newest_us))
             if requests:
                 priced = self._reckoning.priced(requests)
                 events: tuple[Event, ...] = (SessionSettled(requests=requests), *((priced,) if priced.sums else ()))
@@ -226,8 +232,21 @@ def _full(batch: Sequence[Stretch]) -> bool:
     return (
         len(batch) >= STRETCHES_A_BATCH
         or sum(len(each.requests) for each in batch) >= REQUESTS_A_BATCH
-        or sum(each.upto - each.start for each in batch) >= BYTES_A_BATCH
+        or sum(each.bytes for each in batch) >= BYTES_A_BATCH
     )
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """What reading makes goes away by itself; to look for cycles after every few hundred objects costs a tenth of the
+    time, so that is done after each batch."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from mz_events.names import StreamId
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+@-]{0,127}\Z")
 MODEL = re.compile(r"[A-Za-z0-9<][A-Za-z0-9._:+@/\[\]<>-]{0,127}\Z")
-LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+@/ -]{0,95}\Z")
+LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+@/-]{0,95}\Z")
+"""Without spaces: what has them may be somebody's words."""
 LENGTH_MAX = 256
 """No name is longer; what is longer need not be remembered."""
 KNOWN = 4096

@@ -13,25 +13,31 @@ import msgspec
 from msgspec.structs import replace
 from mz_projections.imported import File
 
-from mz_recordings.importing.gather import Gathered
+from mz_recordings.importing.gather import UNTIL_US, Gathered
 from mz_recordings.importing.names import name
 from mz_recordings.importing.reckon import Stretch
 from mz_recordings.importing.scan import Found
-from mz_recordings.transcripts.bytestream import Piece, pieces
-from mz_recordings.transcripts.facts import Carry, Ended, Format
+from mz_recordings.transcripts.bytestream import Piece, blocks, pieces
+from mz_recordings.transcripts.facts import BlockReader, Carry, Format, Opened
 from mz_recordings.transcripts.read import feed, find
 
 REQUESTS_MAX = 1000
 """Of a stretch, and so of an event."""
 READ_BYTES = 1 << 18
+SECTIONS_MAX = 1000
+"""Sessions that are told apart in one stream."""
 STRETCH_BYTES = 64 << 20
 """At most, of a file in which there are few requests: what was read of it is kept from time to time."""
 ENDS_BYTES = 4096
 """Of the beginning and of the end of what was read: what a file is known by."""
+UNFINISHED = 0
+"""In place of the time at which a file was changed: more of it is to be read."""
+BLANK = b"\0 \t\r\n"
 CARRY_BYTES_MAX = 16_384
 CARRIED = re.compile(r"[A-Za-z0-9<_][A-Za-z0-9._:+@/\[\]<> -]{0,127}\Z")
 
 _carries = msgspec.json.Decoder(Carry)
+_values = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Source(msgspec.Struct):
@@ -44,6 +50,10 @@ class Source(msgspec.Struct):
     """How far it was read, where reading goes on; None: from its beginning."""
     whole: bool = False
     """It is read anew whenever it changes: a document, or bytes that are not those of the text."""
+    head: str = ""
+    """sha256 of its first line that is a text of its format."""
+    sections: dict[str, Gathered] = {}
+    """Of a stream of several sessions, by session, empty for the first: what their next stretches begin with."""
 
 
 def digest_of(found: Found) -> str:
@@ -64,7 +74,7 @@ def stretches(found: Found, row: File | None, formats: tuple[Format, ...]) -> It
         format_ = next((each for each in formats if row is not None and each.name == row.format), None)
         if row is not None and format_ is not None and _goes_on(file, found, row, format_):
             file.seek(row.upto)
-            yield from _read(Source(file, found, format_, row), pieces(file, row.upto))
+            yield from _read(Source(file, found, format_, row, head=row.head), pieces(file, row.upto))
             return
         file.seek(0)
         known = find(file, formats=formats)
@@ -73,16 +83,18 @@ def stretches(found: Found, row: File | None, formats: tuple[Format, ...]) -> It
 
 
 def _goes_on(file: io.BufferedReader, found: Found, row: File, format_: Format) -> bool:
-    """Whether the file begins with what was read, and the reader can go on behind that."""
+    """Whether the file begins with what was read, and the reader can go on behind that. Ends of streams are held
+    against all that came before them, which no row keeps."""
+    if not format_.log and (row.told or row.reported_nanousd is not None):
+        return False
     return bool(row.carry) and 0 < row.upto <= found.size and mark(file, row.upto) == row.mark
 
 
 def mark(file: io.BufferedReader, upto: int) -> str:
-    """sha256 over the first and the last bytes before `upto`. Raises OSError."""
-    file.seek(0)
-    head = file.read(min(ENDS_BYTES, upto))
-    file.seek(max(upto - ENDS_BYTES, 0))
-    return hashlib.sha256(head + b"\0" + file.read(min(ENDS_BYTES, upto))).hexdigest()
+    """sha256 over the first and the last bytes before `upto`; where the file stands does not matter. Raises OSError."""
+    size, descriptor = min(ENDS_BYTES, upto), file.fileno()
+    head, tail = os.pread(descriptor, size, 0), os.pread(descriptor, size, upto - size)
+    return hashlib.sha256(head + b"\0" + tail).hexdigest()
 
 
 def _read(source: Source, given: Iterator[Piece]) -> Iterator[Stretch]:
@@ -90,20 +102,75 @@ def _read(source: Source, given: Iterator[Piece]) -> Iterator[Stretch]:
     row, format_ = source.row, source.format
     reader = format_.reader(_carries.decode(row.carry) if row else Carry())
     start = upto = row.upto if row else 0
-    gathered = _begun(source)
+    gathered, partly = _begun(source), False
+    if isinstance(reader, BlockReader) and not source.whole:
+        given = _blocks(source, given)
     for piece in _joined(given) if source.whole and format_.unit == "file" else given:
-        if not piece.whole and not source.whole:
+        if not (piece.whole or source.whole or _complete(format_, piece)):
             break
         if piece.data or piece.too_long:
-            gathered.lines += 1
+            gathered.lines += piece.lines
+            source.head = source.head or _head(format_, piece)
             for sighting in feed(format_, reader, piece):
+                if type(sighting) is Opened and not format_.log and _turns(source, gathered, sighting):
+                    yield _stretch(source, gathered, start, upto, "", last=False)
+                    start, partly, gathered = upto, True, _section(source, gathered, sighting, _head(format_, piece))
                 gathered.take(sighting)
         upto = piece.end
         if len(gathered.requests) >= REQUESTS_MAX or upto - start >= STRETCH_BYTES:
-            yield _stretch(source, gathered, start, upto, kept(reader.carry()))
-            start, gathered = upto, _after(gathered)
-    if upto > start or row is None:
-        yield _stretch(source, gathered, start, upto, kept(reader.carry()))
+            yield _stretch(source, gathered, start, upto, kept(reader.carry()), last=False)
+            start, gathered, partly = upto, _after(gathered), True
+    if source.sections:
+        yield _stretch(source, gathered, start, upto, "", last=False)
+        source.sections[gathered.section] = _after(gathered)
+        yield _stretch(source, source.sections[""], upto, upto, "", last=True)
+    elif upto > start or row is None or partly:
+        yield _stretch(source, gathered, start, upto, kept(reader.carry()), last=True)
+
+
+def _turns(source: Source, gathered: Gathered, told: Opened) -> bool:
+    """Whether a stream goes on with another session: people append the output of call after call to one file."""
+    other = bool(told.session and gathered.session) and name(told.session) != gathered.session
+    return other and len(source.sections) < SECTIONS_MAX
+
+
+def _section(source: Source, gathered: Gathered, told: Opened, head: str) -> Gathered:
+    """What is gathered of the other session; the file itself stands for the first one."""
+    source.sections[gathered.section] = _after(gathered)
+    wanted = name(told.session)
+    section = "" if wanted in source.sections[""].sessions else wanted
+    found = source.sections.get(section) or Gathered(agent=gathered.agent, section=section, head=head, fresh=True)
+    found.at_us = gathered.at_us
+    return found
+
+
+def _blocks(source: Source, given: Iterator[Piece]) -> Iterator[Piece]:
+    """The same lines, many at a time as soon as the file's beginning is known; documents stay as they are."""
+    for piece in given:
+        yield piece
+        if source.head and b"\n" not in piece.data:
+            yield from blocks(source.file, piece.end)
+            return
+
+
+def _complete(format_: Format, piece: Piece) -> bool:
+    """JSON is whole with its last bracket, even where the line end is not written yet, or never will be."""
+    if format_.fits_text is not None or not piece.data.rstrip().endswith((b"}", b"]")):
+        return False
+    try:
+        _values.decode(piece.data)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return False
+    return True
+
+
+def _head(format_: Format, piece: Piece) -> str:
+    """What copies of a file begin with. Words of a shell before it may stand in any file; a document that is written
+    over several lines is one piece."""
+    data = piece.data.strip(BLANK)
+    if not data or (format_.fits_text is None and not data.startswith((b"{", b"["))):
+        return ""
+    return hashlib.sha256(data).hexdigest()
 
 
 def _joined(given: Iterator[Piece]) -> Iterator[Piece]:
@@ -119,19 +186,21 @@ def _joined(given: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _begun(source: Source) -> Gathered:
-    """What was told at the ends that were read before is taken for one end: a next one may include it."""
+    """With what the row knows."""
     row = source.row
-    gathered = Gathered(agent=name(source.format.agent), at_us=source.found.modified_ns // 1000)
+    gathered = Gathered(agent=name(source.format.agent), at_us=told_by_file(source.found.modified_ns))
     if row is not None:
         gathered.part = row.part
         gathered.session = gathered.last_session = row.session.rpartition("/")[2]
         gathered.sessions = {gathered.session: None}
         gathered.told = {usage.model: usage for usage in row.told}
         gathered.reported_nanousd = row.reported_nanousd
-        if row.told or row.reported_nanousd is not None:
-            gathered.last = Ended(status="success", usage=row.told, reported_nanousd=row.reported_nanousd)
-            gathered.group = 1
     return gathered
+
+
+def told_by_file(modified_ns: int) -> int:
+    """The time at which a file was changed, in microseconds; file systems know years that no calendar has."""
+    return min(max(modified_ns // 1000, 0), UNTIL_US - 1)
 
 
 def _after(done: Gathered) -> Gathered:
@@ -139,22 +208,22 @@ def _after(done: Gathered) -> Gathered:
     return Gathered(
         agent=done.agent, part=done.part, at_us=done.at_us, sessions=done.sessions, told=done.told,
         reported_nanousd=done.reported_nanousd, before=done.before, before_nanousd=done.before_nanousd, last=done.last,
-        session=done.session, last_session=done.last_session, group=done.group, since=done.since,
+        session=done.session, last_session=done.last_session, group=done.group, since=done.since, section=done.section,
+        head=done.head,
     )  # fmt: skip
 
 
-def _stretch(source: Source, gathered: Gathered, start: int, upto: int, carry: str) -> Stretch:
-    """What is read whole has no memory: the log keeps none, so that reading begins at its first byte again."""
-    found, file = source.found, source.file
-    at = file.tell()
-    reached = found.size if source.whole else upto
-    marked = mark(file, reached)
-    head = source.row.head if source.row else _head(file)
-    file.seek(at)
+def _stretch(source: Source, gathered: Gathered, start: int, upto: int, carry: str, *, last: bool) -> Stretch:
+    """What is read whole has no memory: the log keeps none, so that reading begins at its first byte again. After one
+    that is not the last of its file, the file is not what was read, whatever the system says of it."""
+    found, reached = source.found, source.found.size if source.whole else upto
+    path = f"{found.path}#{gathered.section}" if gathered.section else str(found.path)
     return Stretch(
-        file=digest_of(found), path=str(found.path), format=source.format.name, session=session_of(gathered, found),
-        size=found.size, modified_ns=found.modified_ns, inode=found.inode, start=start, upto=reached, mark=marked,
-        head=head, carry="" if source.whole else carry, gathered=gathered, requests=gathered.keyed(),
+        file=hashlib.sha256(os.fsencode(path)).hexdigest(), path=path, format=source.format.name,
+        session=session_of(gathered, found), size=reached if gathered.section else found.size,
+        modified_ns=found.modified_ns if last else UNFINISHED, inode=found.inode, start=0 if gathered.fresh else start,
+        upto=reached, bytes=upto - start, mark=mark(source.file, reached), head=gathered.head or source.head,
+        carry="" if source.whole else carry, gathered=gathered, requests=gathered.keyed(),
     )  # fmt: skip
 
 
@@ -165,11 +234,6 @@ def session_of(gathered: Gathered, found: Found) -> str:
         if each in found.path.name:
             return each
     return next(iter(gathered.sessions), f"file-{digest_of(found)[:32]}")
-
-
-def _head(file: io.BufferedReader) -> str:
-    file.seek(0)
-    return hashlib.sha256(file.read(READ_BYTES).partition(b"\n")[0]).hexdigest()
 
 
 def kept(carry: Carry) -> str:

@@ -12,7 +12,7 @@ from mz_events.catalog.session import PricedSum, Request, SessionOpened, Session
 from mz_events.names import Digest, StreamId
 from mz_projections.imported import Known, Session, before_at_us, quarter
 
-from mz_recordings.importing.gather import Gathered, Seen, total
+from mz_recordings.importing.gather import NANOUSD_MAX, Gathered, Seen, total
 from mz_recordings.importing.names import by_mz, stream_of
 
 AHEAD_US = 600_000_000
@@ -35,6 +35,8 @@ class Stretch(msgspec.Struct, kw_only=True):
     inode: int
     start: int
     upto: int
+    bytes: int
+    """That were read for it."""
     mark: str
     head: str
     carry: str
@@ -163,8 +165,8 @@ class Reckoning:
             self.tally.unpriced[model] = self.tally.unpriced.get(model, 0) + number
         return SessionPriced(
             sums=tuple(
-                PricedSum(session=StreamId(key[0]), start_s=key[1], model=key[2], part=key[3], nanousd=nanousd,
-                          unpriced=number)
+                PricedSum(session=StreamId(key[0]), start_s=key[1], model=key[2], part=key[3],
+                          nanousd=min(max(nanousd, -NANOUSD_MAX), NANOUSD_MAX), unpriced=number)
                 for key, (nanousd, number) in sums.items()
             ),
             unpriced=tuple(sorted(unpriced)), prices=self._table,

@@ -7,6 +7,7 @@ counts as one request more; it shrinks when another file shows the requests them
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -14,36 +15,41 @@ from mz_events.catalog.call import Usage
 from mz_events.catalog.session import Request
 from mz_projections.imported import File, Known, Sum
 
+from mz_recordings.importing.gather import total
 from mz_recordings.importing.names import request_key
+from mz_recordings.importing.records import StatsReader
+from mz_recordings.transcripts.formats import FORMATS
 
 FIELDS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
 
 
+LOGS = frozenset(each.name for each in FORMATS if each.log)
+"""What their files tell at the end is of the whole session, the calls that have streams of their own included."""
+SECOND_HAND = frozenset({StatsReader.format})
+"""Files in which somebody else wrote down what a call told."""
+
+
 def invocations(files: Iterable[File]) -> tuple[File, ...]:
-    """The files that tell something at their end, calls once: of those with one first line the one that tells most, of
-    those that tell the same money, to the nano-dollar, the one that names models."""
+    """The files that tell something at their end, calls once: of those with one beginning the one that tells most, and
+    no record of a call (the same money, to the nano-dollar) whose own file is there. Logs of whole sessions last."""
     found: dict[str, File] = {}
     for each in files:
         if each.told or each.reported_nanousd is not None:
             other = found.get(each.head)
             if other is None or _weight(each) > _weight(other):
                 found[each.head] = each
-    same: dict[int, File] = {}
+    spare = Counter(each.reported_nanousd for each in found.values() if each.format not in SECOND_HAND)
+    calls = []
     for each in found.values():
-        nanousd = each.reported_nanousd or 0
-        other = same.get(nanousd)
-        if not nanousd or other is None or _detail(each) > _detail(other):
-            same[nanousd or -1 - len(same)] = each
-    return tuple(same.values())
-
-
-def _detail(file: File) -> int:
-    """Models that it names."""
-    return sum(bool(usage.model) for usage in file.told)
+        if each.format in SECOND_HAND and each.reported_nanousd and spare[each.reported_nanousd]:
+            spare[each.reported_nanousd] -= 1
+        else:
+            calls.append(each)
+    return tuple(sorted(calls, key=lambda each: each.format in LOGS))
 
 
 def _weight(file: File) -> tuple[int, int]:
-    return sum(usage.input + usage.output for usage in file.told), file.reported_nanousd or 0
+    return sum(map(total, file.told)), file.reported_nanousd or 0
 
 
 def keys(agent: str, stream: str, files: Sequence[File]) -> tuple[str, ...]:
@@ -63,32 +69,50 @@ def _end(agent: str, stream: str, file: File) -> str:
 def settled(
     agent: str, stream: str, files: Sequence[File], sums: Sequence[Sum], known: dict[str, Known], at_us: int
 ) -> Iterator[Request]:
-    """The requests that are new or other than before. `files` as `invocations` gives them, `sums` the session's rows,
-    `at_us`: when the session was last heard of."""
+    """The requests that are new or other than before; sums that name no model come last. `files` as `invocations` gives
+    them, `sums` the session's rows, `at_us`: when the session was last heard of."""
+    told = _told(files)
+    before = {model: known.get(_rest(agent, stream, model)) for model in told}
+    shown = _shown(sums, filter(None, before.values()))
+    for model in sorted(told, reverse=True):
+        rest = _beyond(told[model], _taken(shown, told[model]))
+        earlier = before[model]
+        if rest != (earlier.usage if earlier else _nothing(model)):
+            yield _request(_rest(agent, stream, model), rest, None, earlier, at_us)
+    yield from _money(agent, stream, files, sums, known, at_us)
+
+
+def _told(files: Sequence[File]) -> dict[str, Usage]:
+    """By model: what calls tell adds up; a log of the whole session has it all, or is not yet as far."""
     told: dict[str, Usage] = {}
     for file in files:
         for usage in file.told:
             other = told.get(usage.model)
-            told[usage.model] = usage if other is None else _plus(other, usage)
-    for model, usage in told.items():
-        before = known.get(_rest(agent, stream, model))
-        shown = _shown(model, sums, before)
-        rest = _beyond(usage, shown)
-        if rest != (before.usage if before else _nothing(model)):
-            yield _request(_rest(agent, stream, model), rest, None, before, at_us)
-    yield from _money(agent, stream, files, sums, known, at_us)
+            if other is None:
+                told[usage.model] = usage
+            elif file.format in LOGS:
+                told[usage.model] = max(other, usage, key=total)
+            else:
+                told[usage.model] = _plus(other, usage)
+    return told
 
 
 def _money(
     agent: str, stream: str, files: Sequence[File], sums: Sequence[Sum], known: dict[str, Known], at_us: int
 ) -> Iterator[Request]:
-    """What is reported for a whole call, less what is reported for its requests one by one."""
+    """What is reported for a whole call, less what is reported for its requests one by one; and for a whole session,
+    less what is reported for both."""
     ends = [known[key] for file in files if (key := _end(agent, stream, file)) in known]
     single = sum(each.reported_nanousd or 0 for each in sums) - sum(end.reported_nanousd or 0 for end in ends)
+    covered = single
     for file in files:
         if file.reported_nanousd is None:
             continue
-        beyond, single = max(file.reported_nanousd - single, 0), max(single - file.reported_nanousd, 0)
+        if file.format in LOGS:
+            beyond = max(file.reported_nanousd - covered, 0)
+        else:
+            beyond, single = max(file.reported_nanousd - single, 0), max(single - file.reported_nanousd, 0)
+        covered += beyond
         before = known.get(_end(agent, stream, file))
         if beyond != (before.reported_nanousd if before else 0):
             yield _request(_end(agent, stream, file), _nothing(""), beyond, before, at_us)
@@ -105,14 +129,29 @@ def _nothing(model: str) -> Usage:
     return Usage(model=model, input=0, output=0)
 
 
-def _shown(model: str, sums: Sequence[Sum], rest: Known | None) -> Usage:
-    """What the session's requests to the model (to all of them, where none is named) add up to, without what was
-    settled before."""
-    found = _nothing(model)
+def _shown(sums: Sequence[Sum], rests: Iterable[Known]) -> dict[str, Usage]:
+    """What the session's requests add up to, by model, without what was settled before."""
+    found: dict[str, Usage] = {}
     for each in sums:
-        if not model or bare(each.model) == bare(model):
-            found = _plus(found, Usage(model=model, **{field: getattr(each, field) for field in FIELDS}))
-    return found if rest is None else _plus(found, rest.usage, -1)
+        name = bare(each.model)
+        usage = Usage(model=name, **{field: getattr(each, field) for field in FIELDS})
+        found[name] = _plus(found.get(name, _nothing(name)), usage)
+    for rest in rests:
+        name = bare(rest.usage.model)
+        found[name] = _plus(found.get(name, _nothing(name)), rest.usage, -1)
+    return found
+
+
+def _taken(shown: dict[str, Usage], told: Usage) -> Usage:
+    """What is shown of the model, or of all that no sum before was about, where none is named; in `shown` stays what
+    this sum leaves, so that nothing is held against two."""
+    names = (bare(told.model),) if told.model else tuple(shown)
+    found = _nothing(told.model)
+    for name in names:
+        found = _plus(found, shown.pop(name, _nothing(name)))
+    left = {field: max(getattr(found, field) - getattr(told, field), 0) for field in FIELDS}
+    shown[names[0] if names else ""] = replace(found, **left)
+    return found
 
 
 def bare(model: str) -> str:

@@ -79,7 +79,7 @@ def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
     library = Path(cassette)
     try:
         if "--version" in sys.argv[1:]:
-            sys.stdout.write(f"{_any_recording(library)['version']} (recorded)\n")
+            sys.stdout.write(f"{_version(library, Path(sys.argv[0]).name)} (recorded)\n")
             sys.exit(0)
         recording, folder = _find(library, os.environ.get("MZ_KEY", ""))
         place = _check(recording, folder, inherited, Notes(journal, recording))
@@ -154,12 +154,13 @@ def _recordings(library: Path) -> list[Path]:
     return [path for path in sorted(library.glob("*/*.json")) if not path.name.endswith(".out.json")]
 
 
-def _any_recording(library: Path) -> dict[str, Any]:
+def _version(library: Path, program: str) -> str:
+    """That of the program in whose place this is: a cassette may hold those of several agents."""
     for path in _recordings(library):
         recording = _load(path)
-        if recording["version"]:
-            return recording
-    raise Refused(MISSING, f"the cassette {library} has no recording that names the agent's version")
+        if recording["version"] and recording["argv"][:1] == [program]:
+            return str(recording["version"])
+    raise Refused(MISSING, f"the cassette {library} has no recording that names the version of {program}")
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline
 from mz_engine.pins import Pins, encode_pins
 from mz_engine.pipelines.definition import Phase
-from mz_engine.ports import CallResult
 from mz_engine.preflight import check_agent, check_commands, known_agent
 from mz_engine.pricing.worst import worst_of
 from mz_events.adapters.blobs import FileBlobs
@@ -28,6 +27,7 @@ from mz_events.adapters.sqlite import SqliteStore
 from mz_events.redact import Secrets
 
 from mz_recordings.cassette import BUILDER, Cassette, Identity, Provenance, Taken
+from mz_recordings.drift.outputs import result_of
 from mz_recordings.files.library import load, write_copy
 from mz_recordings.findings import Finding
 from mz_recordings.playing.compare import Happened, judge
@@ -165,12 +165,7 @@ class Guesses:
         return getattr(self._pins.config.models, tier) or self._adapter.capabilities().models[tier]
 
     def _as_recorded(self, taken: Taken) -> Estimate | None:
-        stdout = taken.recording.find("stdout")
-        data = taken.contents[stdout.name] if stdout is not None else b""
-        result = CallResult(
-            stdout=data, stderr=b"", exit=0, duration_ms=0, model=taken.recording.model, earlier=taken.recording.earlier
-        )
-        reading = self._adapter.parse_output(result)
+        reading = self._adapter.parse_output(result_of(taken))
         if not reading.usage:
             return None
         price = self._prices.price(reading.usage, self._now_us)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
@@ -18,6 +19,8 @@ import msgspec
 LINE_BYTES_MAX = 32 * 1024 * 1024
 """Longer than any line that an agent writes: pictures in tool results come to some megabytes."""
 CHUNK_BYTES = 64 * 1024
+BLOCK_BYTES = 128 * 1024
+OPENING, CLOSING = b"{}"
 GZIP = b"\x1f\x8b"
 BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)
 LITTLE, BIG = "utf-16-le", "utf-16-be"
@@ -37,6 +40,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """False: the file ends here without a line end, or in the middle of a document."""
     too_long: bool = False
     """Its content was passed over."""
+    lines: int = 1
+    """More than one: lines with their ends, each of which begins with `{` and ends with `}`."""
 
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +88,39 @@ def pieces(file: BinaryIO, start: int = 0, line_bytes_max: int = LINE_BYTES_MAX)
         if first:
             line, first = line.removeprefix(codecs.BOM_UTF8), False
         yield Piece(data=line.rstrip(b"\r\n"), end=end, whole=whole, too_long=too_long)
+
+
+def blocks(file: io.BufferedReader, start: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Piece]:
+    """Like `pieces` from byte `start` on, but usual lines come many at a time; where the file stands does not matter.
+    Between two such lines no JSON can go on, so that none of them holds more or less than one object. Raises OSError.
+    """
+    end = start
+    while True:
+        block = os.pread(file.fileno(), block_bytes, end)
+        block = block[: block.rfind(b"\n") + 1]
+        lines, upto = usual_lines(block), end + len(block)
+        if lines > 1:
+            end = upto
+            yield Piece(data=block, end=end, lines=lines)
+            continue
+        file.seek(end)
+        for piece in pieces(file, end):
+            end = piece.end
+            yield piece
+            if end >= upto:
+                break
+        else:
+            return
+
+
+def usual_lines(block: bytes) -> int:
+    """How many lines there are, each of which begins with `{` and ends with `}`; 0 where another one is among them."""
+    lines = begin = 0
+    while (end := block.find(b"\n", begin)) > begin:
+        if block[begin] != OPENING or block[end - 1] != CLOSING:
+            return 0
+        lines, begin = lines + 1, end + 1
+    return lines if begin == len(block) else 0
 
 
 def _skip(file: BinaryIO) -> tuple[int, bool]:

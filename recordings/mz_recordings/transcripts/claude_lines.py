@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from mz_engine.agents.claude_usage import has_lifetimes
 from mz_engine.agents.jsonline import Json, mapping, string
@@ -12,7 +12,7 @@ from mz_engine.agents.jsonline import Json, mapping, string
 from mz_recordings.transcripts.facts import TELLS, Said, Used
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
+DAY_SECONDS, US_PER_S = 86_400, 1_000_000
 TELLS_REASONING = f"{TELLS}reasoning"
 NOT_OBJECT = "no JSON object"
 UNIQUE = re.compile(r"(?:msg_|chatcmpl-|resp_|gen-)?[A-Za-z0-9_-]{20,}")
@@ -34,7 +34,8 @@ def time_us(value: object) -> int | None:
         return None
     try:
         moment = datetime.fromisoformat(value)
-        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
+        return (since.days * DAY_SECONDS + since.seconds) * US_PER_S + since.microseconds
     except (ValueError, OverflowError):
         return None
 

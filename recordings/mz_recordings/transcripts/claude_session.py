@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from msgspec import UNSET
 from mz_engine.agents.claude_usage import model_usage, request_usage
-from mz_engine.agents.jsonline import Json, decode, mapping, nanousd, string
+from mz_engine.agents.jsonline import Json, decode, decode_any, mapping, nanousd, string
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT, remarks, request_id, said, time_us, used
+from mz_recordings.transcripts.claude_lines import NOT_OBJECT, UNIQUE, remarks, time_us
+from mz_recordings.transcripts.claude_typed import NO_MESSAGE, Block, Line, Message, taken, typed, typed_lines
 from mz_recordings.transcripts.facts import (
     Asked,
     Bad,
@@ -23,13 +25,16 @@ from mz_recordings.transcripts.facts import (
     Opened,
     Remark,
     Requested,
+    Said,
     Sighting,
     Unknown,
+    Used,
 )
 
 AGENT = "claude-code"
 SIDECHAIN = "sub-agent"
 """Part of lines whose sub-agent is not named."""
+CALLS = ("tool_use", "server_tool_use")
 PASSED_OVER = frozenset(
     {"system", "summary", "attachment", "queue-operation", "file-history-snapshot", "file-history-delta",
      "last-prompt", "mode", "permission-mode", "custom-title", "ai-title", "agent-name", "agent-color",
@@ -63,113 +68,151 @@ class SessionReader:
         return Carry(session=self._session, version=self._version, cwd=self._cwd, part=self._part)
 
     def read(self, data: bytes) -> Iterator[Sighting]:
-        line = decode(data)
-        if line is None:
-            yield Bad(why=NOT_OBJECT)
-            return
-        part = _part(line)
-        if "isSidechain" in line:
-            self._alone = bool(part) if self._alone is None else self._alone and bool(part)
-        yield from self._opened(line, part)
-        match line.get("type"):
-            case "assistant":
-                yield from self._message(line, part)
-            case "user":
-                yield from _asked(line)
-            case "progress":
-                yield from self._progress(mapping(line.get("data")))
-            case "cost-state":
-                yield _billed(line)
-            case kind if string(kind) not in PASSED_OVER:
-                yield Unknown(type=string(kind)[:64] or "?")
+        found: list[Sighting] = []
+        line = typed(data)
+        if line is not None:
+            self._see(line, found)
+        elif (whole := decode(data)) is not None:
+            self._see(taken(whole), found, mapping(whole.get("data")))
+        else:
+            found.append(Bad(why=NOT_OBJECT))
+        return iter(found)
 
-    def _opened(self, line: Json, part: str) -> Iterator[Sighting]:
-        session = string(line.get("sessionId")) or self._session
-        version = string(line.get("version")) or self._version
-        cwd = string(line.get("cwd")) or self._cwd
-        if (session, version, cwd, part) == (self._session, self._version, self._cwd, self._part):
+    def read_lines(self, data: bytes, number: int) -> list[Sighting] | None:
+        lines = typed_lines(data, number)
+        if lines is None:
+            return None
+        found: list[Sighting] = []
+        for line in lines:
+            self._see(line, found)
+        return found
+
+    def _see(self, line: Line, found: list[Sighting], data: Json | None = None) -> None:
+        """`data`: what a line of progress holds, where it is no longer in the line."""
+        part = _part(line)
+        if line.is_sidechain is not UNSET:
+            self._alone = bool(part) if self._alone is None else self._alone and bool(part)
+        self._opened(line, part, found)
+        kind = line.type
+        if kind == "assistant":
+            self._message(line, part, found)
+        elif kind == "user":
+            if _asks(line):
+                found.append(Asked(at_us=time_us(line.timestamp)))
+        elif kind == "progress":
+            raw = b"" if line.data is UNSET else bytes(line.data)
+            self._progress(mapping(decode_any(raw)) if data is None else data, found)
+        elif kind == "cost-state":
+            found.append(_billed(line))
+        elif kind not in PASSED_OVER:
+            found.append(Unknown(type=kind[:64] or "?"))
+
+    def _opened(self, line: Line, part: str, found: list[Sighting]) -> None:
+        session, version, cwd = line.session_id or self._session, line.version or self._version, line.cwd or self._cwd
+        if session == self._session and cwd == self._cwd and version == self._version and part == self._part:
             return
         self._session, self._version, self._cwd, self._part = session, version, cwd, part
-        origin = mapping(line.get("forkedFrom"))
-        yield Opened(
-            session=session,
-            version=version,
-            cwd=cwd,
-            part=part,
-            parent=session if part else string(origin.get("sessionId")),
-            at_us=time_us(line.get("timestamp")),
+        found.append(
+            Opened(
+                session=session,
+                version=version,
+                cwd=cwd,
+                part=part,
+                parent=session if part else string(mapping(line.forked_from).get("sessionId")),
+                at_us=time_us(line.timestamp),
+            )
         )
 
-    def _message(self, line: Json, part: str) -> Iterator[Sighting]:
-        message = mapping(line.get("message"))
-        yield from self._requested(message, line, part)
-        yield from used(message.get("content"))
+    def _message(self, line: Line, part: str, found: list[Sighting]) -> None:
+        message = line.message or NO_MESSAGE
+        self._requested(message, line, part, found)
+        text = _said(message.content, found)
         # What the program says in place of its model is told only where it is an error.
-        spoken = message.get("model") != "<synthetic>" or line.get("isApiErrorMessage") is True or "error" in line
+        spoken = message.model != "<synthetic>" or line.is_api_error_message is True or line.error is not UNSET
         if spoken and (not part or self._alone):
-            name = string(message.get("id"))
-            yield from said(message.get("content"), continues=bool(name) and name == self._last)
-            self._last = name
+            continues = bool(message.id) and message.id == self._last
+            self._last = message.id
+            if text:
+                found.append(Said(text=f"\n{text}" if continues else text, continues=continues))
 
-    def _requested(self, message: Json, line: Json, part: str) -> Iterator[Sighting]:
-        name, model, numbers = string(message.get("id")), string(message.get("model")), mapping(message.get("usage"))
+    def _requested(self, message: Message, line: Line, part: str, found: list[Sighting]) -> None:
+        name, model, numbers = message.id, message.model, mapping(message.usage)
         if not numbers or model == "<synthetic>":
             return
-        yield from self._left_open(name, message)
-        if (name, part, numbers) == self._told and "costUSD" not in line:
+        self._left_open(message, found)
+        if (name, part, numbers) == self._told and line.cost is UNSET:
             return
         self._told = (name, part, numbers)
-        yield from self._remarked(remarks(numbers))
-        yield Requested(
-            id=request_id(message, line, self._session) if name else f"{self._session}:{string(line.get('uuid'))}",
-            usage=request_usage(model, numbers, part),
-            at_us=time_us(line.get("timestamp")),
-            # Copies in a resumed session say that they cost nothing.
-            reported_nanousd=(nanousd(line["costUSD"]) or None) if "costUSD" in line else None,
+        for code in remarks(numbers):
+            self._remarked(code, found)
+        found.append(
+            Requested(
+                id=_request_id(line, name, self._session) if name else f"{self._session}:{line.uuid}",
+                usage=request_usage(model, numbers, part),
+                at_us=time_us(line.timestamp),
+                # Copies in a resumed session say that they cost nothing.
+                reported_nanousd=None if line.cost is UNSET else nanousd(line.cost) or None,
+            )
         )
 
-    def _remarked(self, codes: Iterator[str]) -> Iterator[Remark]:
+    def _remarked(self, code: str, found: list[Sighting]) -> None:
         """Each once is enough."""
-        for code in codes:
-            if code not in self._remarks:
-                self._remarks.add(code)
-                yield Remark(code=code)
+        if code not in self._remarks:
+            self._remarks.add(code)
+            found.append(Remark(code=code))
 
-    def _left_open(self, name: str, message: Json) -> Iterator[Remark]:
+    def _left_open(self, message: Message, found: list[Sighting]) -> None:
         """Some versions write a message when it begins, with a token or two, and never say what came of it."""
+        name = message.id
         if self._open and name != self._open:
-            yield from self._remarked(iter(("output-open",)))
-        ended = message.get("stop_reason") is not None
+            self._remarked("output-open", found)
+        ended = message.stop_reason is not None
         self._open = "" if ended or name == self._closed else name
         self._closed = name if ended else self._closed
 
-    def _progress(self, data: Json) -> Iterator[Sighting]:
+    def _progress(self, data: Json, found: list[Sighting]) -> None:
         """Messages of a sub-agent that were shown while it worked; its own log has them too."""
         inner = mapping(data.get("message"))
-        message = mapping(inner.get("message"))
-        if inner.get("type") == "assistant" and message:
-            yield from self._requested(message, inner, string(data.get("agentId")) or SIDECHAIN)
+        if inner.get("type") == "assistant" and mapping(inner.get("message")):
+            line = taken(inner)
+            self._requested(line.message or NO_MESSAGE, line, string(data.get("agentId")) or SIDECHAIN, found)
 
 
-def _part(line: Json) -> str:
-    if line.get("isSidechain") is not True:
-        return ""
-    return string(line.get("agentId")) or SIDECHAIN
+def _part(line: Line) -> str:
+    return (line.agent_id or SIDECHAIN) if line.is_sidechain is True else ""
 
 
-def _asked(line: Json) -> Iterator[Sighting]:
+def _asks(line: Line) -> bool:
     """Not what tools answered, nor what the program itself says to the model."""
-    content = mapping(line.get("message")).get("content")
-    results = isinstance(content, list) and any(mapping(block).get("type") == "tool_result" for block in content)
-    own = line.get("isMeta") or line.get("isCompactSummary") or line.get("isSidechain") or "toolUseResult" in line
-    if not results and not own:
-        yield Asked(at_us=time_us(line.get("timestamp")))
+    if line.is_meta or line.is_compact_summary or line.is_sidechain or line.tool_use_result is not UNSET:
+        return False
+    content = (line.message or NO_MESSAGE).content
+    return isinstance(content, str) or "tool_result" not in [block.type for block in content]
 
 
-def _billed(line: Json) -> Billed:
-    sums = (model_usage(model, mapping(numbers)) for model, numbers in mapping(line.get("modelUsage")).items())
+def _said(content: str | list[Block], found: list[Sighting]) -> str:
+    """The words of a message; the tools that it calls are found. One line holds one of its blocks, so that several
+    lines may make up one text."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for block in content:
+        if block.type == "text":
+            if block.text:
+                texts.append(block.text)
+        elif block.type in CALLS:
+            found.append(Used(tool=block.name[:128] or "?", id=block.id))
+    return "\n".join(texts)
+
+
+def _request_id(line: Line, name: str, session: str) -> str:
+    return name if UNIQUE.fullmatch(name) else f"{line.request_id or line.caller or session}:{name}"
+
+
+def _billed(line: Line) -> Billed:
+    sums = (model_usage(model, mapping(numbers)) for model, numbers in mapping(line.model_usage).items())
     return Billed(
-        reported_nanousd=None if line.get("hasUnknownModelCost") else nanousd(line.get("totalCostUSD")),
+        reported_nanousd=None if line.has_unknown_model_cost else nanousd(line.total_cost),
         usage=tuple(usage for usage in sums if usage.input or usage.output),
     )
 

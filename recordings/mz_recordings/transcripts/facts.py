@@ -8,7 +8,7 @@ file that grows is read on where it was left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from mz_events.catalog.call import Usage
@@ -29,13 +29,13 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     at_us: int | None = None
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class Asked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A person (or a program) gave the agent a prompt."""
 
     at_us: int | None = None
 
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
+class Requested(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model. The same `id` may be seen again, in this file or in others: the one with the most tokens
     counts, once."""
 
@@ -47,7 +47,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     """Where the file tells money per request."""
 
 
-class Used(msgspec.Struct, frozen=True, kw_only=True):
+class Used(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool was called."""
 
     tool: str
@@ -55,7 +55,7 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool = False
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The agent's words in the main conversation."""
 
     text: str
@@ -140,6 +140,16 @@ class Reader(Protocol):
     def read(self, data: bytes) -> Iterator[Sighting]: ...
 
     def carry(self) -> Carry: ...
+
+
+@runtime_checkable
+class BlockReader(Protocol):
+    """A reader that can also take many lines at once, which costs less."""
+
+    def read_lines(self, data: bytes, number: int) -> list[Sighting] | None:
+        """What so many lines show, in order; each begins with `{` and ends with `}`. None, and nothing is
+        remembered of them: they must be read one by one."""
+        ...
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):

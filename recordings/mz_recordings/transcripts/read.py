@@ -4,7 +4,7 @@
         found = find(raw)
         for sighting in found.sightings(): ...
 
-An importer that reads on where it stopped takes `bytestream.pieces` and `feed` by themselves.
+An importer that reads on where it stopped takes `bytestream.blocks` or `pieces`, and `feed`, by themselves.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, takewhile
+from typing import cast
 
 import msgspec
 
 from mz_recordings.transcripts import detect
 from mz_recordings.transcripts.bytestream import LINE_BYTES_MAX, Piece, pieces, plain
-from mz_recordings.transcripts.facts import Bad, Carry, Format, Reader, Remark, Sighting
+from mz_recordings.transcripts.facts import Bad, BlockReader, Carry, Format, Reader, Remark, Sighting
 from mz_recordings.transcripts.formats import FORMATS
 from mz_recordings.transcripts.mend import mend, objects
 
@@ -64,8 +65,27 @@ def find(
     return Found(format=detect.one(fitting), pieces=iter([whole]), remark=source.remark)
 
 
-def feed(form: Format, reader: Reader, piece: Piece) -> Iterator[Sighting]:
+def feed(form: Format, reader: Reader, piece: Piece) -> Iterable[Sighting]:
     """What a piece shows; a JSON array is taken apart, a broken line is mended where that can be done."""
+    data = piece.data
+    if piece.lines > 1:
+        return _block(form, reader, piece)
+    if form.unit != "line" or form.fits_text is not None or data[:1] != b"{" or data[-1:] != b"}":
+        return _fed(form, reader, piece)
+    # Nearly all lines are so.
+    seen = list(reader.read(data))
+    return _with_mended(form, reader, data, piece.whole, seen) if Bad in map(type, seen) else seen
+
+
+def _block(form: Format, reader: Reader, block: Piece) -> Iterable[Sighting]:
+    seen = cast("BlockReader", reader).read_lines(block.data, block.lines)
+    if seen is not None:
+        return seen
+    lines = (Piece(data=line, end=block.end) for line in block.data.split(b"\n") if line)
+    return chain.from_iterable(feed(form, reader, line) for line in lines)
+
+
+def _fed(form: Format, reader: Reader, piece: Piece) -> Iterator[Sighting]:
     if piece.too_long:
         yield Remark(code="long-line")
         yield Bad(why="too long")
@@ -79,11 +99,17 @@ def feed(form: Format, reader: Reader, piece: Piece) -> Iterator[Sighting]:
             yield Remark(code="half-line")
         return
     for line in objects(data) if data.startswith(b"[") else (data,):
-        for seen in reader.read(line):
-            if isinstance(seen, Bad):
-                yield from _mended(form, reader, line, piece.whole, seen)
-            else:
-                yield seen
+        yield from _with_mended(form, reader, line, piece.whole, reader.read(line))
+
+
+def _with_mended(
+    form: Format, reader: Reader, line: bytes, whole: bool, sightings: Iterable[Sighting]
+) -> Iterator[Sighting]:
+    for seen in sightings:
+        if isinstance(seen, Bad):
+            yield from _mended(form, reader, line, whole, seen)
+        else:
+            yield seen
 
 
 def _mended(form: Format, reader: Reader, line: bytes, whole: bool, bad: Bad) -> Iterator[Sighting]:
@@ -100,7 +126,7 @@ def _mended(form: Format, reader: Reader, line: bytes, whole: bool, bad: Bad) ->
         yield Remark(code="half-line")
 
 
-def documents(stream: Iterable[Piece]) -> Iterator[Piece]:
+def documents(stream: Iterator[Piece]) -> Iterator[Piece]:
     """The same pieces; where the first line is but an opening bracket, JSON is written over several lines, and each
     piece is a document: up to the bracket that closes it, at the beginning of a line."""
     spread: bool | None = None
@@ -110,7 +136,11 @@ def documents(stream: Iterable[Piece]) -> Iterator[Piece]:
         bare = _bare(piece)
         if spread is None and (bare or piece.too_long):
             spread = bare in OPENERS
-        if not spread:
+        if spread is False:
+            yield piece
+            yield from stream
+            return
+        if spread is None:
             yield piece
             continue
         size, end = size + len(piece.data), piece.end

@@ -184,9 +184,11 @@ class Summary:
         if not self._ends or not end.cumulative or not self._ends[-1].cumulative:
             return False
         last = self._ends[-1]
+        if self._opened.session != self._end_session:
+            return False
         if end == last:
             return True
-        if not self._requests or self._opened.session != self._end_session:
+        if not self._requests:
             return False
         if (end.reported_nanousd or 0) < (last.reported_nanousd or 0):
             return False

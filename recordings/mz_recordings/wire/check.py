@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.registry import adapters
 
 from mz_recordings.cassette import Cassette, Taken
 from mz_recordings.drift.difference import Atom, Difference
@@ -21,10 +22,13 @@ TRUSTED = ("live", "scripted-model")
 STRONGEST: tuple[Use, ...] = ("ignored", "kept", "read")
 
 
-def check_wires(cassette: Cassette, baselines: Baselines) -> Iterator[Difference]:
+def check_wires(
+    cassette: Cassette, baselines: Baselines, described: Mapping[str, AgentDescription]
+) -> Iterator[Difference]:
     """WIRE, one comparison for each agent and version in the cassette. Streams that no command line wrote say nothing
     of one."""
-    for observed in observed_in(cassette) if cassette.manifest.provenance in TRUSTED else ():
+    agents = adapters(described)
+    for observed in observed_in(cassette, described) if cassette.manifest.provenance in TRUSTED else ():
         wire = observed.wire
         known = nearest(wire, baselines)
         if known is None:
@@ -35,21 +39,23 @@ def check_wires(cassette: Cassette, baselines: Baselines) -> Iterator[Difference
         if wire.version and known.version != wire.version:
             what = f"there is no baseline of {wire.agent} {wire.version}; compared with {against}"
             yield Difference(Finding(kind="WIRE", what=what, cause=wire.agent, mend=UPDATE_WIRE, risk="low"))
-        changes = compare_wires(known, observed, built_in()[wire.agent])
+        changes = compare_wires(known, observed, agents[wire.agent])
         for finding in findings(changes, observed, against, UPDATE_WIRE):
             low = finding.risk == "low"
             yield Difference(finding, tuple(Atom(one.name) for one in changes if one.risk == "low") if low else ())
 
 
-def observed_in(cassette: Cassette) -> Iterator[Observed]:
-    """Each agent and version in the cassette; calls without a stream say nothing."""
+def observed_in(cassette: Cassette, described: Mapping[str, AgentDescription]) -> Iterator[Observed]:
+    """Each agent and version in the cassette; calls without a stream say nothing. `described`: the project's own
+    agents."""
+    agents = adapters(described)
     groups: dict[tuple[str, str], list[Taken]] = {}
     for one in cassette.taken:
         if any(file.kind == "stdout" and one.contents[file.name] and shaped(file.name) for file in one.recording.files):
             groups.setdefault((one.recording.agent, one.recording.version), []).append(one)
     for (agent, version), taken in sorted(groups.items()):
-        if agent in built_in():
-            yield observe(agent, version, streams_of(taken), built_in()[agent])
+        if agent in agents:
+            yield observe(agent, version, streams_of(taken), agents[agent])
 
 
 def shaped(name: str) -> bool:

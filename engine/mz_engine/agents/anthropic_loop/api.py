@@ -26,6 +26,9 @@ RETRIED = frozenset({408, 409, 429})
 STREAMED = {"rate_limit_error": 429, "overloaded_error": 529, "api_error": 500, "timeout_error": 504}
 """Errors in the middle of a stream come after a status of 200."""
 
+UNNAMED = "unknown_error"
+"""What answers without a kind is no API of this form, a proxy for example: its status alone says what it means."""
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What one request brought."""
@@ -152,7 +155,7 @@ def _words(error: BaseException) -> str:
 
 def _refused(error: anthropic.APIStatusError) -> Failure:
     headers = error.response.headers
-    kind = error.type or "api_error"
+    kind = error.type or UNNAMED
     status = error.status_code if error.status_code != 200 else STREAMED.get(kind)
     should = headers.get("x-should-retry")
     again = should == "true" or (should != "false" and status is not None and (status in RETRIED or status >= 500))

@@ -37,6 +37,8 @@ def read_file(place: Place, path: str, offset: int = 1, limit: int = SHOWN_LINES
         shown = _fitting(shown)
         text = "".join(shown)[:SHOWN_CHARACTERS]
     last = first - 1 + len(shown)
+    if left_out := sum(map(len, shown)) - len(text):
+        text += f"\n[{left_out} characters of line {last} left out]"
     if first > 1 or last < len(lines):
         text += f"\n[lines {first} to {last} of {len(lines)}]"
     return text
@@ -86,6 +88,10 @@ def _found(place: Place, wanted: re.Pattern[str], names: list[str]) -> Iterator[
                 yield f"{name}:{number}: {line[:FOUND_CHARACTERS]}"
 
 
+class _Expired(Exception):
+    """No Refused yet: what passes over a file that cannot be read must not pass over this."""
+
+
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
     """Ends what computes for longer, an expression without end above all. Raises Refused. Main thread only: elsewhere
@@ -96,12 +102,14 @@ def limited(seconds: float) -> Iterator[None]:
 
     def expire(number: int, frame: FrameType | None) -> None:
         del number, frame
-        raise Refused(f"that took longer than {seconds:g} s of computing: search for less")
+        raise _Expired
 
     before = signal.signal(signal.SIGVTALRM, expire)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
+    except _Expired:
+        raise Refused(f"that took longer than {seconds:g} s of computing: search for less") from None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
@@ -123,13 +131,17 @@ def edit_file(place: Place, path: str, old: str, new: str, all: bool = False) ->
     data, wanted, put = load(place, path), encoded(old), encoded(new)
     if not wanted:
         raise Refused("the old text is empty; to write a file whole use write_file")
-    if wanted not in data and b"\r\n" in data:
+    windows = data.count(b"\r\n")
+    if windows and (wanted not in data or windows == data.count(b"\n")):
         wanted, put = _windows(wanted), _windows(put)
     times = data.count(wanted)
     if times == 0:
         raise Refused(f"{path} does not hold the old text; read it again, and copy the text exactly")
     if times > 1 and not all:
         raise Refused(f"{path} holds the old text {times} times; give more of what is around it, or set `all`")
+    size = len(data) + times * (len(put) - len(wanted))
+    if size > FILE_BYTES_MAX:
+        raise Refused(f"{path} would have {size} bytes; {FILE_BYTES_MAX} are the most")
     store(place, path, data.replace(wanted, put), 0)
     return f"replaced {times} {'place' if times == 1 else 'places'} in {place.name(place.find(path))}"
 

@@ -1,0 +1,85 @@
+"""What is said before anything is paid: tools that an agent lacks, and models whose calls no budget can reserve for."""
+
+from __future__ import annotations
+
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents.generic_form import AgentDescription, Ends, ToolArguments
+from mz_engine.agents.registry import built_in
+from mz_engine.config import Budget, Config, Models
+from mz_engine.foresight import lacking_tools, unpriced_models
+from mz_engine.pipelines.definition import AgentUse, Phase, Pipeline, Review
+
+PIPELINE = Pipeline(
+    pipeline="p",
+    version=1,
+    phases=(
+        Phase(phase="plan", agent=AgentUse(role="a", tier="premium", tools=("read",))),
+        Phase(phase="code", agent=AgentUse(role="b", tools=("read", "write", "shell"))),
+        Phase(
+            phase="test",
+            agent=AgentUse(role="c", tools=("write",)),
+            review=Review(role="d", tier="cheap", tools=("read", "shell"), output="v", prompt="p"),
+        ),
+        Phase(phase="deliver"),
+    ),
+)
+LIMITED = Budget(run_nanousd=10**9)
+NOW = 1_790_000_000_000_000
+
+
+def lacks(config: Config) -> list[tuple[str, str, str]]:
+    return [(each.code, each.severity, each.message) for each in lacking_tools(PIPELINE, config)]
+
+
+def unpriced(config: Config) -> list[str]:
+    return [each.message for each in unpriced_models(PIPELINE, config, {"known"}.__contains__)]
+
+
+def test_every_phase_with_a_tool_that_the_agent_lacks_is_named() -> None:
+    told = "the phases `code`, `test` ask for the tool `shell`, which the agent aider does not have"
+    assert lacks(Config(agent="aider")) == [("MZ3019", "warning", told)]
+    assert lacks(Config(agent="claude-code")) == []
+
+
+def test_an_agent_that_may_take_over_is_looked_at_too() -> None:
+    assert len(lacks(Config(agent="claude-code", failover=("aider",)))) == 1
+
+
+def test_an_agent_that_says_nothing_of_tools_may_have_all() -> None:
+    silent = AgentDescription(command=("x",), ends=Ends(exits=(0,)))
+    writes = AgentDescription(command=("x",), ends=Ends(exits=(0,)), allowed=ToolArguments(write=("--edit",)))
+    assert lacks(Config(agent="own", agents={"own": silent})) == []
+    assert [told[-1] for told in lacks(Config(agent="own", agents={"own": writes}))] == [
+        "the phases `code`, `test` ask for the tool `shell`, which the agent own does not have"
+    ]
+
+
+def test_an_agent_that_nobody_knows_is_told_of_elsewhere() -> None:
+    nobody = Config(agent="abacus", budget=LIMITED)
+    assert (lacks(nobody), unpriced(nobody)) == ([], [])
+
+
+def test_models_without_a_price_are_named_where_money_is_limited() -> None:
+    models = Models(cheap="known", mid="new-1", premium="new-2")
+    assert unpriced(Config(models=models)) == []
+    for budget in (LIMITED, Budget(feature_nanousd=1)):
+        assert unpriced(Config(models=models, budget=budget)) == [
+            "a budget is set, and these models have no price: new-2, new-1; no money is reserved for calls"
+        ]
+    assert unpriced(Config(models=Models(cheap="known", mid="known", premium="known"), budget=LIMITED)) == []
+
+
+def test_models_of_an_agent_that_may_take_over_are_its_own() -> None:
+    known = Models(cheap="known", mid="known", premium="known")
+    (said,) = unpriced(Config(models=known, failover=("codex",), budget=LIMITED))
+    assert all(name in said for name in built_in()["codex"].capabilities().models.values())
+
+
+def test_the_models_that_agents_choose_have_prices() -> None:
+    """Kiro's are names of its own, and say what a plan includes."""
+    prices = GenaiPrices()
+    for name in built_in().keys() - {"kiro"}:
+        found = unpriced_models(
+            PIPELINE, Config(agent=name, budget=LIMITED), lambda model: prices.estimate(model, 1, 1, NOW) is not None
+        )
+        assert found == (), name

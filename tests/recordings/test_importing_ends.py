@@ -1,0 +1,230 @@
+"""What files tell at their ends counts once, whoever else tells of the same calls; and no file can spoil a log."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import permutations
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_projections.importedviews import ImportedViews
+from mz_recordings.importing import importer
+from mz_recordings.importing.gather import TOKENS_MAX, UNTIL_US
+from mz_recordings.importing.importer import Progress
+
+from tests.support.sessionfiles import MODEL, NOW, PRICES, SESSION, request, sums, take, totals, write
+from tests.support.tree import ROOT
+
+STORED = ROOT / "tests/cases/transcripts/claude-code"
+TOLD_RESUMED = 60_698_100
+"""Nano-dollars that the resumed session told at its end."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return tmp_path / "files"
+
+
+def result(number: int, usd: float) -> dict[str, object]:
+    """What `claude -p --output-format json` prints."""
+    used = {"inputTokens": 100 * number, "outputTokens": 5, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0}
+    return {
+        "type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "x", "uuid": f"u{number}",
+        "session_id": SESSION, "total_cost_usd": usd, "usage": {"input_tokens": 100 * number, "output_tokens": 5},
+        "modelUsage": {MODEL: used},
+    }  # fmt: skip
+
+
+def answer(number: int, tokens: int) -> dict[str, object]:
+    """A line of `--output-format stream-json`."""
+    message = {"id": f"msg_{number:024d}", "role": "assistant", "model": MODEL, "content": [],
+               "usage": {"input_tokens": tokens, "output_tokens": 1}}  # fmt: skip
+    return {"type": "assistant", "session_id": SESSION, "message": message}
+
+
+def record(usd: float, number: int) -> str:
+    """What Mage wrote down of such a call."""
+    return (
+        f"caller: stitch\ntask_id: {number}\nstatus: success\nstarted_at: 2026-03-01T12:00:00Z\n"
+        f"tokens:\n  input: 100\n  output: 5\ncost_usd: {usd}\nsession_id: {SESSION}\n"
+    )
+
+
+def money(home: Path) -> int:
+    return sum(row.reported_nanousd or 0 for row in sums(home))
+
+
+# calls and sessions ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "order", [order for number in (2, 3) for order in permutations(("one", "two", "log"), number)], ids="-".join
+)
+def test_a_log_with_sums_of_its_own_and_the_streams_of_its_calls_are_the_same_money(
+    home: Path, files: Path, order: tuple[str, ...]
+) -> None:
+    """A session that was resumed: two calls with a stream each, and a log that tells what both came to."""
+    lines = (STORED / "resumed-stream-2.1.329.jsonl").read_bytes().splitlines()
+    end = next(number for number, line in enumerate(lines) if b'"type":"result"' in line) + 1
+    told = {"one": lines[:end], "two": lines[end:],
+            "log": (STORED / "resumed-session-2.1.329.jsonl").read_bytes().splitlines()}  # fmt: skip
+    for name in order:
+        take(home, write(files / f"{name}.jsonl", told[name]))
+    rows = sums(home)
+    assert sum(row.computed_nanousd for row in rows) == money(home) == TOLD_RESUMED
+    assert (sum(row.input for row in rows), sum(row.output for row in rows)) == (29_867, 5)
+
+
+@pytest.mark.parametrize("indent", [None, 2], ids=["one-line", "spread"])
+def test_calls_of_one_session_are_told_apart_by_what_they_say(home: Path, files: Path, indent: int | None) -> None:
+    """Neither the bracket that all documents begin with nor the same money makes two calls one."""
+    files.mkdir()
+    for number in (1, 2, 3):
+        (files / f"{number}.json").write_text(json.dumps(result(number, 0.01), indent=indent))
+    (files / "copy.json").write_text(json.dumps(result(3, 0.01), indent=indent))
+    take(home, files)
+    assert (sum(row.input for row in sums(home)), money(home)) == (600, 30_000_000)
+
+
+@pytest.mark.parametrize("order", list(permutations(("both", "one", "two"))), ids="-".join)
+def test_calls_of_several_sessions_in_one_file_count_for_each(home: Path, files: Path, order: tuple[str, ...]) -> None:
+    """As `claude -p ... >> calls.jsonl` leaves them; and each session has a log of its own."""
+    told = {
+        "one": (STORED / "works-session-2.1.197.jsonl").read_bytes(),
+        "two": another((STORED / "works-session-2.1.329.jsonl").read_bytes()),
+    }
+    streams = (STORED / "works-stream-2.1.197.jsonl", STORED / "works-stream-2.1.329.jsonl")
+    told["both"] = streams[0].read_bytes() + another(streams[1].read_bytes())
+    for name in order:
+        take(home, write(files / f"{name}.jsonl", told[name].splitlines()))
+    by_session: dict[str, int] = {}
+    for row in sums(home):
+        by_session[row.session] = by_session.get(row.session, 0) + row.computed_nanousd
+    assert sorted(by_session.values()) == [66_402_150, 98_699_250]
+    assert money(home) == 66_402_150 + 98_699_250
+
+
+def another(data: bytes) -> bytes:
+    """The same calls, of another session."""
+    session = data.replace(b"11111111-2222-4333-8444-555555555555", b"99999999-2222-4333-8444-555555555555")
+    return session.replace(b"msg_0", b"msg_9").replace(b'"uuid":"', b'"uuid":"9')
+
+
+def test_a_stream_comes_to_the_same_however_often_it_is_read_while_it_grows(home: Path, files: Path) -> None:
+    """Two processes: the second one's last end includes the one before it, but nothing of the first process."""
+    told = (answer(1, 300), result(3, 0.1), answer(2, 100), result(1, 0.05), answer(3, 100), result(2, 0.08))
+    path = write(files / "a.jsonl", [])
+    for number in range(1, len(told) + 1):
+        write(path, [json.dumps(each).encode() for each in told[:number]])
+        take(home, path)
+        seen = sum(row.input for row in sums(home)), money(home)
+    assert seen == (500, 180_000_000)
+
+
+def test_a_last_line_that_is_whole_needs_no_end(home: Path, files: Path) -> None:
+    """Programs print one document without a line end; a log may be cut just there."""
+    line = request(1)
+    path = write(files / "a.jsonl", [])
+    path.write_bytes(line)
+    assert take(home, path).tally.new == 1
+    path.write_bytes(line + b"\n" + request(2)[:-1])
+    assert take(home, path).tally.new == 0
+    path.write_bytes(line + b"\n" + request(2) + b"\n")
+    assert take(home, path).lines == 1
+    assert totals(home)[0] == 2
+
+
+def test_words_before_a_stream_do_not_make_two_calls_one(home: Path, files: Path) -> None:
+    files.mkdir()
+    for number in (1, 2):
+        (files / f"{number}.jsonl").write_text(f"Loaded cached credentials.\n{json.dumps(result(number, 0.01))}\n")
+    take(home, files)
+    assert sum(row.input for row in sums(home)) == 300
+
+
+@pytest.mark.parametrize("records_first", [True, False])
+def test_a_record_counts_where_the_call_has_no_file_of_its_own(home: Path, files: Path, records_first: bool) -> None:
+    """Three calls at the same money, of which one left its own file: two records more."""
+    files.mkdir()
+    for number in (1, 2, 3):
+        (files / f"{number}.yaml").write_text(record(0.01, number))
+    call = files.parent / "call.json"
+    call.write_text(json.dumps(result(1, 0.01)))
+    for path in (files, call) if records_first else (call, files):
+        take(home, path)
+    for _ in range(2):
+        assert (sum(row.input for row in sums(home)), money(home)) == (300, 30_000_000)
+        assert take(home, path).tally.corrected == 0, "nothing is new"
+
+
+# death in the middle of a file ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("suffix", ["jsonl", "utf-16"])
+def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
+    home: Path, files: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file itself is the same as when its first requests were counted."""
+    monkeypatch.setattr(importer, "REQUESTS_A_BATCH", 1000)
+    path = write(files / f"a.{suffix}", [request(number) for number in range(2500)])
+    if suffix == "utf-16":
+        path.write_text(path.read_text(), "utf-16")
+
+    class Killed(ImportedViews):
+        """Dies behind the first append."""
+
+        refreshed = 0
+
+        def refresh(self) -> None:
+            self.refreshed += 1
+            if self.refreshed > 1:
+                raise KeyboardInterrupt
+            super().refresh()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importer, "ImportedViews", Killed)
+        with pytest.raises(KeyboardInterrupt):
+            take(home, path)
+    assert 1000 <= totals(home)[0] < 2500
+    take(home, path)
+    assert totals(home)[0] == 2500
+    said: list[Progress] = []
+    again = importer.Importer(home, PRICES.entry, PRICES.table, now=lambda: NOW).run([path], said.append)
+    assert (again.untouched, said) == (1, [])
+
+
+# numbers that cannot be -----------------------------------------------------------------------------------------------
+def test_numbers_that_cannot_be_do_not_spoil_the_log(home: Path, files: Path) -> None:
+    """Neither those of a file nor those that a price makes of them."""
+    line = msgspec.json.decode(request(1))
+    line["message"]["usage"] = {"input_tokens": 10**12, "output_tokens": 10**12}
+    dear = importer.Importer(home, lambda *_: 1 << 70, "dear", now=lambda: NOW)
+    dear.run([write(files / "a.jsonl", [msgspec.json.encode(line)])])
+    for number in (2, 3, 4):
+        dear.run([write(files / f"{number}.jsonl", [request(number)])])
+    (row,) = sums(home)
+    assert (row.requests, row.output) == (4, TOKENS_MAX + 300)
+    assert isinstance(row.computed_nanousd, int)
+    assert row.computed_nanousd > 1 << 62
+
+
+@pytest.mark.parametrize("modified_s", [-(10**10), 10**11])
+def test_a_file_of_an_impossible_time_is_counted_at_one_that_can_be(home: Path, files: Path, modified_s: int) -> None:
+    path = write(files / "a.jsonl", [request(1, at="never")])
+    os.utime(path, (modified_s, modified_s))
+    assert take(home, files).tally.undated == 1
+    (row,) = sums(home)
+    assert 0 <= row.start_s < UNTIL_US // 1_000_000
+
+
+def test_words_in_place_of_names_are_not_kept(home: Path, files: Path) -> None:
+    """Tools, sub-agents and types of lines that read like a sentence become digests."""
+    line = msgspec.json.decode(request(1, agent="the secret helper"))
+    line["message"]["content"][0]["name"] = "Tell nobody the secret word"
+    odd = {"type": "my secret plan", "sessionId": SESSION}
+    write(files / "a.jsonl", [msgspec.json.encode(line), msgspec.json.encode(odd)])
+    assert take(home, files).tally.new == 1
+    assert not any(b"secret" in path.read_bytes() for path in home.rglob("*") if path.is_file())
