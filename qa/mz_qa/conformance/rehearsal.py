@@ -132,11 +132,16 @@ def answers(stand: Stand, stream: Stream) -> Iterator[str]:
         yield "does not run in its worktree under the key of its call"
 
 
+def repeated(adapter: Adapter, stream: Stream) -> str:
+    """The longest words of the answer that stand in the stream as they are; empty where it is told in pieces."""
+    text = adapter.parse_output(stream.result).text
+    words = (word for word in re.findall(r"[\w .:-]{8,}", text) if word.encode() in stream.result.stdout)
+    return max(words, key=len, default="")
+
+
 def redacts(stand: Stand, stream: Stream) -> Iterator[str]:
     """A secret that the agent repeats is gone from everything that is kept of the call, which reads as before."""
-    told = stand.adapter.parse_output(stream.result)
-    words = (word for word in re.findall(r"[\w .:-]{8,}", told.text) if word.encode() in stream.result.stdout)
-    secret = max(words, key=len, default="")
+    told, secret = stand.adapter.parse_output(stream.result), repeated(stand.adapter, stream)
     if not secret:
         yield f"has no words of its answer in its stream ({stream.name}), so nothing shows that secrets are taken out"
         return

@@ -13,11 +13,11 @@ from mz_recordings.files.library import CassetteUnusable, load
 from mz_qa.conformance.contract import broken, conform
 from mz_qa.conformance.endings import ASKED, endings, failures
 from mz_qa.conformance.readings import Stream, attempt, read_all
-from mz_qa.conformance.rehearsal import rehearse
+from mz_qa.conformance.rehearsal import rehearse, repeated
 from mz_qa.layers.facts import Project, Said
 
-PARSES = 8_000
-"""In all, for one adapter: a second or two."""
+PARSES = 3_000
+"""In all, for one adapter: some seconds."""
 STREAMS_MAX = 400
 STREAM_BYTES_MAX = 300_000
 
@@ -36,8 +36,9 @@ def check_adapters(project: Project, adapters: Mapping[str, Adapter]) -> Iterato
         recorded = tuple(islice(streams(project, name), STREAMS_MAX))
         yield from read_all(adapter, known, failures(), recorded, PARSES)
         stored = (Stream(name=one.name, result=one.result) for one in known)
-        good = next((one for one in (*stored, *recorded) if _ended_well(adapter, one)), None)
-        yield from rehearse(adapter, good, project.environment)
+        good = [one for one in (*stored, *recorded) if _ended_well(adapter, one)]
+        shown = next((one for one in good if repeated(adapter, one)), good[0] if good else None)
+        yield from rehearse(adapter, shown, project.environment)
 
 
 def streams(project: Project, agent: str) -> Iterator[Stream]:
