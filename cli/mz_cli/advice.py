@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
+from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.run import Hold
 from mz_events.names import Digest
 from mz_projections.queue import Letter
@@ -90,6 +91,8 @@ def resume_command(run: str, view: FeatureView, around: Around) -> str | None:
         return f"mz resume {run}"
     if view.waiting is not None and view.status == "waiting":
         return f"mz resume {run} --feature {view.feature} --answer {answers(view)[0]}"
+    if view.status == "held" and view.hold is Hold.FATAL and view.code == TEMPLATE_BROKEN:
+        return f"mz cancel {run}"
     return f"mz resume {run}" if view.status in GOES_ON and not _lost(view) else None
 
 
@@ -105,6 +108,7 @@ def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tupl
     going: list[str] = []
     lost: dict[str, list[str]] = {}
     unpaid: list[str] = []
+    broken: list[str] = []
     if view.status == "running" and not held:
         going.append("no process works on this run: it was killed, or the machine went down")
     for feature in view.features:
@@ -115,12 +119,19 @@ def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tupl
             questions.append((_why(feature, words), _answering(feature)))
         elif _lost(feature):
             lost.setdefault(_root(view, feature), []).append(f"{feature.feature}: {standing(feature)}")
+        elif feature.hold is Hold.FATAL and feature.code == TEMPLATE_BROKEN:
+            broken.append(f"{feature.feature}: {standing(feature)}")
         elif feature.hold is Hold.BUDGET:
             unpaid.append(f"{feature.feature}: {standing(feature)}")
         elif feature.status in GOES_ON:
             going.append(f"{feature.feature}: {standing(feature)}")
     going_on = f"mz resume {view.run}"
+    broken_helps = (
+        "mend the template: `mz gate --layer 1` says what is wrong. This run keeps the one that it began "
+        f"with: mz cancel {view.run} && {going_on} && mz clean {view.run}, then: mz run"
+    )
     held_up = [(why, f"mz retry {because}") for because, why in lost.items()]
+    held_up += [(broken, broken_helps)] if broken else []
     held_up += [(unpaid, f"raise budget in mz.yaml, then: {going_on}")] if unpaid else []
     held_up += [(going, going_on)] if going else []
     return (*questions, *(("\n".join(few([line(each) for each in why])), helps) for why, helps in held_up))

@@ -17,7 +17,7 @@ from mz_cli.render.text import line
 Ask = Callable[[str, str], str]
 """From a question and the proposed answer to the answer."""
 AUTONOMY = "How often are you asked? supervised: after planning too; checkpoint: at gates; full_auto: never"
-STRATEGY = "Open pull requests? none: nothing leaves this machine"
+STRATEGY = "Open pull requests? none: nothing leaves this machine; draft; ready"
 
 
 def may_ask(environment: Mapping[str, str]) -> bool:
@@ -30,7 +30,7 @@ def ask_choices(proposed: Choices, agents: Sequence[str], forge: bool, ask: Ask 
     and `gh` (`forge`). Raises click.Abort when they leave."""
     ask = ask or ask_line
     if len(agents) > 1:
-        proposed = replace(proposed, agent=_pick(ask, "Which agent?", agents, proposed.agent))
+        proposed = replace(proposed, agent=_pick(ask, f"Which agent? {', '.join(agents)}", agents, proposed.agent))
     nothing = "" if proposed.test else " (empty: not at all)"
     test = ask(f"How is this project tested? A command line{nothing}", proposed.test).strip()
     autonomy = cast(Autonomy, _pick(ask, AUTONOMY, get_args(Autonomy), proposed.autonomy))

@@ -20,7 +20,7 @@ from mz_engine.pricing.reconcile import Usages, agrees, explain, total
 from mz_events.catalog.run import RunStarted
 from mz_events.names import feature_stream, run_stream
 from mz_events.store import BlobMissing
-from mz_projections.cost import COSTS, CallCost, costs, difference
+from mz_projections.cost import COSTS, CallCost, costs, difference, was_refused
 from mz_projections.fates import COURSES, courses
 from mz_projections.spending import Judged, computed_anew, judged
 from mz_projections.tokens import TOKENS, tokens
@@ -101,12 +101,12 @@ def explained(spent: Spent, prices: GenaiPrices) -> Spent:
 
 
 def priced_at(spent: Spent, prices: GenaiPrices, at_us: int) -> Spent:
-    """As if every call had been made then; without tokens there is no price."""
+    """As if every call had been made then; without tokens there is no price, but what was refused costs nothing."""
 
     def priced(each: Judged) -> Judged:
         usage = spent.usage.get(each.call.key, ())
         price = prices.price(usage, at_us)
-        again = computed_anew(each, price.nanousd if usage else None)
+        again = computed_anew(each, price.nanousd if usage else 0 if was_refused(each.call) else None)
         return replace(again, call=replace(again.call, unpriced=price.unpriced, prices=price.prices))
 
     return replace(spent, calls=tuple(map(priced, spent.calls)))
@@ -133,15 +133,35 @@ Choice = Callable[[Judged], str | None]
 """The model that a call would have gone to; None: the one that it did go to."""
 
 
-def choice(log: Reading, what_if: Sequence[tuple[str, str]]) -> Choice:
-    """From pairs of a tier, a model, or the word `model` for all, and another model; the last that fits wins."""
+Names = Mapping[str, tuple[str, str]]
+"""By key of the call: the model that it was for, and the tier, empty where that cannot be known any more."""
+
+
+def names(log: Reading, spent: Spent) -> Names:
     pins = _pins_of(log)
+    calls = (each.call for each in spent.calls)
+    return {call.key: (bare(call.model), _tier(pins(call.run), call)) for call in calls}
+
+
+def choice(named: Names, what_if: Sequence[tuple[str, str]]) -> Choice:
+    """From pairs of a tier, a model, or the word `model` for all, and another model; the last that fits wins."""
 
     def chosen(each: Judged) -> str | None:
-        names = {EVERY, bare(each.call.model), _tier(pins(each.call.run), each.call)}
-        return next((model for name, model in reversed(what_if) if bare(name) in names), None)
+        fitting = (EVERY, *named[each.call.key])
+        return next((model for name, model in reversed(what_if) if bare(name) in fitting), None)
 
     return chosen
+
+
+def unmatched(what_if: Sequence[tuple[str, str]], named: Names) -> str | None:
+    """What is wrong with names that fit no call; None where all do, or where there are no calls."""
+    models, tiers = ({pair[at] for pair in named.values()} - {""} for at in (0, 1))
+    lost = next((name for name, _ in what_if if bare(name) not in {EVERY, *models, *tiers}), None)
+    if lost is None or not named:
+        return None
+    listed = f"of the model{'s' * (len(models) > 1)} {', '.join(sorted(models))}"
+    listed += f" and the tier{'s' * (len(tiers) > 1)} {', '.join(sorted(tiers))}" if tiers else ", of no tier known"
+    return f"no call here is of {lost[:60]!r}: there are calls {listed}; `{EVERY}` means all of them"
 
 
 def _pins_of(log: Reading) -> Callable[[str], Pins | None]:

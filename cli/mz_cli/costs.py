@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.calibration import FITTING
+from mz_engine.calibration import CALLS_MIN, FITTING
 from mz_projections.cost import CallCost, Totals
 from mz_projections.spending import Group, Judged, Reason, Spending
 
@@ -137,13 +137,15 @@ def cost_table(spending: Spending, whole: bool, *, compared: bool = False) -> Ta
         ("total", "", "", *_cells(spending.total, whole), _why(spending.reasons, whole),
          *other(spending.other_nanousd, spending.change_nanousd))
     )  # fmt: skip
-    rows.append((THROWN_AWAY, "", "", *_cells(spending.wasted, whole), "", *rest))
+    if whole or spending.wasted.calls:
+        rows.append((THROWN_AWAY, "", "", *_cells(spending.wasted, whole), "", *rest))
     rows += [(THROWN_AWAY, fate, "", *_cells(sums, whole), "", *rest) for fate, sums in spending.wasted_by_fate]
     if whole:
         heads = columns("of", "name", "fate", *ADDED, *(OTHER if compared else ()))
         return Table(columns=heads, rows=tuple(rows), empty=NO_CALLS)
     shown = tuple((_label(of, name), *([fate] if single else []), *cells) for of, name, fate, *cells in rows)
-    heads = columns(spending.by, *(["fate"] if single else []), *SHOWN, "why", *(OTHER if compared else ()))
+    first, *others = columns(spending.by, *(["fate"] if single else []), *SHOWN, "why", *(OTHER if compared else ()))
+    heads = (replace(first, least=len(THROWN_AWAY)), *others)
     return Table(columns=heads, rows=shown if spending.groups else (), empty=NO_CALLS)
 
 
@@ -215,11 +217,13 @@ def remarks(spending: Spending) -> tuple[str, ...]:
         found.append(f"reported against computed: {', '.join(counts(spending.reasons))}")
     if spending.total.unpriced:
         unpriced = counted(spending.total.unpriced, "call")
-        found.append(f"{unpriced} without a computed price: `computed` is more than it says")
+        found.append(f"{unpriced} without a computed price: the cost may be more than `computed` says")
     if spending.total.open:
         found.append(f"{counted(spending.total.open, 'call')} not ended yet")
     if spending.estimate_error is not None and not within(spending.estimate_error):
-        found.append(f"estimates were off by {spending.estimate_error:.0%} (median of the calls); see mz calibrate")
+        said = f"estimates of money were off by {spending.estimate_error:.0%} (median of the calls)"
+        better = "; mz calibrate makes those of tokens better" if spending.told >= CALLS_MIN else ""
+        found.append(said + better)
     return tuple(found)
 
 

@@ -12,6 +12,7 @@ from threading import Thread
 from types import FrameType
 
 from mz_engine.home import BLOBS, HOME, SPOOL
+from mz_engine.ports import TEMPLATE_BROKEN
 from mz_engine.session import Session
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.catalog.base import Event
@@ -97,7 +98,7 @@ def show_ending(view: RunView, words: Words, beside: Around) -> None:
     for why, helps in waits(view, False, words, beside):
         say(f"\n{why}" if helps == going else f"\n{why}\n  {helps}")
         goes_on |= helps == going
-    if goes_on:
+    if goes_on and view.code != TEMPLATE_BROKEN:
         say(f"\nTo go on: {going}")
     if look := next_look(view, beside):
         say(f"\n{look}")

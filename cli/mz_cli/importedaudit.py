@@ -10,15 +10,16 @@ from mz_events.names import Digest
 from mz_events.store import BlobMissing
 from mz_projections.imported import File, Session, Sum, count
 
-from mz_cli.importedcosts import NOT_TOLD, Totals, amounts, models, when
+from mz_cli.importedcosts import NOT_TOLD, Totals, amounts, models
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import compact, counted, money, nanousd_of
+from mz_cli.render.text import compact, counted, instant, money, nanousd_of
 from mz_cli.shapes.imported import ImportedAudit, SessionAudit, SessionFile, ToolCount, TypeCount
 from mz_cli.summary import NOT_REPORTED, UNPRICED
 from mz_cli.userlog import PREFIX, Imported
 from mz_cli.verification import Verification
 
 NONE = "Nothing was imported."
+ABSENT = "-"
 TOOLS_SHOWN = 8
 
 
@@ -52,10 +53,11 @@ def audited(log: Imported, record: Verification, stream: str | None) -> Imported
 
     paths = Paths(log)
     versions = {str(name): version for name, version in log.store.streams(PREFIX)}
+    times = log.views.times(stream)
     sessions = (
         session_audit(
             log, each, tuple(log.views.files_of(each.stream)), log.views.sums_of(each.stream), paths,
-            f"{each.stream}@{versions.get(each.stream, 0)}",
+            f"{each.stream}@{versions.get(each.stream, 0)}", times.get(each.stream),
         )
         for each in log.views.sessions() if stream in (None, each.stream)
     )  # fmt: skip
@@ -65,19 +67,21 @@ def audited(log: Imported, record: Verification, stream: str | None) -> Imported
 
 
 def session_audit(
-    log: Imported, session: Session, files: tuple[File, ...], rows: Iterable[Sum], paths: Paths, place: str
-) -> SessionAudit:
+    log: Imported, session: Session, files: tuple[File, ...], rows: Iterable[Sum], paths: Paths, place: str,
+    times: tuple[int, int] | None,
+) -> SessionAudit:  # fmt: skip
     totals = Totals()
     parts: dict[str, None] = {}
     for row in rows:
         totals.add(row, session.by_mz)
         parts.setdefault(row.part)
     counts = count(files)
+    first, last = times or (None, None)
     return SessionAudit(
         session=session.stream.removeprefix(PREFIX), agent=session.agent, version=session.version or None,
         project=log.project(session) or None, parent=session.parent or None, by_mz=session.by_mz,
-        models=models(totals), parts=tuple(part for part in parts if part), first=when(totals.first_s),
-        last=when(totals.last_s), prompts=counts.prompts, tool_calls=sum(counts.tools.values()),
+        models=models(totals), parts=tuple(part for part in parts if part), first=instant(first),
+        last=instant(last), prompts=counts.prompts, tool_calls=sum(counts.tools.values()),
         failed_tool_calls=counts.failed,
         tools=tuple(ToolCount(tool=tool, calls=calls) for tool, calls in sorted(counts.tools.items())),
         lines=counts.lines, bad_lines=counts.bad,
@@ -99,7 +103,7 @@ def audit_lines(report: ImportedAudit) -> Iterator[str]:
         yield f"  project      {each.project or NOT_TOLD}" + (" (driven by mz)" if each.by_mz else "")
         if each.parent:
             yield f"  branched of  {each.parent}"
-        yield f"  time         {each.first or '-'} to {each.last or '-'}"
+        yield f"  time         {_span(each)}"
         yield (
             f"  requests     {each.requests:,} to {', '.join(each.models) or NOT_TOLD}; "
             f"{counted(each.prompts, 'prompt')}, {counted(each.tool_calls, 'tool call')}"
@@ -114,7 +118,7 @@ def audit_lines(report: ImportedAudit) -> Iterator[str]:
             f"written for 5 minutes, {compact(each.cache_write_1h_tokens)} for an hour, "
             f"{compact(each.cache_read_tokens)} read, {compact(each.output_tokens)} out"
         )
-        yield f"  cost         {each.computed_usd or UNPRICED} computed, {each.reported_usd or NOT_REPORTED} reported"
+        yield f"  cost         {_worth(each.computed_usd)} computed, {_worth(each.reported_usd)} reported"
         for gap in gaps(each):
             yield f"  missing      {gap}"
         for file in each.files:
@@ -139,20 +143,43 @@ def gaps(session: SessionAudit) -> Iterator[str]:
             yield f"the last {file.bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: half-written"
 
 
-def audit_table(report: ImportedAudit, whole: bool) -> Table:
-    """All sessions, a line each."""
-    rows = tuple(
-        (
-            each.session, each.project or NOT_TOLD, (each.first or "-")[: None if whole else 16],
-            str(each.requests), str(len(each.parts)), str(each.bad_lines), str(each.unpriced_requests),
-            (each.reported_usd if whole else _money(each.reported_usd)) or NOT_REPORTED,
-            (each.computed_usd if whole else _money(each.computed_usd)) or UNPRICED, each.place,
-        )
-        for each in report.sessions
+def audit_table(report: ImportedAudit, names: dict[str, str] | None = None) -> Table:
+    """All sessions, a line each. `names`, for people: what they call a stream; in a pipe (None) everything is exact."""
+    rows = tuple(_exact(each) if names is None else _brief(each, names) for each in report.sessions)
+    first = ("*session",) if names is None else ("*session", "agent")
+    heads = (*first, "~project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
+             ">computed", *(("place",) if names is None else ()))  # fmt: skip
+    return Table(columns=columns(*heads), rows=rows, empty=NONE)
+
+
+def _exact(each: SessionAudit) -> tuple[str, ...]:
+    return (
+        each.session, each.project or NOT_TOLD, each.first or ABSENT, *_counts(each),
+        each.reported_usd or NOT_REPORTED, each.computed_usd or UNPRICED, each.place,
     )  # fmt: skip
-    heads = columns("*session", "~project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
-                    ">computed", "place")  # fmt: skip
-    return Table(columns=heads, rows=rows, empty=NONE)
+
+
+def _brief(each: SessionAudit, names: dict[str, str]) -> tuple[str, ...]:
+    return (
+        names.get(f"{PREFIX}{each.session}", each.session), each.agent, each.project or NOT_TOLD,
+        (each.first or ABSENT)[:16], *_counts(each), _money(each.reported_usd) or ABSENT,
+        _money(each.computed_usd) or UNPRICED,
+    )  # fmt: skip
+
+
+def _counts(each: SessionAudit) -> tuple[str, str, str, str]:
+    return str(each.requests), str(len(each.parts)), str(each.bad_lines), str(each.unpriced_requests)
+
+
+def _span(session: SessionAudit) -> str:
+    """To the second; both ends are there, or none."""
+    if session.first is None or session.last is None:
+        return NOT_TOLD
+    return " to ".join(f"{end[:10]} {end[11:19]}Z" for end in (session.first, session.last))
+
+
+def _worth(amount: str | None) -> str:
+    return _money(amount) or "nothing"
 
 
 def _money(amount: str | None) -> str | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta, tzinfo
 from typing import Any, Literal
 
 import msgspec
-from mz_projections.imported import Session, Sum
+from mz_projections.imported import QUARTER_S, Session, Sum
 from mz_recordings.importing.names import project_of
 
 from mz_cli.period import SECOND_US, Period, days_in
@@ -30,9 +31,17 @@ IN_ORDER = ("day", "week", "month")
 EVER = Period()
 NOT_TOLD = "(not told)"
 MAIN = "(main conversation)"
+WHOLE = "(whole calls)"
+"""Money that is told for a call as a whole, of which several models or sub-agents had a part."""
 NOTHING = "No imported session has requests in that time."
+EMPTY = "Nothing was imported: `mz import` found no sessions so far; name files or directories to it."
+ABSENT = "-"
+DATED = re.compile(r"-20\d{6}$")
+"""What people need not read of a model's name, where that is not what is asked for."""
 MODELS_SHOWN = 3
 NUMBERS = (">requests", ">uncached", ">write 5m", ">write 1h", ">read", ">out", ">tokens", ">reported", ">computed")
+SELDOM = ("write 5m", "write 1h", "read")
+"""Columns that a terminal gets only where one of their numbers is not zero."""
 FIELDS = (
     "requests", "unpriced", "input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning",
     "computed_nanousd",
@@ -56,6 +65,8 @@ class Totals(msgspec.Struct):
     models: dict[str, int] = {}
     """Requests by model."""
     sessions: set[str] = set()
+    reporting: set[str] = set()
+    """The sessions with reported money."""
     first_s: int | None = None
     last_s: int | None = None
 
@@ -64,6 +75,7 @@ class Totals(msgspec.Struct):
             setattr(self, field, getattr(self, field) + getattr(row, field))
         if row.reported_nanousd is not None:
             self.reported_nanousd = (self.reported_nanousd or 0) + row.reported_nanousd
+            self.reporting.add(row.session)
         self.sessions.add(row.session)
         if row.requests:
             self.by_mz += row.requests if by_mz else 0
@@ -91,6 +103,10 @@ class ImportedCosts(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[tuple[str, Totals], ...]
     total: Totals
     notes: tuple[str, ...]
+    empty: str
+    """Said where there are no groups."""
+    shorts: dict[str, str]
+    """What people call the groups, where that is shorter."""
 
 
 def show_imported_costs(
@@ -104,8 +120,9 @@ def show_imported_costs(
     elif as_csv:
         put(sys.stdout, imported_csv(costs))
     else:
-        show(imported_table(costs, whole=not is_terminal(sys.stdout)))
-        for remark in costs.notes:
+        whole = not is_terminal(sys.stdout)
+        show(imported_table(costs, whole))
+        for remark in (*costs.notes, *((costs.empty,) if whole and not costs.groups else ())):
             note(remark)
 
 
@@ -126,7 +143,9 @@ def imported_costs(log: Imported, by: ImportedBy, period: Period = EVER, zone: t
     )
     return ImportedCosts(
         log=str(log.home), by=by, zone=str(zone or "local"), period=period, groups=tuple(ordered), total=total,
-        notes=tuple(_notes(total)),
+        notes=tuple(_notes(total)), empty=NOTHING if sessions else EMPTY,
+        shorts={stream.removeprefix(PREFIX): name for stream, name in log.short_names().items()}
+        if by == "session" else {},
     )  # fmt: skip
 
 
@@ -154,12 +173,31 @@ def _namer(log: Imported, by: ImportedBy, sessions: dict[str, Session], zone: tz
         "model": lambda row: row.model or NOT_TOLD,
         "part": lambda row: row.part or MAIN,
     }
-    return names[by]
+    return _shared(log, names[by]) if by in ("model", "part") else names[by]
+
+
+def _shared(log: Imported, name: Callable[[Sum], str]) -> Callable[[Sum], str]:
+    """The same; but money that is told for a whole call belongs to the only group that the session has requests in."""
+    had: dict[str, set[str]] = {}
+    for row in log.views.sums():
+        if row.requests:
+            had.setdefault(row.session, set()).add(name(row))
+
+    def named(row: Sum) -> str:
+        groups = had.get(row.session, set())
+        if row.requests or not groups:
+            return name(row)
+        return next(iter(groups)) if len(groups) == 1 else WHOLE
+
+    return named
 
 
 def _notes(total: Totals) -> Iterator[str]:
     if total.unpriced:
-        yield f"{counted(total.unpriced, 'request')} without a price: `computed` is more than it says"
+        yield f"{counted(total.unpriced, 'request')} without a price: the cost may be more than `computed` says"
+    if total.reporting and len(total.reporting) < len(total.sessions):
+        told = f"{len(total.reporting):,} of {counted(len(total.sessions), 'session')}"
+        yield f"`reported` is of {told}: the files of the others tell no money; `computed` is of all"
     if total.by_mz:
         yield f"{counted(total.by_mz, 'request')} were driven by mz, and are in their repositories' logs too"
 
@@ -194,7 +232,8 @@ def amounts(sums: Totals) -> dict[str, Any]:
 def _group(name: str, sums: Totals) -> ImportedGroup:
     return ImportedGroup(
         name=name, models=models(sums), sessions=len(sums.sessions), by_mz_requests=sums.by_mz,
-        first=when(sums.first_s), last=when(sums.last_s), **amounts(sums),
+        first=when(sums.first_s),
+        last=when(None if sums.last_s is None else sums.last_s + QUARTER_S), **amounts(sums),
     )  # fmt: skip
 
 
@@ -209,12 +248,29 @@ def when(start_s: int | None) -> str | None:
 
 # tables ---------------------------------------------------------------------------------------------------------------
 def imported_table(costs: ImportedCosts, whole: bool) -> Table:
-    """In a pipe (`whole`) numbers are exact."""
-    rows = [(name, _few(models(sums), whole), *_cells(sums, whole)) for name, sums in costs.groups]
+    """In a pipe (`whole`) numbers are exact, and all columns are there."""
+    heads = columns(f"*{costs.by}", "models", *NUMBERS)
+    rows = [
+        (_called(costs, name, whole), _few(models(sums), whole), *_cells(sums, whole)) for name, sums in costs.groups
+    ]
     if rows:
         rows.append(("total", "", *_cells(costs.total, whole)))
-    heads = columns(f"*{costs.by}", "models", *NUMBERS)
-    return Table(columns=heads, rows=tuple(rows), empty=NOTHING)
+    kept = [at for at, head in enumerate(heads) if whole or _says(head.name, [row[at] for row in rows], costs.by)]
+    return Table(
+        columns=tuple(heads[at] for at in kept), rows=tuple(tuple(row[at] for at in kept) for row in rows),
+        empty=costs.empty,
+    )  # fmt: skip
+
+
+def _called(costs: ImportedCosts, name: str, whole: bool) -> str:
+    return name if whole else costs.shorts.get(name, name)
+
+
+def _says(head: str, cells: Sequence[str], by: ImportedBy) -> bool:
+    """Whether a column tells people something: models do not beside each model, nor a column of nothing."""
+    if head == "models":
+        return by != "model"
+    return head not in SELDOM or any(cell != "0" for cell in cells)
 
 
 def imported_csv(costs: ImportedCosts) -> str:
@@ -236,7 +292,7 @@ def _harmless(name: str) -> str:
 
 
 def _few(names: Iterable[str], whole: bool) -> str:
-    listed = tuple(names)
+    listed = tuple(names) if whole else tuple(dict.fromkeys(DATED.sub("", name) for name in names))
     if whole or len(listed) <= MODELS_SHOWN:
         return ", ".join(listed)
     return f"{', '.join(listed[:MODELS_SHOWN])} and {len(listed) - MODELS_SHOWN} more"
@@ -249,6 +305,6 @@ def _cells(sums: Totals, whole: bool) -> tuple[str, ...]:
     return (
         str(sums.requests),
         *(str(number) if whole else compact(number) for number in tokens),
-        amount(sums.reported_nanousd) or NOT_REPORTED,
+        amount(sums.reported_nanousd) or (NOT_REPORTED if whole else ABSENT),
         amount(sums.computed) or UNPRICED,
     )

@@ -59,6 +59,7 @@ def plan_shape(plan: Plan, goes_on: str | None, market: Market | None) -> PlanSh
         phases=tuple(phase.phase for phase in pipeline.phases),
         base=plan.base,
         agent=config.agent,
+        failover=tuple(name for name in dict.fromkeys(config.failover) if name != config.agent),
         autonomy=config.autonomy,
         parallel_max=config.parallel_max,
         budget_run_usd=usd(config.budget.run_nanousd),
@@ -133,9 +134,10 @@ def _call(use: AgentUse | Review, market: Market | None) -> PlannedCall:
 # for people -----------------------------------------------------------------------------------------------------------
 def heading(shape: PlanShape) -> str:
     run = f"run {shape.goes_on} goes on" if shape.goes_on else "a new run"
+    agents = ", then ".join((shape.agent, *shape.failover))
     at_once = f"{shape.parallel_max} at once" if shape.parallel_max > 1 else "one at a time"
     return (
-        f"{run}: {shape.pipeline} on {shape.base}, agent {shape.agent}, autonomy {shape.autonomy}, {at_once}\n"
+        f"{run}: {shape.pipeline} on {shape.base}, agent {agents}, autonomy {shape.autonomy}, {at_once}\n"
         f"budget: {_dollars(shape.budget_run_usd)} for the run, {_dollars(shape.budget_feature_usd)} for a feature"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mz_engine.exits import Exit, worst
+from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.run import Hold
 from mz_projections.views import FeatureView, RunView
 
@@ -15,7 +16,7 @@ from mz_cli.render.text import compact, count, instant, line, moment, money, nan
 from mz_cli.shapes.base import Tests, Tokens
 from mz_cli.shapes.run import ChecksShape, FeatureStatus, FeatureSummary, RunStatus, WaitingShape
 
-FATAL = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING}
+FATAL = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING, TEMPLATE_BROKEN: Exit.INVALID}
 """Codes of fatal problems with exit codes of their own; others mean that something is missing here."""
 REPOSITORY = frozenset({
     "bare", "branch-exists", "detached", "git-failed", "no-base", "no-commit", "not-a-repository", "not-trusted",

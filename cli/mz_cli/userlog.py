@@ -6,8 +6,9 @@ It lies in the platform's directory for data (`$XDG_DATA_HOME/mz`, `~/.local/sha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 from mz_engine.errors import MzError
@@ -23,6 +24,8 @@ LOG, VIEWS = "mz.db", "imported.sqlite"
 DATA = "MZ_DATA"
 PREFIX = "session/"
 NAMED_MAX = 5
+SHORT = 8
+"""Characters of an id that people see, unless it takes more to tell sessions apart."""
 
 
 def data_home(environment: Mapping[str, str]) -> Path:
@@ -45,8 +48,7 @@ class Imported(Reading):
         every: list[str] = [stream for stream, _ in self.store.streams(PREFIX)]
 
         def named(stream: str, fits: Callable[[str], bool]) -> bool:
-            short = stream.removeprefix(PREFIX)
-            return any(map(fits, (stream, short, short.partition("/")[2])))
+            return any(map(fits, _names(stream)))
 
         found = [stream for stream in every if named(stream, lambda name: name == wanted)]
         found = found or [stream for stream in every if wanted and named(stream, lambda name: name.startswith(wanted))]
@@ -56,9 +58,42 @@ class Imported(Reading):
         known = ", ".join(stream.removeprefix(PREFIX) for stream in (found or every)[:NAMED_MAX])
         raise MzError("MZ5010", problem, hint=f"such as: {known}; `mz cost --imported --by session` lists all")
 
+    def short_names(self) -> dict[str, str]:
+        """By stream, the shortest beginning of the session's id by which `find` knows it; where there is none,
+        agent/id."""
+        return short_names([stream for stream, _ in self.store.streams(PREFIX)])
+
     def project(self, session: Session | None) -> str:
         """The directory that the session worked in; empty where it is not known, or was erased."""
         return words_of(self.blobs)(Digest(session.project)) if session and session.project else ""
+
+
+def _names(stream: str) -> tuple[str, str, str]:
+    """What people may call a session: the stream, agent/id, id."""
+    short = stream.removeprefix(PREFIX)
+    return stream, short, short.partition("/")[2]
+
+
+def _alike(first: str, second: str) -> int:
+    """How many characters both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+
+
+def short_names(streams: Sequence[str]) -> dict[str, str]:
+    """By stream, as `Imported.short_names` gives them."""
+    ordered = sorted((name, stream) for stream in streams for name in _names(stream))
+    found: dict[str, str] = {}
+    for at, (name, stream) in enumerate(ordered):
+        _, whole, bare = _names(stream)
+        if name != bare:
+            continue
+        around = ordered[max(at - 1, 0) : at] + ordered[at + 1 : at + 2]
+        shared = max((_alike(name, other) for other, _ in around), default=0)
+        length = max(SHORT, shared + 1)
+        while name[length - 1 : length] == "-":
+            length += 1
+        found[stream] = name[:length] if shared < len(name) else whole
+    return found
 
 
 @contextmanager

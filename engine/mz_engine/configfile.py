@@ -95,7 +95,7 @@ class _Layers:
     """The file's values, with those of higher layers put over them; remembers what came from where."""
 
     def __init__(self, document: Document, known: tuple[SettingInfo, ...]) -> None:
-        plain, wrong = _of_form(document)
+        plain, wrong, self.half = _of_form(document)
         self.document = document
         self.merged = plain
         self.known = known
@@ -141,6 +141,8 @@ class _Layers:
     def finish(self) -> Config:
         config, wrong = to_config(msgspec.convert(self.merged, ConfigForm))
         for each in wrong:
+            if each.route[0] == "agents" and len(each.route) > 2 and each.route[1] in self.half:
+                continue
             origin = self.origins.get(".".join(str(part) for part in each.route if isinstance(part, str)), FILE_NAME)
             if origin.startswith(FILE_NAME):
                 place = self.document.place(*each.route)
@@ -167,17 +169,20 @@ class _Layers:
         return Diagnostic(code="MZ2011", message=f"{origin}: {wrong.message}", hint=wrong.hint)
 
 
-def _of_form(document: Document) -> tuple[dict[str, Any], tuple[Diagnostic, ...]]:
+def _of_form(document: Document) -> tuple[dict[str, Any], tuple[Diagnostic, ...], frozenset[str | int]]:
     """The file's values without those that are of another form, and what is wrong with these: what is left can be
-    parsed all the same, so that everything is told at once."""
+    parsed all the same, so that everything is told at once. And the agents of whose descriptions something was left
+    out: their parts hang together, so what else seems wrong with the rest may only follow from that."""
     try:
-        return msgspec.to_builtins(convert_document(document, ConfigForm)), ()
+        return msgspec.to_builtins(convert_document(document, ConfigForm)), (), frozenset()
     except MzError as error:
         form = msgspec.inspect.type_info(ConfigForm)
         rest = without_empty(document.value, form)
+        half: set[str | int] = set()
         while routes := [each.route for each in mismatches(rest, form)]:
+            half |= {route[1] for route in routes if route[:1] == ("agents",) and len(route) > 1}
             rest = leave_out(rest, routes)
-        return msgspec.to_builtins(msgspec.convert(rest, ConfigForm)), error.diagnostics
+        return msgspec.to_builtins(msgspec.convert(rest, ConfigForm)), error.diagnostics, frozenset(half)
 
 
 def _typed(text: str, setting: SettingInfo) -> object:

@@ -36,8 +36,7 @@ def agents(
     usable = [name for name, check in found.items() if not check.code]
     needed = dict.fromkeys((chosen or next(iter(usable), Config().agent), *successors))
     for name, check in found.items():
-        ways = "; ".join(known[name].capabilities().auth)
-        yield _agent(name, check, ways, name in needed)
+        yield _agent(name, check, known[name].capabilities().auth, name in needed)
     for name in needed:
         if name not in known:
             key = "failover" if name in successors else "agent"
@@ -45,14 +44,15 @@ def agents(
             yield Check.fail(f"agent:{name}", "there is no such agent", hint)
 
 
-def _agent(name: str, check: AuthCheck, ways: str, needed: bool) -> Check:
+def _agent(name: str, check: AuthCheck, ways: tuple[str, ...], needed: bool) -> Check:
     title = f"agent:{name}"
     if not check.code:
         return Check.ok(title, f"{check.version or 'of an unknown version'}, logged in")
     if not needed:
         return Check.ok(title, f"{check.message}; not needed")
     version = f"{check.version}; " if check.version else ""
-    hint = check.fix if check.code == "tool-missing" else f"{check.fix} (ways: {ways})"
+    told = check.code == "tool-missing" or all(way in check.fix for way in ways)
+    hint = check.fix if told else f"{check.fix} (ways: {'; '.join(ways)})"
     return Check.fail(title, f"{version}{check.message}", hint)
 
 

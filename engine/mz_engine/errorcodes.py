@@ -152,7 +152,9 @@ _TABLE = (
         "Names become branches, files and trailers, so they are made of letters, digits, `_` and `-`. Paths "
         "are relative to the repository and stay inside it. Patterns are written as in .gitignore. An agent is one "
         "that mz knows; the base is a branch or another name of a commit. In `prices` a model is a name without "
-        "blanks, a day is written YYYY-MM-DD, and no model has two rows of one day.",
+        "blanks, a day is written YYYY-MM-DD, and no model has two rows of one day. In `agents` a command begins with "
+        "a program on PATH and holds no prompt, values are found by keys joined by dots, words by regular "
+        "expressions, and something says what a success is; docs/agents.md explains each part.",
     ),
     ErrorCode(
         "MZ2014",
@@ -289,7 +291,7 @@ _TABLE = (
         Exit.INVALID,
         "template cannot be used",
         "A file below `pipelines/templates/` is not a jinja2 template, or shows something that a prompt does not "
-        "have, or includes a template that is not there.",
+        "have, or includes a template that is not there, or lacks a block that the one which it extends requires.",
     ),
     ErrorCode(
         "MZ3018",

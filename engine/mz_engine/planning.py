@@ -31,6 +31,7 @@ from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Pipeline
 from mz_engine.pipelines.lint import Known
 from mz_engine.pipelines.load import load_pipeline
+from mz_engine.pipelines.material import unfilled
 from mz_engine.pipelines.own import Material, sound_material
 
 NAMED_MAX = 20
@@ -111,6 +112,7 @@ def known_names(config: Config, material: Material) -> Known:
         rule_sets=frozenset(material.rules),
         rules=frozenset(RULES),
         templates=frozenset(material.templates),
+        unfilled=unfilled(material.templates) if material.files else {},
         commands=frozenset(config.commands),
     )
 

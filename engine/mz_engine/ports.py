@@ -143,6 +143,10 @@ class Workspace(Protocol):
         """Remove the worktree; branch and captures stay."""
 
 
+TEMPLATE_BROKEN = "template-broken"
+"""Code of the hold where a prompt cannot be made: a run has pinned its templates, so only a new one has another."""
+
+
 class RepositoryUnusable(Exception):
     """The repository or a worktree cannot be used; `code` is stable, the message says why and what to do."""
 

@@ -53,7 +53,8 @@ from mz_engine.decide.phase import decide
 from mz_engine.effects.dispatch import effect
 from mz_engine.effects.steps import ClaimPaths, Do, Effect, Emit, ReserveCall, Scene, SettleCall, Step
 from mz_engine.pins import Pins
-from mz_engine.ports import Interrupted, Ports, RemoteRefused, RepositoryUnusable
+from mz_engine.ports import TEMPLATE_BROKEN, Interrupted, Ports, RemoteRefused, RepositoryUnusable
+from mz_engine.prompts.render import TemplateBroken
 
 OWED = (Settle, ReadReply)
 """What is owed for something already done or paid comes before any news."""
@@ -124,6 +125,10 @@ class FeatureRun:
         except RepositoryUnusable as error:
             self._steps = None
             self._emit((FeatureHeld(hold=Hold.FATAL, code=error.code),))
+            return True
+        except TemplateBroken:
+            self._steps = None
+            self._emit((FeatureHeld(hold=Hold.FATAL, code=TEMPLATE_BROKEN),))
             return True
         except Interrupted:
             self._steps = None

@@ -47,7 +47,7 @@ class CallCost(msgspec.Struct, frozen=True, gc=False):
     reported_nanousd: int | None = None
     """By the agent."""
     computed_nanousd: int | None = None
-    """Tokens of each request by the price then in force."""
+    """Tokens of each request by the price then in force; 0 for a call that was refused."""
     settled_nanousd: int | None = None
     """What the budget counts."""
     ended_at_us: int | None = None
@@ -122,6 +122,13 @@ def missed(call: CallCost) -> int | None:
 def paid_nanousd(call: CallCost) -> int | None:
     """Computed, or as the agent reported it where nobody computed."""
     return call.reported_nanousd if call.computed_nanousd is None else call.computed_nanousd
+
+
+def was_refused(call: CallCost) -> bool:
+    """Whether the other side refused the call before any work, by the budget's account: money was set aside for it,
+    and when it ended nothing was kept. Without a price for its model nothing is set aside, and nobody knows."""
+    untold = call.input is None and not call.unpriced and not call.computed_nanousd
+    return untold and bool(call.estimated_nanousd) and call.settled_nanousd == 0
 
 
 def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
@@ -200,13 +207,18 @@ def _priced(call: CallCost, event: CallPriced) -> CallCost:
     return replace(call, computed_nanousd=event.computed_nanousd, unpriced=event.unpriced, prices=event.prices)
 
 
+def _settled(call: CallCost, event: CallSettled) -> CallCost:
+    settled = replace(call, settled_nanousd=event.nanousd)
+    return replace(settled, computed_nanousd=0) if was_refused(settled) else settled
+
+
 CHANGES: dict[type[Event], Callable[[CallCost, Any], CallCost]] = {
     AgentReplied: lambda call, _: replace(call, outcome="replied"),
     AgentFailed: lambda call, _: replace(call, outcome="failed"),
     AgentLost: lambda call, _: replace(call, outcome="lost"),
     ReplyRead: _read,
     CallPriced: _priced,
-    CallSettled: lambda call, event: replace(call, settled_nanousd=event.nanousd),
+    CallSettled: _settled,
 }
 
 ENDINGS: frozenset[type[Event]] = frozenset((AgentReplied, AgentFailed, AgentLost))

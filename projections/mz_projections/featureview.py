@@ -14,6 +14,7 @@ from mz_events.catalog.call import (
     CallHeld,
     CallPriced,
     CallRef,
+    CallSettled,
     Offence,
     ReplyRead,
 )
@@ -58,7 +59,10 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
         case AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | ChangesChecked() | ArtifactValidated():
             return _with_call(view, event.ref, event)
         case CallPriced(key=key):
-            return _with_key(view, key, computed_nanousd=event.computed_nanousd, priced=True)
+            return _with_key(view, key, computed_nanousd=event.computed_nanousd, unpriced=event.unpriced, priced=True)
+        case CallSettled(key=key, nanousd=0):
+            refused = any(call.key == key and call.took_nothing for call in view.calls)
+            return _with_key(view, key, computed_nanousd=0) if refused else view
         case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
             return _checked(view, event)
         case PhaseStarted() | UnitCompleted() | PhaseCompleted() | RolledBack():

@@ -130,6 +130,14 @@ class ImportedViews:
         """All of them, by stream."""
         return tuple(_session(row) for row in self._connection.execute("SELECT * FROM session ORDER BY stream"))
 
+    def times(self, stream: str | None) -> dict[str, tuple[int, int]]:
+        """By session (that one, or all) when its first and its last request were made, in microseconds, of those
+        that have a time of their own."""
+        query = (
+            "SELECT session, min(at_us), max(at_us) FROM request WHERE dated AND (? IS NULL OR session = ?) GROUP BY 1"
+        )
+        return {name: (first, last) for name, first, last in self._connection.execute(query, (stream, stream))}
+
     def session(self, stream: str) -> Session | None:
         row = self._connection.execute("SELECT * FROM session WHERE stream = ?", (stream,)).fetchone()
         return _session(row) if row else None

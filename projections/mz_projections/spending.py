@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from statistics import median
@@ -76,6 +77,8 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """As in `Group`."""
     estimate_error: float | None = None
     """Median of |estimate - paid| / paid over the calls of which both are known; None without any."""
+    told: int = 0
+    """Calls that ended well and told their tokens, of the agent that has most of them: what a calibration goes by."""
 
 
 def judged(calls: Iterable[CallCost], courses: Mapping[StreamId, Course]) -> tuple[Judged, ...]:
@@ -114,6 +117,7 @@ def spending(calls: Iterable[Judged], by: By, day_of: DayOf = utc_day) -> Spendi
         compared_nanousd=_known(paid_nanousd(each.call) for each in compared),
         change_nanousd=_change(listed),
         estimate_error=_estimate_error(listed),
+        told=max(Counter(each.call.agent for each in listed if tells(each.call)).values(), default=0),
     )
 
 
@@ -152,6 +156,11 @@ def _estimate_error(members: Iterable[Judged]) -> float | None:
     offs = [(missed(each.call), paid_nanousd(each.call)) for each in members]
     shares = [abs(off) / paid for off, paid in offs if off is not None and paid]
     return median(shares) if shares else None
+
+
+def tells(call: CallCost) -> bool:
+    """Whether it ended well and its tokens are known: others say nothing of what the work takes."""
+    return call.outcome == "replied" and call.terminal == "success" and bool(call.input) and call.output is not None
 
 
 def name_of(judged: Judged, by: By, day_of: DayOf = utc_day) -> str:

@@ -139,7 +139,8 @@ def _held(event: feature.FeatureHeld) -> str:
 
 
 def _asked(event: feature.HumanRequested) -> str:
-    return f"{_cell(event)}: a person is asked, {event.ask.value}" + (f" ({event.code})" if event.code else "")
+    place = f"{_cell(event)}: " if event.phase else ""
+    return f"{place}a person is asked, {event.ask.value}" + (f" ({event.code})" if event.code else "")
 
 
 def _added(event: run.ItemAdded) -> str:

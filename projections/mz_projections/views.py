@@ -99,6 +99,13 @@ class CallView(View, frozen=True, kw_only=True):
     computed_nanousd: int | None = None
     priced: bool = False
     """The price table was asked; `computed_nanousd` says what it knew."""
+    unpriced: tuple[str, ...] = ()
+    """Models that had no price."""
+
+    @property
+    def took_nothing(self) -> bool:
+        """Of a call that settled at nothing: it was refused, as in `cost.was_refused`."""
+        return not (self.usage or self.unpriced or self.computed_nanousd) and bool(self.estimated_nanousd)
 
     @property
     def input_tokens(self) -> int | None:

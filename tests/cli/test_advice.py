@@ -12,6 +12,7 @@ from mz_cli.driving import show_ending
 from mz_cli.page import bare_message
 from mz_cli.summary import closing_table, status_table
 from mz_cli.worktrees import around
+from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.check import ArtifactValidated, Violation
 from mz_events.catalog.feature import Ask, PhaseStarted
 from mz_events.catalog.inbox import AnswerLeft
@@ -126,6 +127,15 @@ def test_what_builds_on_a_failure_waits_for_that() -> None:
 def test_what_has_no_money_left_needs_more() -> None:
     held = FeatureView(feature="dear", status="held", hold=Hold.BUDGET)
     assert told(a_run(held)) == (("dear: held (budget)", f"raise budget in mz.yaml, then: {GOING}"),)
+
+
+def test_a_broken_template_needs_a_new_run() -> None:
+    """To go on would only halt again: the run has pinned it."""
+    view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code=TEMPLATE_BROKEN)
+    ((why, helps),) = told(a_run(view, status="halted"))
+    assert why == "a: held (template-broken)"
+    assert helps.startswith("mend the template")
+    assert helps.endswith(f"mz cancel {RUN} && mz resume {RUN} && mz clean {RUN}, then: mz run")
 
 
 def test_many_lines_are_counted() -> None:

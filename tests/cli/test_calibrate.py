@@ -72,6 +72,14 @@ def test_as_a_table(story: Story, capsys: pytest.CaptureFixture[str], snapshot: 
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
+def test_what_cost_says_of_estimates(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """Money there, tokens here; and with too few calls nothing is advised that would not help."""
+    said = run(capsys, "cost").err
+    assert "estimates of money were off by" in said
+    assert "; mz calibrate makes those of tokens better" in said
+    assert max(map(len, on_terminal(story.home, "calibrate", columns=60, env={"NO_COLOR": "1"}).splitlines())) <= 60
+
+
 def test_nothing_is_written_unasked(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "calibrate").exit == 0
     assert not (story.home / "calibration.yaml").exists()

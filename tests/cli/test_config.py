@@ -91,6 +91,10 @@ def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "agent claude-code is known; `mz doctor` says whether it and all else is here\n"
         "features.md is valid; features in it: 2\n"
     )
+    (root / "mz.yaml").write_text(f"{settings}failover: [codex, gemini]\n")
+    said = run(capsys, "config", "validate").out
+    assert "agents claude-code, then codex, then gemini are known; `mz doctor` says whether they and all" in said
+    (root / "mz.yaml").write_text(settings)
     told = json.loads(run(capsys, "config", "validate", "--json").out)
     assert (told["schema"], told["file"], told["features"], told["warnings"]) == (
         "mz.config-validate/1", "mz.yaml", 2, [],

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from mz_cli.costs import csv_name
 from mz_engine.adapters.prices import GenaiPrices
-from mz_events.catalog.call import AgentReplied, CallPriced, ReplyRead, Usage
+from mz_events.catalog.call import AgentReplied, CallPriced, CallSettled, ReplyRead, Usage
 from mz_events.catalog.feature import PhaseStarted
+from mz_events.names import FeatureId
 from mz_projections.spending import By
 from syrupy.assertion import SnapshotAssertion
 
@@ -48,8 +49,8 @@ def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: S
     assert answer.exit == 0
     assert answer.err.splitlines() == [
         "reported against computed: 1 killed, 4 unexplained",
-        "1 call without a computed price: `computed` is more than it says",
-        "estimates were off by 103% (median of the calls); see mz calibrate",
+        "1 call without a computed price: the cost may be more than `computed` says",
+        "estimates of money were off by 103% (median of the calls)",
     ]
     assert answer.out == snapshot
     assert run(capsys, "cost", "--by", "attempt").out == snapshot
@@ -163,8 +164,9 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
         (("--what-if", "model=opus"), "no price is known of 'opus'"),
         (("--by", "session"), "runs are not added up by session: there is run, phase"),
         (("--imported", "--by", "phase"), "imported sessions are not added up by phase: there is day, week"),
-        (("--imported", "--all"), "of what was imported there are no runs"),
-        (("--day", "--prices", "2026-06-01"), "and no other prices"),
+        (("--imported", "--all"), "--all: about runs of mz; --imported and --day are about sessions without it"),
+        (("--day", "--prices", "2026-06-01"), "--prices: about runs of mz"),
+        (("--day", "--what-if", "mid=claude-opus-5", RUN), "RUN, --what-if: about runs of mz"),
         (("--day", "--by", "month"), "--day or --by month, not both"),
         (("--sessions", "--csv"), "--csv is for sums"),
     ],
@@ -198,6 +200,27 @@ def test_days_are_those_of_the_time_zone(
     story: Story, capsys: pytest.CaptureFixture[str], by: str, zone: str, name: str
 ) -> None:
     assert [group["name"] for group in asked(capsys, "cost", "--by", by, "--timezone", zone)["groups"]] == [name]
+
+
+# refused -------------------------------------------------------------------------------------------------------------
+def test_what_was_refused_costs_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A login that failed is no call of unknown cost: what was set aside for it was given back whole."""
+    story = Story(home)
+    story.begin("login")
+    story.admit("login")
+    story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
+    call(story, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),), None)
+    call(story, "prd", 2, (), None)
+    story.to_feature("login", CallSettled(feature=FeatureId("login"), key=story.ref("login", "prd", attempt=2).key,
+                                          nanousd=0))  # fmt: skip
+    story.close()
+    for words in (("cost",), ("cost", "--prices", "2026-03-02"), ("cost", "--all")):
+        total = asked(capsys, *words)["total"]
+        assert (total["calls"], total["unpriced_calls"], total["computed_usd"]) == (2, 0, "0.03")
+        assert "without a computed price" not in run(capsys, *words).err
+    (feature,) = asked(capsys, "status")["features"]
+    assert (feature["unpriced_calls"], feature["computed_usd"]) == (0, "0.03")
+    assert "unpriced" not in on_terminal(home, "status")
 
 
 # why -----------------------------------------------------------------------------------------------------------------
@@ -265,6 +288,13 @@ def test_settings_that_cannot_be_read_hide_nothing(reported: Story, capsys: pyte
     assert "prices of your own are left out: mz.yaml:1:9" in answer.err
 
 
+def test_what_is_said_fits_the_terminal(reported: Story) -> None:
+    shown = on_terminal(reported.home, "cost", "--what-if", "model=claude-opus-5", columns=60, env={"NO_COLOR": "1"})
+    assert max(map(len, shown.splitlines())) <= 60
+    assert "nobody knows" in " ".join(shown.split())
+    assert "thrown away" not in shown, "nothing was"
+
+
 # what if -------------------------------------------------------------------------------------------------------------
 def test_under_another_model(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     """The same tokens: 10,000 x 5, 10,000 x 10 for an hour, 10,000 x 5."""
@@ -310,10 +340,11 @@ def test_a_fork_is_no_measure_for_the_gate(home: Path, capsys: pytest.CaptureFix
 
 
 def test_only_calls_that_are_meant(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    """A name that fits no call leaves all as it was; the story's pins are gone, so no tier fits."""
+    """A name that fits no call is a mistake; the story's pins are gone, so no tier fits."""
     for name in ("premium", "gpt-5.5"):
-        found = asked(capsys, "cost", "--what-if", f"{name}=claude-opus-5", "--by", "attempt")
-        assert [group["what_if_usd"] for group in found["groups"]] == ["0.03", "0.06", None]
+        answer = run(capsys, "cost", "--what-if", f"{name}=claude-opus-5", "--what-if", "model=claude-opus-5")
+        assert answer.exit == 2
+        assert f"no call here is of '{name}': there are calls of the model claude-sonnet-4-5, of no tier" in answer.err
     found = asked(capsys, "cost", "--what-if", "claude-sonnet-4-5=claude-opus-5", "--all")
     assert found["what_if"]["usd"] == "0.20"
 

@@ -73,7 +73,12 @@ def test_in_a_linked_worktree_the_main_one_is_looked_at(
     assert json.loads(run(capsys, "doctor", "--json").out)["repository"] == str(repo.root)
 
 
-def test_every_check_is_explained(repo: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_check_is_explained(
+    repo: GitRepo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "mz").mkdir(parents=True)
+    (tmp_path / "config" / "mz" / "prices.yaml").write_text("prices: []\n")
     (repo.root / "mz.yaml").write_text("# .mz/schema/mz.yaml.json\npull_requests: {strategy: draft}\n")
     names = {each["name"] for each in json.loads(run(capsys, "doctor", "--json").out)["checks"]}
     page = (ROOT / "docs/doctor.md").read_text("utf-8")

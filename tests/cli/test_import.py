@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from mz_cli.importedcosts import imported_costs, imported_csv, imported_report, imported_table, show_imported_costs
 from mz_cli.period import Period, period_of
-from mz_cli.userlog import data_home, reading_imported
+from mz_cli.userlog import data_home, reading_imported, short_names
 from mz_recordings.importing.importer import LOCK
 
 from tests.cli.drive import on_terminal, run, spawn
-from tests.support.sessionfiles import OTHER, SESSION, prompt, request, write
+from tests.support.sessionfiles import MODEL, OTHER, SESSION, prompt, request, write
 
 LATE = "2026-03-01T23:30:00.000Z"
 
@@ -60,6 +60,91 @@ def test_people_are_told_in_words(data: Path, sessions: Path, tmp_path: Path) ->
     assert "3 files read, 0 unchanged: 2 sessions" in shown
     assert "4 new requests, 1 known before, 0 corrected: $0.0077 at the prices of their days" in shown
     assert "no price is known of claude-unheard-of: 1 request not in the sum" in shown
+    assert "passed over" not in shown
+
+
+def test_what_is_passed_over_is_named(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(7):
+        (sessions / f"notes-{number}.md").write_text("just words")
+    answer = run(capsys, "import")
+    names = ", ".join(str(sessions / f"notes-{number}.md") for number in range(5))
+    assert f"passed over, of no format that mz reads: {names} and 2 more" in answer.err
+    assert answer.exit == 0
+
+
+def test_requests_without_a_model_are_said_to_be_so(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "f/a.jsonl", [request(1, model="")])
+    assert "no model is named: 1 request not in the sum" in run(capsys, "import", str(tmp_path / "f")).err
+
+
+def test_a_log_without_sessions_says_so(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "f").mkdir()
+    run(capsys, "import", str(tmp_path / "f"))
+    answer = run(capsys, "cost", "--day")
+    assert answer.out.count("\n") == 1
+    assert "Nothing was imported" in answer.err
+
+
+STREAM = Path(__file__).parents[1] / "cases/transcripts/claude-code/works-stream-2.1.197.jsonl"
+
+
+def test_what_only_the_end_of_a_stream_tells_is_counted_alike(
+    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = json.loads(run(capsys, "import", "--json", str(STREAM), str(sessions)).out)
+    answer = run(capsys, "cost", "--imported", "--by", "model", "--json")
+    report = json.loads(answer.out)
+    assert told["requests_settled"] > 0
+    assert report["total"]["requests"] == told["requests_new"] + told["requests_settled"]
+    money = {group["name"]: group["reported_usd"] for group in report["groups"]}
+    assert "(not told)" not in money
+    assert [name for name, reported in money.items() if reported] == [MODEL]
+    assert any("`reported` is of 1 of 3 sessions" in remark for remark in report["notes"])
+
+
+def test_money_of_a_call_to_several_models_is_no_single_ones(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = json.loads(STREAM.read_bytes().splitlines()[0])["session_id"]
+    write(tmp_path / "f/a.jsonl", [request(1, session=session, model="claude-haiku-4-5-20251001")])
+    run(capsys, "import", str(STREAM), str(tmp_path / "f"))
+    report = json.loads(run(capsys, "cost", "--imported", "--by", "model", "--json").out)
+    assert [group["name"] for group in report["groups"] if group["reported_usd"]] == ["(whole calls)"]
+
+
+def test_people_get_short_ids_and_no_columns_of_nothing(data: Path, sessions: Path, tmp_path: Path) -> None:
+    environment = {"MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
+    spawn(tmp_path, "import", **environment)
+    by_session = on_terminal(tmp_path, "cost", "--imported", "--by", "session", env=environment)
+    assert f"{SESSION[:8]} " in by_session
+    assert SESSION not in by_session
+    assert "claude-sonnet-4-5 " in by_session
+    for absent in ("write 1h", "not reported", "claude-code/"):
+        assert absent not in by_session
+    assert "models" not in on_terminal(tmp_path, "cost", "--imported", "--by", "model", env=environment)
+    audit = on_terminal(tmp_path, "audit", "--imported", env=environment)
+    assert f"{SESSION[:8]} " in audit
+    assert "session/" not in audit
+
+
+def test_short_ids_tell_sessions_apart() -> None:
+    streams = ["session/a/01234567-89ab-1", "session/a/01234567-89ab-2", "session/b/01234567-9", "session/b/x",
+               "session/a/same", "session/b/same", "session/a/12345678-123456789"]  # fmt: skip
+    assert short_names(streams) == {
+        "session/a/01234567-89ab-1": "01234567-89ab-1", "session/a/01234567-89ab-2": "01234567-89ab-2",
+        "session/b/01234567-9": "01234567-9", "session/b/x": "x", "session/a/same": "a/same",
+        "session/b/same": "b/same", "session/a/12345678-123456789": "12345678",
+    }  # fmt: skip
+
+
+def test_an_audit_has_the_times_of_requests(data: Path, sessions: Path, tmp_path: Path) -> None:
+    environment = {"MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
+    spawn(tmp_path, "import", **environment)
+    shown = on_terminal(tmp_path, "audit", "--imported", SESSION, env=environment)
+    assert "time         2026-03-01 12:00:00Z to 2026-03-01 23:30:00Z" in shown
+    assert "computed, nothing reported" in shown
 
 
 def test_nothing_to_import_is_said(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +291,7 @@ def test_what_has_no_price_is_not_zero(data: Path, sessions: Path, capsys: pytes
         costs = imported_costs(log, "model")
     table = imported_table(costs, whole=False)
     assert [row[-1] for row in table.rows] == ["$0.0077", "unpriced", "$0.0077"]
-    assert costs.notes == ("1 request without a price: `computed` is more than it says",)
+    assert costs.notes == ("1 request without a price: the cost may be more than `computed` says",)
 
 
 def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,17 +8,19 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
 import yaml
 from mz_cli.asking import ask_choices
 from mz_cli.commands.init import Step, propose, write
+from mz_engine.agents.contract import AuthCheck
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.configfile import load_config
 from mz_engine.configure import config_schema
 from mz_engine.errors import MzError
-from mz_engine.starter import Choices, Detected
+from mz_engine.starter import Choices, Detected, Strategy
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run, spawn
@@ -190,9 +192,29 @@ def test_without_a_commit_there_is_no_plan(repository: Path, capsys: pytest.Capt
 
 
 def test_the_first_agent_that_is_installed_is_taken() -> None:
-    assert propose(Detected(), ("claude-code", "other")).agent == "claude-code"
-    assert propose(Detected(), ("other", "third")).agent == "other"
-    assert propose(Detected(), ()).agent == "claude-code"
+    ready = AuthCheck(version="1.0")
+    assert propose(Detected(), {"other": ready, "claude-code": ready}).agent == "claude-code"
+    assert propose(Detected(), {"other": ready, "third": ready}).agent == "other"
+    assert propose(Detected(), {}).agent == "claude-code"
+
+
+def test_an_agent_with_a_login_comes_before_those_without() -> None:
+    ready, locked = AuthCheck(), AuthCheck(code="auth-missing")
+    assert propose(Detected(), {"claude-code": locked, "codex": ready, "gemini": ready}).agent == "codex"
+    assert propose(Detected(), {"gemini": locked, "claude-code": locked}).agent == "claude-code"
+    assert propose(Detected(), {"gemini": locked, "codex": locked}).agent == "gemini"
+
+
+def test_questions_name_the_answers() -> None:
+    questions: list[str] = []
+
+    def ask(question: str, default: str) -> str:
+        questions.append(question)
+        return default
+
+    ask_choices(Choices(), ("claude-code", "codex"), True, ask)
+    assert questions[0] == "Which agent? claude-code, codex"
+    assert all(word in questions[-1] for word in get_args(Strategy))
 
 
 def asked(*answers: str, agents: tuple[str, ...] = ("claude-code",), forge: bool = False) -> tuple[Choices, list[str]]:

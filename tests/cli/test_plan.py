@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from mz_cli.planpage import heading
 from mz_cli.render.text import nanousd_of, usd
+from mz_cli.shapes.plan import PlanShape
 from mz_events.catalog.run import RunFinished
 from syrupy.assertion import SnapshotAssertion
 
@@ -163,6 +165,13 @@ def test_nothing_is_written_where_something_ran(
     shown = plan(capsys)
     assert everything(home) == before
     assert "login" in [each["id"] for each in shown["left_out"] if each["why"] == "delivered"]
+
+
+def test_the_agents_that_take_over_are_named(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    repository.write({"mz.yaml": f"{SETTINGS}failover: [codex, claude-code, gemini]\n"})
+    shown = plan(capsys)
+    assert (shown["agent"], shown["failover"]) == ("claude-code", ["codex", "gemini"])
+    assert "agent claude-code, then codex, then gemini, autonomy" in heading(msgspec.convert(shown, PlanShape))
 
 
 def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,10 @@ from mz_cli.render.live import Live
 from mz_cli.render.milestone import milestone
 from mz_cli.render.progress import Plain, Progress, Wish, may_paint, progress
 from mz_events.catalog.base import Event
+from mz_events.catalog.feature import Ask, HumanRequested
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
+from mz_projections.timeline import WORDS
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.story import RUN, Story
@@ -84,6 +86,13 @@ def test_lines_where_there_is_no_terminal(story: Story, snapshot: SnapshotAssert
 def test_every_event_has_words_or_none(event: Event) -> None:
     for stream in (f"run/{RUN}", f"run/{RUN}/login"):
         assert "\n" not in milestone(recorded(event, stream))
+
+
+def test_a_question_before_the_first_phase_names_none() -> None:
+    asked = HumanRequested(phase="", unit="", ask=Ask.CONFLICT, code="branch-exists")
+    stream = f"run/{RUN}/login"
+    assert milestone(recorded(asked, stream)) == "login: waits for a person: conflict (branch-exists)"
+    assert WORDS[HumanRequested](asked) == "a person is asked, conflict (branch-exists)"
 
 
 # a view that fails ----------------------------------------------------------------------------------------------------

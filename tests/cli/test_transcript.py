@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -70,9 +71,12 @@ def test_no_repository_is_needed_and_nothing_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words", "code", "exit_code"),
     [
-        (None, (), "error[MZ2001] {file} it cannot be read: no such file", 10),
-        (b"", (), "error[MZ6030] {file} it is empty", 10),
-        (b"# Notes\n", (), "error[MZ6030] {file} it is no JSON, nor text of a known kind", 10),
+        (None, (), "error[MZ2001] {file}: cannot be read: no such file", 10),
+        (b"", (), "error[MZ6030] {file}: is empty", 10),
+        (b"\0" * 4096, (), "error[MZ6030] {file}: holds nothing but blanks and zero bytes", 10),
+        (b"[]", (), "error[MZ6030] {file}: is a JSON array without an object of a format", 10),
+        (b"{}", (), "error[MZ6030] {file}: is JSON of no format that is known; its first object has no keys;", 10),
+        (b"# Notes\n", (), "error[MZ6030] {file}: is no JSON, nor text of a known kind", 10),
         (b'{"type":"x"}\n', ("--agent", "nobody"), "error[MZ1002]", 2),
     ],
 )
@@ -97,7 +101,17 @@ def test_a_file_without_permission_is_named(tmp_path: Path, capsys: pytest.Captu
     """As anybody else than root a mode would do; a directory cannot be read by anybody."""
     answer = run(capsys, "transcript", str(tmp_path))
     assert answer.exit == 10
-    assert "it cannot be read: is a directory" in answer.err
+    assert ": cannot be read: is a directory" in answer.err
+
+
+def test_a_pipe_that_nobody_writes_into_is_given_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mz_cli.commands.transcript.PIPE_SECONDS", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    answer = run(capsys, "transcript", str(tmp_path / "pipe"))
+    assert (answer.exit, answer.out) == (10, "")
+    assert "cannot be read: nobody writes into this pipe" in answer.err
 
 
 def test_an_agent_limits_what_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,4 +119,4 @@ def test_an_agent_limits_what_is_taken(capsys: pytest.CaptureFixture[str]) -> No
     assert run(capsys, "transcript", file, "--agent", "claude-code").exit == 0
     answer = run(capsys, "transcript", file, "--agent", "codex")
     assert answer.exit == 10
-    assert "it is claude-stream, which claude-code writes" in answer.err
+    assert ": is claude-stream, which claude-code writes\nhint: leave --agent out" in answer.err

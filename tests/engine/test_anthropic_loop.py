@@ -254,6 +254,16 @@ def test_without_a_key_nothing_is_asked(desk: Desk) -> None:
     assert desk.requests == []
 
 
+def test_without_a_key_no_prompt_is_waited_for(tmp_path: Path) -> None:
+    def prompt() -> bytes:
+        raise AssertionError
+
+    out = bytearray()
+    around = Around(prompt, {}, tmp_path, lambda: tmp_path)
+    assert carry_out(msgspec.structs.replace(OPTIONS, counts=True), around, Voice(out.extend)) == 1
+    assert "set ANTHROPIC_API_KEY" in json.loads(out.splitlines()[-1])["error"]["message"]
+
+
 def test_another_way_to_log_in(desk: Desk) -> None:
     desk.call(lambda _: Reply("ok"), environment={"ANTHROPIC_API_KEY": "", "ANTHROPIC_AUTH_TOKEN": "t"})
     headers = {name.lower(): value for name, value in desk.requests[0].headers.items()}

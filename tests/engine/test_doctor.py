@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mz_engine import doctor_machine
 from mz_engine.agents import guard
-from mz_engine.agents.generic_form import AgentDescription, Ends
+from mz_engine.agents.generic_form import AgentDescription, Ends, Login
 from mz_engine.agents.registry import built_in
 from mz_engine.check import Check, Status, told
 from mz_engine.doctor import Asked, examine, worst
@@ -116,6 +116,15 @@ def test_an_agent_without_a_version_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "house").chmod(0o755)
     checks = {one.name: one for one in agents({"PATH": str(tmp_path)}, "house", described={"house": told})}
     assert checks["agent:house"].summary == "of an unknown version, logged in"
+
+
+def test_ways_to_log_in_are_said_once(tmp_path: Path) -> None:
+    login = Login(variables=("HOUSE_KEY",), how="ask the caretaker")
+    told = AgentDescription(command=("house",), version=(), login=login, passes=("HOUSE_KEY",), ends=Ends(exits=(0,)))
+    (tmp_path / "house").write_text("#!/bin/sh\n")
+    (tmp_path / "house").chmod(0o755)
+    checks = {one.name: one for one in agents({"PATH": str(tmp_path)}, "house", described={"house": told})}
+    assert checks["agent:house"].hint == "log in (ask the caretaker; HOUSE_KEY)"
 
 
 def of_agents(environment: Mapping[str, str], chosen: str | None) -> dict[str, Check]:

@@ -107,6 +107,20 @@ def test_without_a_key_or_a_version_a_person_is_told(tmp_path: Path, says: str, 
     assert check.fix
 
 
+def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_path: Path) -> None:
+    nowhere = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    fixes = {name: one.check_auth(nowhere).fix for name, one in adapters({"house": house()}).items()}
+    assert fixes["house"] == "install it, or change the command of house in mz.yaml"
+    assert fixes["aider"] == "install aider (pip install aider-chat), or name another agent in mz.yaml"
+    assert "kiro.dev" in fixes["kiro"]
+    for name in descriptions():
+        program = tmp_path / descriptions()[name].command[0]
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o755)
+        fix = adapters({})[name].check_auth(nowhere).fix
+        assert ("install" in fix, "mz.yaml" in fix, "description" in fix) == (True, False, False)
+
+
 def test_a_login_may_be_a_file_and_a_version_may_be_missing(tmp_path: Path) -> None:
     login = msgspec.convert({"files": ["~/.house/login"]}, type(house().login))
     told = msgspec.structs.replace(house(), version=(), login=login)
@@ -178,6 +192,15 @@ def test_unknown_keys_and_kinds_are_refused(tmp_path: Path) -> None:
     assert "did you mean `passes`?" in said
     assert "33:32" in said
     assert "passing is not one of fatal, human, phase, transient" in said.replace("'", "").replace("`", "")
+
+
+@pytest.mark.parametrize(("old", "new"), [("form: jsonl", "form: xml"), ("passes: [HOUSE_KEY]", "passes: {}")])
+def test_what_follows_from_a_wrong_value_is_not_told_besides(tmp_path: Path, old: str, new: str) -> None:
+    (tmp_path / "mz.yaml").write_text(HOUSE.replace(old, new) + "base: -x\n")
+    with pytest.raises(MzError) as caught:
+        load_config(tmp_path, {}, {})
+    assert [each.code for each in caught.value.diagnostics] == ["MZ2006", "MZ2013"]
+    assert "`base`" in caught.value.diagnostics[1].message
 
 
 @pytest.mark.parametrize("name", ["claude-code", "kiro", "aider"])

@@ -178,6 +178,24 @@ def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(desk: Desk) -> Non
     assert code(refused) == "branch-exists"
 
 
+def test_a_branch_of_an_earlier_run_is_told_with_what_helps(desk: Desk) -> None:
+    """By its worktree; when that is cleaned away, by the trailer of its last commit."""
+    desk.port.open(PLACE, (desk.base,))
+    later = Place(run="r2", feature=PLACE.feature, branch=PLACE.branch)
+    with pytest.raises(RepositoryUnusable, match=r"the run r1 made it; .* `mz clean r1`, then `git branch -D feat/f1`"):
+        desk.another().open(later, (desk.base,))
+    desk.repo.git("worktree", "remove", "--force", str(desk.worktree))
+    desk.repo.git("update-ref", "-d", "refs/mz/r1/f1")
+    desk.repo.git("branch", "-D", PLACE.branch)
+    side(desk, "feat/f1", {"theirs": "1"})
+    desk.repo.git("checkout", "--quiet", "feat/f1")
+    desk.repo.git("commit", "--quiet", "--amend", "-m", "prd: T\n\nMz-Key: r1/f1/prd/commit")
+    desk.repo.git("checkout", "--quiet", "main")
+    with pytest.raises(RepositoryUnusable, match=r"the run r1 made it; .* then `git branch -D feat/f1`$") as refused:
+        desk.another().open(later, (desk.base,))
+    assert "mz clean" not in str(refused.value)
+
+
 def test_names_that_stand_in_the_way(desk: Desk) -> None:
     desk.repo.git("branch", "feat")
     with pytest.raises(RepositoryUnusable, match="`feat/f1`") as refused:

@@ -99,6 +99,30 @@ def test_a_template_is_checked_before_it_is_needed(tmp_path: Path, text: str, pl
             sound_material(tmp_path)
 
 
+def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None:
+    """All of them, at the phase, and by the template that really requires them; one in between need not be whole."""
+    repo = GitRepo(tmp_path)
+    give(tmp_path, {
+        "careful.yaml": PIPELINE, "rules/risks.yaml": RULES,
+        "templates/house.md.j2": '{% extends "base.md.j2" %}\n{% block goal %}G{% block more required %}{% endblock %}'
+        "{% endblock %}",
+        "templates/risks.md.j2": '{% extends "house.md.j2" %}\n{% block title %}T{% endblock %}',
+    })  # fmt: skip
+    repo.commit({"mz.yaml": "pipeline: careful\n", "features.md": "## [FEAT] login: Log in\n\nPlease.\n"})
+    with pytest.raises(MzError) as refused:
+        make_plan(tmp_path, os.environ, {}, (), None, lambda text: Digest("0" * 64))
+    assert [(each.code, str(each.place)) for each in refused.value.diagnostics] == [
+        ("MZ3017", "pipelines/careful.yaml:6:11")
+    ] * 2
+    more, instructions = (each.message for each in refused.value.diagnostics)
+    assert more == "the template `risks.md.j2` lacks the block `more`, which house.md.j2:2 requires"
+    assert instructions == "the template `risks.md.j2` lacks the block `instructions`, which base.md.j2:16 requires"
+    whole = "{% block more %}M{% endblock %}{% block instructions %}I{% endblock %}"
+    text = (tmp_path / "pipelines/templates/risks.md.j2").read_text() + whole
+    give(tmp_path, {"templates/risks.md.j2": text})
+    assert make_plan(tmp_path, os.environ, {}, (), None, lambda text: Digest("0" * 64)).warnings == ()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place", "said"),
     [

@@ -99,6 +99,22 @@ def test_calls_that_ended_without_a_price_are_counted() -> None:
     assert [totals(costs(recorded(events))).unpriced for events in stages] == [0, 1, 0]
 
 
+def test_what_was_refused_costs_nothing() -> None:
+    """Only where something was set aside, no tokens were used, and nothing of it was kept."""
+    replied, nothing = replace(sample(AgentReplied), ref=REF), replace(READ, usage=(), reported_nanousd=None)
+    free, unread = replace(SETTLED, nanousd=0), replace(PRICED, computed_nanousd=None)
+
+    def found(asked: AgentRequested, read: ReplyRead, priced: CallPriced, settled: CallSettled) -> int | None:
+        (call,) = costs(recorded([asked, replied, read, priced, settled]))
+        assert totals([call]).unpriced == (call.computed_nanousd is None)
+        return call.computed_nanousd
+
+    assert found(ASKED, nothing, unread, free) == 0
+    assert found(ASKED, nothing, unread, SETTLED) is None, "lost: what was set aside counts"
+    assert found(ASKED, READ, unread, free) is None, "tokens without a price"
+    assert found(replace(ASKED, estimated_nanousd=None), nothing, unread, free) is None, "nothing was set aside"
+
+
 def test_a_difference_needs_both_sides() -> None:
     """Reported less computed; and what was paid less what was estimated."""
 

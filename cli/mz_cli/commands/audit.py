@@ -82,13 +82,14 @@ def of_imported(session: str, as_json: bool) -> int:
     with reading_imported() as log:
         stream = log.find(session) if session else None
         report = audited(log, verify_log(log, None, note), stream)
+        names = log.short_names() if is_terminal(sys.stdout) else None
     if as_json:
         show_document("audit-imported", report)
     elif session and is_terminal(sys.stdout):
         for line in audit_lines(report):
             answer(line)
     else:
-        show(audit_table(report, whole=not is_terminal(sys.stdout)))
+        show(audit_table(report, names))
     for finding in report.findings:
         note(f"{finding.place}: {finding.what}; {finding.hint}")
     return int(Exit.OK if report.whole else Exit.VERDICT)

@@ -15,11 +15,12 @@ from mz_engine.exits import Exit
 from mz_engine.home import HOME, VIEWS
 from mz_projections.cost import COSTS, CallCost
 from mz_projections.runner import Views
+from mz_projections.spending import tells
 
 from mz_cli.context import Reading, reading
 from mz_cli.help import command
 from mz_cli.period import Period, period_of
-from mz_cli.render.console import is_terminal, note
+from mz_cli.render.console import is_terminal, remark
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
@@ -28,8 +29,9 @@ from mz_cli.shapes.calibrate import CalibrateResult, FittedShape, TooFew
 
 ANY = "any"
 LEGEND = (
-    "input, output: tokens used for each one estimated; off: how far estimates were off, without and with calibration, "
-    "as a median, each call judged by the others alone"
+    "all of it is about tokens, not money; input, output: tokens used for each one estimated; off: how far estimates "
+    "were off; then: how far they are off with this calibration, each call judged by the others alone (medians); low: "
+    "more tokens were used than estimated, though they may have cost less, as cached input is cheap"
 )
 
 
@@ -40,7 +42,7 @@ LEGEND = (
         ("mz calibrate --write && git add calibration.yaml", "have runs estimate and reserve by it"),
         ("mz calibrate --since 30d --json | jq .fitted", "from the last month's calls, for programs"),
     ),
-    following="`mz cost` says how far estimates were off; `mz run --dry-run` estimates by what was calibrated.",
+    following="`mz cost` says how far estimates of money were off; `mz run --dry-run` estimates by the calibration.",
 )
 @click.option("--since", metavar="TIME", help="Calls from then on: a day, a time, or how long ago (7d, 36h).")
 @click.option("--until", metavar="TIME", help="Calls until then; a day counts whole.")
@@ -51,7 +53,8 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
     """Fit estimates to what calls really took.
 
     Takes the calls of all runs that ended well, and says for each agent, each of its models and each phase how many
-    tokens were used for one that was estimated. These are medians, of five calls or more; a phase with fewer goes by
+    tokens were used for one that was estimated, how far estimates were off, and how far they are off then, with the
+    calibration. These are medians, of five calls or more; a phase with fewer goes by
     its model, a model by its agent. What would make estimates worse is shown, and not written. Nothing changes
     without --write; a run keeps the calibration that it began with.
     """
@@ -87,7 +90,7 @@ def calls_of(log: Reading, period: Period) -> tuple[CallCost, ...]:
 def samples_of(calls: Iterable[CallCost]) -> Iterable[Sample]:
     """Calls that ended well and whose tokens are known: others say nothing of what the work takes."""
     for call in calls:
-        if call.outcome == "replied" and call.terminal == "success" and call.input and call.output is not None:
+        if tells(call) and call.input and call.output is not None:
             yield Sample(
                 agent=call.agent,
                 model=call.model,
@@ -127,16 +130,16 @@ def _tell(result: CalibrateResult, write: bool) -> None:
     terminal = is_terminal(sys.stdout)
     show(_table(result, whole=not terminal))
     if terminal and result.fitted:
-        note(LEGEND)
+        remark(LEGEND)
     for few in result.too_few:
-        note(f"{few.agent} {few.model} {few.phase}: {counted(few.calls, 'call')}, too few for figures of its own")
+        remark(f"{few.agent} {few.model} {few.phase}: {counted(few.calls, 'call')}, too few for figures of its own")
     if result.written:
-        note(f"written: {result.written}; commit it, and the next run estimates by it")
+        remark(f"written: {result.written}; commit it, and the next run estimates by it")
     elif write and result.fitted:
         called = counted(result.calls, "call")
-        note(f"nothing written: estimates would be no better by what the {called} that ended well took")
+        remark(f"nothing written: estimates would be no better by what the {called} that ended well took")
     elif write:
-        note(f"nothing written: of {counted(result.calls, 'call')} that ended well there are no {CALLS_MIN} alike")
+        remark(f"nothing written: of {counted(result.calls, 'call')} that ended well there are no {CALLS_MIN} alike")
 
 
 def _table(result: CalibrateResult, whole: bool) -> Table:

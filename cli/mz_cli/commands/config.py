@@ -120,7 +120,11 @@ def validate(as_json: bool) -> None:
         return
     answer(f"{FILE_NAME} is valid" if loaded.found else NO_FILE)
     answer(f"pipeline {pipeline} is valid")
-    answer(f"agent {loaded.config.agent} is known; `mz doctor` says whether it and all else is here")
+    agents = tuple(dict.fromkeys((loaded.config.agent, *loaded.config.failover)))
+    known, here = f"agent {agents[0]} is known", "it and all else is here"
+    if agents[1:]:
+        known, here = f"agents {', then '.join(agents)} are known", "they and all else are here"
+    answer(f"{known}; `mz doctor` says whether {here}")
     backlog = loaded.config.backlog
     answer(f"there is no {backlog} yet" if features is None else f"{backlog} is valid; features in it: {features}")
     warn(warnings)

@@ -16,12 +16,24 @@ from mz_projections.views import FeatureView
 
 from mz_cli.context import Reading, reading
 from mz_cli.costgate import Bill, delivered, gate, gate_table, gate_words, parse_allowed
-from mz_cli.costing import Spent, choice, crossing, explained, of_all, of_run, priced_at, prices_here, under
+from mz_cli.costing import (
+    Spent,
+    choice,
+    crossing,
+    explained,
+    names,
+    of_all,
+    of_run,
+    priced_at,
+    prices_here,
+    under,
+    unmatched,
+)
 from mz_cli.costs import Asked, cost_csv, cost_report, cost_table, details, in_order, remarks
 from mz_cli.help import command
 from mz_cli.importedcosts import ImportedBy, show_imported_costs
 from mz_cli.period import SECOND_US, Period, days_in, period_of, zone_of
-from mz_cli.render.console import is_terminal, note, put
+from mz_cli.render.console import is_terminal, put, remark
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
 from mz_cli.savings import Side, measured_table, sessions_report, sessions_table
@@ -33,7 +45,10 @@ WHAT_IF = (
 
 
 CHOICES = tuple(dict.fromkeys((*get_args(By), *get_args(ImportedBy))))
-OF_RUNS = ("run", "everything", "what_if", "prices", "allowed", "sessions", "baseline")
+OF_RUNS = {
+    "run": "RUN", "everything": "--all", "what_if": "--what-if", "prices": "--prices", "allowed": "--gate",
+    "sessions": "--sessions", "baseline": "--baseline",
+}  # fmt: skip
 """What does not go with sessions that were imported."""
 OF_CALLS = ("by", "since", "until", "what_if", "prices")
 """What does not go with comparisons of whole runs."""
@@ -148,6 +163,7 @@ def cost(context: click.Context, /, **words: Any) -> int:
 def _check(given: Given, context: click.Context) -> None:
     """Raises UsageError for options that do not go together."""
     of_imports, compares = given.imported or given.day, given.sessions or given.allowed is not None
+    of_runs = [word for name, word in OF_RUNS.items() if getattr(given, name)]
     wrong = {
         "name a run, or ask for --all of them": given.run is not None and given.everything,
         "--sessions is about one run, without --all and --gate":
@@ -158,8 +174,8 @@ def _check(given: Given, context: click.Context) -> None:
         "--gate and --baseline go together": (given.allowed is None) != (given.baseline is None) and not given.sessions,
         "--json or --csv, not both": given.as_json and given.as_csv,
         "--csv is for sums: neither --gate nor --sessions": given.as_csv and compares,
-        "of what was imported there are no runs, and no other prices":
-            of_imports and any(getattr(given, name) for name in OF_RUNS),
+        f"{', '.join(of_runs)}: about runs of mz; --imported and --day are about sessions without it":
+            of_imports and bool(of_runs),
         f"--day or --by {given.by}, not both": given.day and given.by not in (None, "day"),
     }  # fmt: skip
     for problem, applies in wrong.items():
@@ -217,8 +233,8 @@ def _report(log: Reading, options: Options, context: click.Context) -> None:
         put(sys.stdout, cost_csv(sums))
     else:
         show(cost_table(sums, whole=not is_terminal(sys.stdout), compared=bool(options.what_if)))
-        for remark in (*remarks(sums), *details(spent.calls), *asked.notes):
-            note(remark)
+        for each in (*remarks(sums), *details(spent.calls), *asked.notes):
+            remark(each)
 
 
 def _spent(log: Reading, options: Options, run: str | None, context: click.Context) -> tuple[Spent, Asked]:
@@ -236,7 +252,10 @@ def _spent(log: Reading, options: Options, run: str | None, context: click.Conte
         for _, model in options.what_if:
             if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
                 raise click.UsageError("; ".join((f"no price is known of {model!r}", *notes)), context)
-        found = under(found, prices, choice(log, options.what_if), at_us)
+        named = names(log, found)
+        if wrong := unmatched(options.what_if, named):
+            raise click.UsageError(wrong, context)
+        found = under(found, prices, choice(named, options.what_if), at_us)
         said.append(WHAT_IF)
     crossed = crossing(found, prices) if found.usage else None
     asked = Asked(
@@ -261,7 +280,7 @@ def _gate(log: Reading, options: Options, baseline: str, allowed: Fraction) -> i
         show_document("cost-gate", found)
     else:
         show(gate_table(found, whole=not is_terminal(sys.stdout)))
-        note(gate_words(found))
+        remark(gate_words(found))
     return found.exit
 
 
@@ -291,10 +310,10 @@ def _sessions(log: Reading, options: Options, baseline: str | None) -> int:
         return 0
     show(sessions_table(found))
     if found.measured:
-        note(f"measured over {', '.join(found.compared)}:")
+        remark(f"measured over {', '.join(found.compared)}:")
         show(measured_table(found))
-    for remark in found.notes:
-        note(remark)
+    for each in found.notes:
+        remark(each)
     return 0
 
 

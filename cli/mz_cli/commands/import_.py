@@ -23,6 +23,7 @@ from mz_cli.render.text import counted, money, size, usd
 from mz_cli.shapes.imported import ImportResult, UnpricedModel, UnreadFile
 from mz_cli.userlog import data_home
 
+NOT_TOLD = "not told"
 PATIENCE_SECONDS = 2.0
 """Between two words on how far it is: quick imports are silent."""
 
@@ -113,9 +114,10 @@ def result_of(outcome: Outcome, home: Path) -> ImportResult:
         files_passed_over=outcome.passed_over, unknown=unread(outcome.unknown), unreadable=unread(outcome.unreadable),
         sessions=outcome.sessions, bytes_read=outcome.bytes, lines=outcome.lines, bad_lines=outcome.bad,
         requests_new=tally.new, requests_known=tally.known, requests_corrected=tally.corrected,
+        requests_settled=tally.settled, passed_over=outcome.passed_names,
         requests_undated=tally.undated, requests_ahead=tally.ahead, computed_usd=usd(tally.nanousd) or "0.00",
         unpriced=tuple(
-            UnpricedModel(model=model or "not told", requests=number) for model, number in unpriced if number > 0
+            UnpricedModel(model=model or NOT_TOLD, requests=number) for model, number in unpriced if number > 0
         ),
     )  # fmt: skip
 
@@ -131,7 +133,8 @@ def tell(result: ImportResult, *, nothing: bool) -> None:
             answer(line)
     else:
         names = ("files", "files_read", "files_unchanged", "files_passed_over", "sessions", "bytes_read", "lines",
-                 "bad_lines", "requests_new", "requests_known", "requests_corrected", "computed_usd")  # fmt: skip
+                 "bad_lines", "requests_new", "requests_known", "requests_corrected", "requests_settled",
+                 "computed_usd")  # fmt: skip
         rows = tuple((name, str(getattr(result, name))) for name in names)
         show(Table(columns=columns("what", ">number"), rows=rows, empty=""))
     if nothing:
@@ -141,7 +144,13 @@ def tell(result: ImportResult, *, nothing: bool) -> None:
     for each in result.unknown:
         note(f"not read: {each.path} {each.why}")
     for model in result.unpriced:
-        note(f"no price is known of {model.model}: {counted(model.requests, 'request')} not in the sum")
+        left_out = f"{counted(model.requests, 'request')} not in the sum"
+        why = "no model is named" if model.model == NOT_TOLD else f"no price is known of {model.model}"
+        note(f"{why}: {left_out}")
+    if result.passed_over:
+        more = result.files_passed_over - len(result.passed_over)
+        first = ", ".join(result.passed_over) + (f" and {more:,} more" if more else "")
+        note(f"passed over, of no format that mz reads: {first}")
     if result.requests_undated:
         note(f"{counted(result.requests_undated, 'request')} without a time, counted at the time of the file")
     if result.requests_ahead:
@@ -154,10 +163,11 @@ def sentences(result: ImportResult) -> tuple[str, ...]:
         read += f", {result.files_passed_over:,} of other kinds passed over"
     bad = f", {counted(result.bad_lines, 'bad line')}" if result.bad_lines else ""
     new = counted(result.requests_new, "new request")
+    settled = f", {result.requests_settled:+,} by sums at the ends of files" if result.requests_settled else ""
     return (
         f"{read}: {counted(result.sessions, 'session')}, {size(result.bytes_read)}, "
         f"{counted(result.lines, 'line')}{bad}",
-        f"{new}, {result.requests_known:,} known before, {result.requests_corrected:,} corrected: "
+        f"{new}, {result.requests_known:,} known before, {result.requests_corrected:,} corrected{settled}: "
         f"{signed(result.computed_usd)} at the prices of their days",
     )
 

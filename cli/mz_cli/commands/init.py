@@ -71,7 +71,7 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
     """
     root = find_home(Path.cwd())
     detected, agents = detect(root), installed_agents(os.environ)
-    choices = propose(detected, tuple(agents))
+    choices = propose(detected, agents)
     if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
     planned = (*steps(root, detected, choices), *([_workflow(root, detected)] if ci else []))
@@ -90,10 +90,12 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
         note(f"hint: {each}")
 
 
-def propose(detected: Detected, agents: Sequence[str]) -> Choices:
-    """What is taken where nobody says otherwise: the usual agent where it is installed, else the first that is."""
+def propose(detected: Detected, agents: Mapping[str, AuthCheck]) -> Choices:
+    """What is taken where nobody says otherwise: of the agents with a login, or else of all that are installed, the
+    usual one, else the first."""
     usual = Choices(test=detected.commands.get("test", ""))
-    return usual if usual.agent in agents or not agents else msgspec.structs.replace(usual, agent=agents[0])
+    ready = [name for name, check in agents.items() if not check.code] or list(agents)
+    return usual if usual.agent in ready or not ready else msgspec.structs.replace(usual, agent=ready[0])
 
 
 def hints(detected: Detected, choices: Choices | None, agents: Mapping[str, AuthCheck]) -> tuple[str, ...]:

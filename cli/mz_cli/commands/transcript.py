@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
-from mz_engine.errors import MzError, Place
+from mz_engine.errors import MzError
 from mz_engine.ports import Prices
 from mz_recordings.transcripts.bytestream import buffered
-from mz_recordings.transcripts.detect import Undetected
+from mz_recordings.transcripts.detect import OtherAgents, Undetected
 from mz_recordings.transcripts.formats import FORMATS
 from mz_recordings.transcripts.read import find
 from mz_recordings.transcripts.summary import Summary, Transcript
@@ -24,6 +27,8 @@ from mz_cli.render.draw import show
 from mz_cli.transcribing import computed, report, table
 
 STDIN = "-"
+PIPE_SECONDS = 5.0
+"""That a named pipe may take until somebody opens it for writing."""
 AGENTS = tuple(sorted({each.agent for each in FORMATS}))
 
 
@@ -63,10 +68,27 @@ def opened(file: str) -> Iterator[io.BufferedReader]:
         yield buffered(sys.stdin.buffer)
         return
     try:
-        with open(file, "rb") as raw:
+        with open(file, "rb", opener=patient) as raw:
             yield raw
     except OSError as error:
         raise unreadable(file, error) from error
+
+
+def patient(file: str, flags: int) -> int:
+    """Opens it; a named pipe is given up where nobody opens its other end. Raises OSError."""
+    if not Path(file).is_fifo():
+        return os.open(file, flags)
+    before = signal.signal(signal.SIGALRM, _nobody)
+    signal.setitimer(signal.ITIMER_REAL, PIPE_SECONDS)
+    try:
+        return os.open(file, flags)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _nobody(_signal: int, _frame: object) -> None:
+    raise OSError(errno.EPIPE, "nobody writes into this pipe")
 
 
 def read(raw: io.BufferedReader, file: str, agent: str | None) -> Transcript:
@@ -78,7 +100,9 @@ def read(raw: io.BufferedReader, file: str, agent: str | None) -> Transcript:
             summary.see(sighting)
     except Undetected as error:
         hint = "mz reads what agents print with --output-format stream-json, --json or the like, and their session logs"
-        raise MzError("MZ6030", f"it {error}", hint=hint, place=Place(file)) from error
+        if isinstance(error, OtherAgents):
+            hint = "leave --agent out, or name that agent"
+        raise MzError("MZ6030", f"{named(file)} {error}", hint=hint) from error
     except OSError as error:
         raise unreadable(file, error) from error
     return summary.transcript()
@@ -87,7 +111,11 @@ def read(raw: io.BufferedReader, file: str, agent: str | None) -> Transcript:
 def unreadable(file: str, error: OSError) -> MzError:
     why = (error.strerror or type(error).__name__).lower()
     hint = "see that it is there, that it is a file and that you may read it"
-    return MzError("MZ2001", f"it cannot be read: {why}", hint=hint, place=Place(file))
+    return MzError("MZ2001", f"{named(file)} cannot be read: {why}", hint=hint)
+
+
+def named(file: str) -> str:
+    return "standard input" if file == STDIN else f"{file}:"
 
 
 def modified_us(raw: io.BufferedReader) -> int:

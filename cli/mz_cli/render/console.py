@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
+from mz_cli.render.cells import wrap
 from mz_cli.render.styled import Line, escaped, harmless, plain
 from mz_cli.render.text import clean
 
@@ -66,3 +67,10 @@ def answer(text: str) -> None:
 def note(text: str) -> None:
     """Writes a line to stderr, made harmless."""
     print(clean(text), file=sys.stderr, flush=True)
+
+
+def remark(text: str) -> None:
+    """Writes a sentence to stderr: a terminal gets it in lines of its width, all else in one."""
+    lines = wrap(clean(text), terminal_width(sys.stderr)) if is_terminal(sys.stderr) else [text]
+    for each in lines:
+        note(each)

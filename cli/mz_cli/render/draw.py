@@ -45,7 +45,8 @@ def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     room = terminal_width(stream)
-    least, wanted = _widths(heads, rows, _longest_word), _widths(heads, rows, cell_width)
+    wanted, words = _widths(heads, rows, cell_width), _widths(heads, rows, _longest_word)
+    least = [max(low, min(head.least, want)) for head, low, want in zip(heads, words, wanted, strict=True)]
     keys = [index for index, head in enumerate(heads) if head.key] or [0]
     parts = arrange(least, wanted, room, keys)
     if not parts:

@@ -88,7 +88,8 @@ def _of_feature(event: Event) -> str:
         case RolledBack():
             return f"goes back from {event.source} to {event.to}"
         case HumanRequested():
-            return f"waits for a person in {event.phase}: {event.ask.value}{f' ({event.code})' if event.code else ''}"
+            place = f" in {event.phase}" if event.phase else ""
+            return f"waits for a person{place}: {event.ask.value}{f' ({event.code})' if event.code else ''}"
         case HumanAnswered():
             return f"a person says {event.verdict.value}"
         case FeatureHeld():

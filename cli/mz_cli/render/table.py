@@ -15,6 +15,8 @@ class Column(msgspec.Struct, frozen=True):
     column does."""
     cut: bool = False
     """On a terminal a cell has one line, and what does not fit is left out; else it goes on below."""
+    least: int = 0
+    """On a terminal it is at least so wide, where a cell wants that."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ class FittedShape(Shape, frozen=True, kw_only=True):
     ratio: float
     """Used for each token estimated, without calibration: below 0.9 estimates are high, above 1.1 low."""
     estimates: str
-    """fits, low or high."""
+    """Of tokens: fits, low (more were used than estimated) or high."""
     helps: bool
     """Estimates are better with it; else it is not written."""
 

@@ -110,7 +110,7 @@ class CostReport(Shape, frozen=True, kw_only=True):
     thrown_away_by_fate: tuple[FateAmounts, ...]
     what_if: WhatIf | None
     estimate_error: float | None
-    """Median over the calls of |estimated - paid| / paid."""
+    """Of money: median over the calls of |estimated - paid| / paid."""
     notes: tuple[str, ...]
     """What the sums lack."""
 

@@ -29,6 +29,8 @@ class ImportResult(Shape, frozen=True, kw_only=True):
     """Not opened: nothing happened to them since they were read."""
     files_passed_over: int
     """In directories, of no format that mz reads."""
+    passed_over: tuple[str, ...]
+    """The first of them."""
     unknown: tuple[UnreadFile, ...]
     """Files that were named and are of no format that mz reads."""
     unreadable: tuple[UnreadFile, ...]
@@ -42,6 +44,8 @@ class ImportResult(Shape, frozen=True, kw_only=True):
     """Counted before, in this import or an earlier one."""
     requests_corrected: int
     """Counted before with fewer tokens."""
+    requests_settled: int
+    """That no line shows, but sums at the ends of files tell; below zero where files now show what they were."""
     requests_undated: int
     """Without a time of their own."""
     requests_ahead: int
@@ -82,7 +86,7 @@ class ImportedGroup(ImportedAmounts, frozen=True, kw_only=True):
     """Driven by mz: they are in a repository's own log too."""
     first: str | None
     last: str | None
-    """When the first and the last quarter of an hour with requests began."""
+    """All requests lie between: when the first quarter of an hour with requests began, and the last one ended."""
 
 
 class ImportedCostReport(Shape, frozen=True, kw_only=True):
@@ -134,6 +138,7 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     """Sub-agents."""
     first: str | None
     last: str | None
+    """When the first and the last request were made; null: none has a time of its own."""
     prompts: int
     tool_calls: int
     failed_tool_calls: int

@@ -68,6 +68,8 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     phases: tuple[str, ...]
     base: str
     agent: str
+    failover: tuple[str, ...]
+    """Agents that go on, in this order, where that one cannot."""
     autonomy: str
     parallel_max: int
     budget_run_usd: str | None

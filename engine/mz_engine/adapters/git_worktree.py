@@ -135,12 +135,7 @@ class Worktree:
         told = self._git.run("for-each-ref", "--format=%(objectname) %(worktreepath)", self.branch_ref).text
         oid, _, where = told.partition(" ")
         if (oid and oid != start) or (where and where != str(self.path)):
-            there = f"checked out in {where}" if where else f"at {oid[:12]}"
-            raise RepositoryUnusable(
-                "branch-exists",
-                f"the branch `{self.place.branch}` exists already, {there}, and this run did not make it; "
-                "rename or delete it, or set another `branch_prefix:`",
-            )
+            raise RepositoryUnusable("branch-exists", self._taken(oid, where))
         try:
             commands = f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n"
             self.update_refs(self.branch_ref, commands)
@@ -151,6 +146,27 @@ class Worktree:
                 f"the branch `{self.place.branch}` cannot be made beside the one that is called like its first part"
             )
             raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from refused
+
+    def _taken(self, oid: str, where: str) -> str:
+        """Who made the branch that is in the way, and what helps. Of an earlier run its worktree tells, or the trailer
+        of its last commit."""
+        there = f"checked out in {where}" if where else f"at {oid[:12]}"
+        said = f"the branch `{self.place.branch}` exists already, {there}"
+        other = self._maker(oid, where)
+        if not other:
+            return f"{said}, and this run did not make it; rename or delete it, or set another `branch_prefix:`"
+        helps = f"`git branch -D {self.place.branch}`"
+        helps = f"`mz clean {other}`, then {helps}" if where else helps
+        return f"{said}: the run {other} made it; keep what you need of it, then {helps}"
+
+    def _maker(self, oid: str, where: str) -> str:
+        """The run; empty where it was none."""
+        place = pathlib.Path(where)
+        if where and place.name == self.place.feature and place.parent.parent == self.path.parent.parent:
+            return place.parent.name
+        keys = self._git.run("log", "-1", "--format=%(trailers:key=Mz-Key,valueonly)", oid, check=False).text.split()
+        run, _, rest = (keys[0] if len(keys) == 1 else "").partition("/")
+        return run if rest.startswith(f"{self.place.feature}/") else ""
 
     def attach(self, head: Commit) -> pathlib.Path:
         """Branch at `head` (what it was is kept under `refs/mz/<run>/rescue/`) and HEAD on the branch, with nothing

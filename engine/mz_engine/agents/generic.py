@@ -25,9 +25,10 @@ KNOWN: tuple[Tool, ...] = get_args(Tool)
 class Described:
     """Implements `mz_engine.agents.contract.Adapter` for one description."""
 
-    def __init__(self, name: str, description: AgentDescription, patterns: Patterns) -> None:
+    def __init__(self, name: str, description: AgentDescription, patterns: Patterns, install: str = "") -> None:
+        """`install` says how to get a program whose description comes with `mz`; empty: `mz.yaml` describes it."""
         self.name, self.parser = name, f"{name}/1"
-        self._told, self._patterns = description, patterns
+        self._told, self._patterns, self._install = description, patterns, install
 
     def capabilities(self) -> Capabilities:
         told = self._told
@@ -52,7 +53,11 @@ class Described:
             return AuthCheck(
                 code="tool-missing",
                 message=f"`{command}` is not on PATH",
-                fix=f"install it, or change the command of {self.name} in mz.yaml",
+                fix=(
+                    f"{self._install}, or name another agent in mz.yaml"
+                    if self._install
+                    else f"install it, or change the command of {self.name} in mz.yaml"
+                ),
             )
         asked = (command, "--version") if self._told.version is None else self._told.version
         version = self._version(asked, environment) if asked else ""
@@ -60,7 +65,11 @@ class Described:
             return AuthCheck(
                 code="tool-missing",
                 message=f"`{' '.join(asked)}` gave no version",
-                fix=f"run it by hand to see why; `version: []` in the description of {self.name} leaves it out",
+                fix=(
+                    f"run it by hand to see why, and {self._install} again"
+                    if self._install
+                    else f"run it by hand to see why; `version: []` in the description of {self.name} leaves it out"
+                ),
             )
         if not self._has_login(environment):
             ways = self.capabilities().auth

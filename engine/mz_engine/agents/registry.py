@@ -20,6 +20,12 @@ from mz_engine.agents.generic_form import AgentDescription
 from mz_engine.ports import CallResult, CallSpec, Reading
 from mz_engine.yamlfile import convert
 
+INSTALL = {
+    "aider": "install aider (pip install aider-chat)",
+    "kiro": "install Kiro's command line (kiro.dev says how)",
+}
+"""By agent of a description that comes with `mz`."""
+
 
 class UnknownAgent(Exception):
     """No adapter has this name; says which there are."""
@@ -52,7 +58,7 @@ def built_in() -> dict[str, Adapter]:
         Gemini(patterns),
         AnthropicApi(patterns),
     )
-    known += tuple(Described(name, each, patterns) for name, each in descriptions().items())
+    known += tuple(Described(name, each, patterns, INSTALL[name]) for name, each in descriptions().items())
     return {adapter.name: adapter for adapter in known}
 
 

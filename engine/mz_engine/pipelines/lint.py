@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +26,14 @@ NEEDS = {"open_pr": "push", "await_checks": "open_pr"}
 NO_COMMAND = "MZ3009"
 
 
+class Unfilled(NamedTuple):
+    """A block that a template has to write."""
+
+    block: str
+    asked_by: str
+    """`TEMPLATE:LINE` that declares it as required."""
+
+
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What names in a pipeline may mean."""
 
@@ -33,12 +42,14 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     rules: frozenset[str]
     """For `rule`."""
     templates: frozenset[str]
+    unfilled: Mapping[str, tuple[Unfilled, ...]] = {}
+    """Of templates that cannot be rendered as they are: the required blocks that they lack."""
     commands: frozenset[str]
     """Of mz.yaml."""
 
 
 def lint(pipeline: Pipeline, known: Known, document: Document, built_in: bool = False) -> tuple[Diagnostic, ...]:
-    """All errors and warnings (MZ3002 to MZ3016) in the order of the text. `document` is what the pipeline was parsed
+    """All errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was parsed
     from. In a built-in pipeline an unknown command is a warning."""
     found = [*_names(pipeline), *_numbers(pipeline), *_complete(pipeline), *check_flow(pipeline)]
     found += check_writes(pipeline)
@@ -164,10 +175,10 @@ def _references(phase: Phase, at: Route, known: Known, built_in: bool) -> Iterat
     for number, output in enumerate(phase.outputs):
         yield from _known(output.rules, (*at, "outputs", number, "rules"), known.rule_sets, "MZ3007", "rule set")
     if phase.prompt:
-        yield from _known(phase.prompt, (*at, "prompt"), known.templates, "MZ3008", "template")
+        yield from _template(phase.prompt, (*at, "prompt"), known)
     if phase.review:
         yield from _known(phase.review.rules, (*at, "review", "rules"), known.rule_sets, "MZ3007", "rule set")
-        yield from _known(phase.review.prompt, (*at, "review", "prompt"), known.templates, "MZ3008", "template")
+        yield from _template(phase.review.prompt, (*at, "review", "prompt"), known)
     rules = [(("gates", number), gate.rule) for number, gate in enumerate(phase.gates)]
     rules += [(("human", number), human.rule) for number, human in enumerate(phase.human)]
     for route, rule in rules:
@@ -178,6 +189,14 @@ def _references(phase: Phase, at: Route, known: Known, built_in: bool) -> Iterat
     for route, command in commands:
         if command and command not in known.commands:
             yield _unknown_command(command, (*at, *route, "run"), built_in)
+
+
+def _template(name: str, at: Route, known: Known) -> Iterator[Finding]:
+    yield from _known(name, at, known.templates, "MZ3008", "template")
+    for block, asked_by in known.unfilled.get(name, ()):
+        said = f"the template `{name[:80]}` lacks the block `{block[:80]}`, which {asked_by} requires"
+        hint = f"write {{% block {block[:80]} %}}...{{% endblock %}} in pipelines/templates/{name[:80]}"
+        yield Finding(at, "MZ3017", said, hint)
 
 
 def _known(name: str, at: Route, words: frozenset[str], code: str, what: str) -> Iterator[Finding]:

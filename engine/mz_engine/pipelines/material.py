@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from mz_engine.artifacts.rule import RuleSet
 from mz_engine.artifacts.validate import requirements, validate
 from mz_engine.config import Limits
 from mz_engine.errors import Diagnostic, Place
+from mz_engine.pipelines.lint import Unfilled
 from mz_engine.prompts.data import PromptData
 from mz_engine.prompts.render import environment
 from mz_engine.shape import Route, did_you_mean
@@ -47,6 +49,32 @@ def check_template(file: str, name: str, text: str, known: Collection[str]) -> I
         place = Place(file, line_of(text, other))
         hint = did_you_mean(other, sorted(known))
         yield Diagnostic(code="MZ3017", message=f"there is no template `{other[:80]}`", hint=hint, place=place)
+
+
+def unfilled(templates: Mapping[str, str]) -> dict[str, tuple[Unfilled, ...]]:
+    """Of templates that lack blocks which they, or what they extend, declare as required: those blocks, in the order of
+    the text. One that is no template lacks nothing: `check_template` tells of it."""
+    from jinja2 import TemplateSyntaxError, nodes
+
+    made, trees = environment(templates), dict[str, nodes.Template]()
+    for name, text in templates.items():
+        with suppress(TemplateSyntaxError):
+            trees[name] = made.parse(text, name, name)
+    found = dict[str, tuple[Unfilled, ...]]()
+    for name in trees:
+        written, lacking, chain = set[str](), list[Unfilled](), list[str]()
+        at: str | None = name
+        while at in trees and at not in chain:
+            chain.append(at)
+            blocks = tuple(trees[at].find_all(nodes.Block))
+            required = [each for each in blocks if each.required and each.name not in written]
+            lacking += [Unfilled(each.name, f"{at}:{each.lineno}") for each in required]
+            written |= {each.name for each in blocks}
+            parent = next((each.template for each in trees[at].find_all(nodes.Extends)), None)
+            at = str(parent.value) if isinstance(parent, nodes.Const) else None
+        if lacking:
+            found[name] = tuple(lacking)
+    return found
 
 
 def line_of(text: str, word: str) -> int:

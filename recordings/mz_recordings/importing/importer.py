@@ -38,6 +38,7 @@ LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
 REQUESTS_A_BATCH, BYTES_A_BATCH, STRETCHES_A_BATCH = 4000, 64 << 20, 500
 """What is appended at once: enough that the disk is not waited for, not so much that memory grows."""
 US = 1_000_000
+NAMED_MAX = 5
 YOUNG = 1
 """Generations of objects that were made since the last batch."""
 EVERY = (*FORMATS, *RECORDS)
@@ -69,6 +70,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Files of no format that is known, of those that were named."""
     passed_over: int
     """Others of no known format."""
+    passed_names: tuple[str, ...]
+    """The first of them."""
     unreadable: tuple[Unreadable, ...]
     bytes: int
     """That were read."""
@@ -157,10 +160,11 @@ class _Taking:
         self._append()
         self._settle()
         named = {str(each.path) for each in changed if each.named}
+        passed = [each.path for each in unknown if each.path not in named]
         return Outcome(
             files=len(found), read=len(self._read), untouched=len(found) - len(changed),
             unknown=tuple(each for each in unknown if each.path in named),
-            passed_over=sum(each.path not in named for each in unknown),
+            passed_over=len(passed), passed_names=tuple(passed[:NAMED_MAX]),
             unreadable=tuple(dict.fromkeys(unreadable)), bytes=self._bytes, lines=self._lines, bad=self._bad,
             sessions=len(self._sessions), tally=self._reckoning.tally,
         )  # fmt: skip
@@ -214,7 +218,7 @@ class _Taking:
             known = views.known(keys(session.agent, stream, files))
             requests = tuple(settled(session.agent, stream, files, sums, known, newest_us))
             if requests:
-                priced = self._reckoning.priced(requests)
+                priced = self._reckoning.settled(requests)
                 events: tuple[Event, ...] = (SessionSettled(requests=requests), *((priced,) if priced.sums else ()))
                 appends.append(Append(StreamId(stream), None, events))
         if appends:

@@ -51,6 +51,8 @@ class Tally(msgspec.Struct):
     new: int = 0
     known: int = 0
     corrected: int = 0
+    settled: int = 0
+    """Requests that files tell of at their ends only; below zero: that they no longer do."""
     undated: int = 0
     ahead: int = 0
     nanousd: int = 0
@@ -144,6 +146,13 @@ class Reckoning:
         self.tally.known += read.seen
         self.tally.undated += read.undated
         self.tally.ahead += read.ahead
+
+    def settled(self, requests: Iterable[Request]) -> SessionPriced:
+        """The same as `priced`, of requests that only the ends of files tell of."""
+        listed = tuple(requests)
+        for each in listed:
+            self.tally.settled += bool(total(each.usage)) - bool(each.before is not None and total(each.before))
+        return self.priced(listed)
 
     def priced(self, requests: Iterable[Request]) -> SessionPriced:
         """The sums by session, quarter of an hour, model and part."""

@@ -25,6 +25,10 @@ class Undetected(Exception):
     """Says what was seen, as the end of a sentence that begins with the file."""
 
 
+class OtherAgents(Undetected):
+    """It is a transcript, of another agent than the one that was asked for."""
+
+
 class Seen(msgspec.Struct, kw_only=True):
     """What was looked at in vain."""
 
@@ -33,6 +37,8 @@ class Seen(msgspec.Struct, kw_only=True):
     """Lines that are JSON objects."""
     first: str = ""
     """The keys of the first of them, or the beginning of the first line."""
+    bytes: int = 0
+    """Of what has no line with anything in it."""
 
 
 def of_line(data: bytes, formats: Iterable[Format]) -> tuple[Format, ...]:
@@ -79,7 +85,9 @@ def nothing(seen: Seen, formats: Iterable[Format]) -> Undetected:
     """The error for a file in which no format was found."""
     known = ", ".join(each.name for each in formats)
     if not seen.lines:
-        return Undetected("is empty")
+        return Undetected("holds nothing but blanks and zero bytes" if seen.bytes else "is empty")
+    if not seen.objects and seen.first.startswith("["):
+        return Undetected(f"is a JSON array without an object of a format that is known; known: {known}")
     if not seen.objects:
         return Undetected(f"is no JSON, nor text of a known kind; it begins with {seen.first!r}; known: {known}")
     return Undetected(f"is JSON of no format that is known; its first object has {seen.first}; known: {known}")

@@ -167,7 +167,7 @@ def _detect(
     kept = _keeping(stream, held)
     first = next((piece for piece in kept if _bare(piece)), None)
     if first is None:
-        return detect.nothing(detect.Seen(), known)
+        return detect.nothing(detect.Seen(bytes=max((piece.end for piece in held), default=0)), known)
     if not _bare(first).startswith(OPENERS):
         for _ in takewhile(lambda _: sum(len(piece.data) + 1 for piece in held) < detect.HEAD_BYTES, kept):
             pass
@@ -180,7 +180,7 @@ def _detect(
                 return detect.one(found)
             _note(seen, bare)
     if other := [found for piece in held for found in detect.of_line(_bare(piece), known)]:
-        return detect.Undetected(f"is {other[0].name}, which {other[0].agent} writes")
+        return detect.OtherAgents(f"is {other[0].name}, which {other[0].agent} writes")
     return detect.nothing(seen, formats)
 
 
@@ -208,7 +208,7 @@ def _note(seen: detect.Seen, data: bytes) -> None:
     found = detect.decoded(data)
     seen.lines += 1
     if found and not seen.objects:
-        seen.first = f"the keys {', '.join(sorted(map(repr, found[0]))[:8])}"
+        seen.first = f"the keys {', '.join(sorted(map(repr, found[0]))[:8])}" if found[0] else "no keys"
     elif not seen.first:
         seen.first = data[:60].decode("utf-8", "replace")
     seen.objects += bool(found)

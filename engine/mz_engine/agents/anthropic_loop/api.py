@@ -16,6 +16,7 @@ import msgspec
 from anthropic.types import Message
 
 from mz_engine.agents.anthropic_loop.facts import OUTPUT_TOKENS_MAX, Block, Failure
+from mz_engine.agents.anthropic_loop.login import login
 from mz_engine.agents.anthropic_loop.wording import clean
 
 CONNECT_SECONDS = 20
@@ -57,15 +58,12 @@ class Api:
     """The client. Keys come from the environment alone. Raises Failure where there is none."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
-        if not key and not token:
-            raise Failure("authentication_error", "no API key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)")
         # Given by name, so that the package looks for no other login on this machine.
-        login: dict[str, Any] = {"api_key": key} if key else {"auth_token": token}
+        named: dict[str, Any] = dict(login(environment))
         timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         where = environment.get("ANTHROPIC_BASE_URL") or None
         try:
-            self._client = anthropic.Anthropic(**login, base_url=where, max_retries=0, timeout=timeout)
+            self._client = anthropic.Anthropic(**named, base_url=where, max_retries=0, timeout=timeout)
         except Exception as error:
             raise Failure("invalid_request_error", f"the API cannot be called: {error}") from error
 

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import NamedTuple, get_args
 
 from mz_engine.agents.anthropic_loop.facts import Failure, Options, Stopped
+from mz_engine.agents.anthropic_loop.login import login
 from mz_engine.agents.anthropic_loop.sessions import Sessions, directory
 from mz_engine.agents.anthropic_loop.voice import ENDING, Voice
 from mz_engine.pipelines.definition import Tool
@@ -92,6 +93,7 @@ def _work(options: Options, around: Around, voice: Voice, told: dict[str, object
         resumed=options.resumes,
         tools=list(options.tools),
     )
+    login(around.environment)  # Before the prompt: on a terminal nobody should type one for nothing.
     prompt = around.prompt().decode("utf-8", "replace")
     if not prompt.strip():
         raise Failure("invalid_request_error", "there is no prompt on standard input")

@@ -1,0 +1,41 @@
+"""A template that fails with the data of a call: no bug, the run halts with what helps, and can be given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mz_cli.summary import exit_of_code
+from mz_engine.exits import Exit
+from mz_engine.ports import TEMPLATE_BROKEN
+from mz_engine.session import Session
+from mz_events.catalog.inbox import CancelLeft
+from mz_events.catalog.run import Hold, Rest
+from mz_events.names import FeatureId, inbox_stream
+from mz_events.store import Append
+
+from tests.support.workshop import WRITE, Workshop
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_run_halts_and_can_be_given_up(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    workshop.repository.write({"pipelines/templates/write.md.j2": WRITE + "{{ unit.id }}\n"})
+    workshop.repository.commit()
+    with Session(workshop.root, workshop.environment, lambda recorded: None) as session:
+        session.begin({}, ())
+        state = session.drive()
+        assert state.started is not None
+        run, rested = state.started.run, state.tracks["alpha"].rested
+        assert rested is not None
+        assert (rested.status, rested.hold, rested.code) == (Rest.HELD, Hold.FATAL, TEMPLATE_BROKEN)
+        assert state.halted is not None
+        session.resume(run)
+        assert session.drive().halted is not None, "its template is pinned"
+        for feature in ("alpha", "beta"):
+            left = CancelLeft(feature=FeatureId(feature), note=None, who=session.blobs.put(b"Ada"))
+            session.store.append([Append(inbox_stream(run), None, (left,))], session.clock.now_us())
+        session.resume(run)
+        assert session.drive().finished
+    assert exit_of_code(TEMPLATE_BROKEN) is Exit.INVALID
