@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,12 +33,17 @@ class Said:
         del data
 
 
+def key_of_check(name: str) -> str:
+    """The key that processes of one question are found by: no other's, or the first to end would end them all."""
+    return f"check/{name}/{secrets.token_hex(6)}"
+
+
 def ask_version(command: str, environment: Mapping[str, str], own: Mapping[str, str]) -> str | None:
     """`2.1.197` of what `command --version` says; None where it fails or says something else. `own` are variables to
     set."""
     launch = Launch(
         argv=(command, "--version"),
-        env=variables(environment, f"check/{Path(command).name}", own=own),
+        env=variables(environment, key_of_check(Path(command).name), own=own),
         cwd=Path(environment.get("HOME", "/")),
     )
     said = Said()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from mz_engine.adapters.environment import variables
-from mz_engine.agents.asking import VERSION_BYTES_MAX, VERSION_SECONDS, Said, estimate
+from mz_engine.agents.asking import VERSION_BYTES_MAX, VERSION_SECONDS, Said, estimate, key_of_check
 from mz_engine.agents.classify import Patterns
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
 from mz_engine.agents.generic_form import MODEL, SESSION, TOOLS, AgentDescription
@@ -111,7 +111,7 @@ class Described:
         """The first number with a dot in what it prints; None where it fails or prints none."""
         launch = Launch(
             argv=argv,
-            env=variables(environment, f"check/{self.name}", own=self._told.environment),
+            env=variables(environment, key_of_check(self.name), own=self._told.environment),
             cwd=Path(environment.get("HOME", "/")),
         )
         said = Said()

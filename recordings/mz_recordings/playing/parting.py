@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from mz_events.catalog.call import CallRef
+from mz_events.catalog.call import CallRef, Usage
 
 from mz_recordings.cassette import identity_of
 from mz_recordings.findings import FindingKind
@@ -21,6 +21,7 @@ Line = dict[str, Any]
 VERDICTS = ("artifact.validated", "gate.checked", "human.requested")
 """Events in which a rule, a gate or a permission decides."""
 MONEY = frozenset({"usage", "reported_nanousd"})
+NO_USAGE: Line = msgspec.to_builtins(Usage(model="", input=0, output=0))
 MATTER = ("type", "ref", "phase", "unit", "iteration", "artifact", "stage", "name", "gate")
 """Fields of an event that say what it is about."""
 SAID = {
@@ -73,11 +74,15 @@ def partings(recorded: bytes, produced: bytes) -> tuple[Parting, ...]:
 
 def one_parser(recorded: bytes, produced: bytes) -> bytes:
     """The recorded story, read by today's parser as far as its name goes: a better parser that reads the same is no
-    drift."""
+    drift. Fields of usage that came later say what they say where nobody fills them."""
     names = {line.get("parser") for _, line in _reads(produced)}
-    if len(names) != 1 or None in names:
-        return recorded
-    return _replaced(recorded, {raw: {**line, "parser": next(iter(names))} for raw, line in _reads(recorded)})
+    named = {"parser": next(iter(names))} if len(names) == 1 and None not in names else {}
+    filled = {raw: {**line, "usage": [_filled(one) for one in line.get("usage", ())]} for raw, line in _reads(recorded)}
+    return _replaced(recorded, {raw: {**line, **named} for raw, line in filled.items()})
+
+
+def _filled(usage: Line) -> Line:
+    return {**NO_USAGE, **usage}
 
 
 def _reads(told: bytes) -> Iterator[tuple[bytes, Line]]:
