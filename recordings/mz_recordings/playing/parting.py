@@ -63,7 +63,7 @@ def call_name(line: Line | None) -> str:
 def partings(recorded: bytes, produced: bytes) -> tuple[Parting, ...]:
     """Where two stories part, each class once, in the order of the story; empty: nowhere."""
     found: dict[FindingKind, Parting] = {}
-    for where in divergences(one_parser(recorded, produced), produced):
+    for where in divergences(filled(one_parser(recorded, produced)), filled(produced)):
         kind = kind_of(where)
         found.setdefault(kind, Parting(kind, where))
         old, new = where.recorded or {}, where.produced or {}
@@ -74,15 +74,19 @@ def partings(recorded: bytes, produced: bytes) -> tuple[Parting, ...]:
 
 def one_parser(recorded: bytes, produced: bytes) -> bytes:
     """The recorded story, read by today's parser as far as its name goes: a better parser that reads the same is no
-    drift. Fields of usage that came later say what they say where nobody fills them."""
+    drift."""
     names = {line.get("parser") for _, line in _reads(produced)}
-    named = {"parser": next(iter(names))} if len(names) == 1 and None not in names else {}
-    filled = {raw: {**line, "usage": [_filled(one) for one in line.get("usage", ())]} for raw, line in _reads(recorded)}
-    return _replaced(recorded, {raw: {**line, **named} for raw, line in filled.items()})
+    if len(names) != 1 or None in names:
+        return recorded
+    return _replaced(recorded, {raw: {**line, "parser": next(iter(names))} for raw, line in _reads(recorded)})
 
 
-def _filled(usage: Line) -> Line:
-    return {**NO_USAGE, **usage}
+def filled(told: bytes) -> bytes:
+    """The story with all fields of usage: those that came later say what they say where nobody fills them."""
+    lines = {raw: line for raw, line in _reads(told) if any(NO_USAGE.keys() - one for one in line.get("usage", ()))}
+    return _replaced(
+        told, {raw: {**line, "usage": [{**NO_USAGE, **one} for one in line["usage"]]} for raw, line in lines.items()}
+    )
 
 
 def _reads(told: bytes) -> Iterator[tuple[bytes, Line]]:
