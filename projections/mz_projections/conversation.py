@@ -17,6 +17,7 @@ from mz_events.names import Digest
 
 from mz_projections.cell import SESSION_MISSING
 from mz_projections.state import Conversation
+from mz_projections.usage import plus
 
 MARK = 16
 """Hexadecimal digits of a digest that are enough to tell the texts of one feature apart."""
@@ -90,13 +91,4 @@ def total(usage: Iterable[Usage]) -> tuple[Usage, ...]:
 
 def _added(one: Usage, other: Usage) -> Usage:
     requests = None if one.requests is None or other.requests is None else one.requests + other.requests
-    return Usage(
-        model=one.model,
-        input=one.input + other.input,
-        output=one.output + other.output,
-        cache_read=one.cache_read + other.cache_read,
-        cache_write_5m=one.cache_write_5m + other.cache_write_5m,
-        cache_write_1h=one.cache_write_1h + other.cache_write_1h,
-        reasoning=one.reasoning + other.reasoning,
-        requests=requests,
-    )
+    return replace(plus(one, other), requests=requests, tier="", part="")

@@ -13,18 +13,10 @@ from mz_engine.agents.asking import estimate
 from mz_engine.agents.registry import built_in
 
 from tests.support.anthropic_cli import BIN, spec
+from tests.support.programs import put_program
 
 ADAPTER = built_in()["anthropic"]
 SESSION = "11111111-2222-4333-8444-555555555555"
-
-
-def fake(directory: Path, script: str) -> Path:
-    """A `mz-anthropic` that does as the shell script says."""
-    directory.mkdir()
-    path = directory / "mz-anthropic"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return directory
 
 
 def test_the_command_line() -> None:
@@ -53,7 +45,7 @@ def test_it_is_found_beside_python_and_after_whatever_is_on_path(tmp_path: Path)
     """The directory of programs of an installed `mz` need not be on PATH; a stand-in on PATH comes first."""
     outside = {"PATH": f"{tmp_path}{os.pathsep}/usr/bin"}
     assert invocation(spec("x", None), outside).env == {"PATH": f"{outside['PATH']}{os.pathsep}{BIN}"}
-    directory = fake(tmp_path / "bin", "echo 9.8.7")
+    directory = put_program(tmp_path / "bin", "mz-anthropic", "echo 9.8.7")
     stood_in = {"PATH": f"{directory}{os.pathsep}/usr/bin", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k"}
     assert invocation(spec("x", None), stood_in).env == {"ANTHROPIC_API_KEY": "k"}
     assert ADAPTER.check_auth(stood_in).version == "9.8.7"
@@ -74,7 +66,11 @@ def test_the_key_is_looked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["exit 1", "echo hello", "echo 2.1.0; exit 3", ":"])
 def test_a_program_that_says_nothing_sensible(script: str, tmp_path: Path) -> None:
-    outside = {"PATH": f"{fake(tmp_path / 'bin', script)}:/usr/bin", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k"}
+    outside = {
+        "PATH": f"{put_program(tmp_path / 'bin', 'mz-anthropic', script)}:/usr/bin",
+        "HOME": str(tmp_path),
+        "ANTHROPIC_API_KEY": "k",
+    }
     assert ADAPTER.check_auth(outside).code == "tool-missing"
 
 

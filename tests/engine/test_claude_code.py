@@ -10,6 +10,7 @@ from mz_engine.agents.claude_code import invocation
 from mz_engine.agents.registry import AgentDoor, UnknownAgent, built_in
 from mz_engine.ports import CallResult, CallSpec
 
+from tests.support import programs
 from tests.support.claude_cli import spec
 
 ADAPTER = built_in()["claude-code"]
@@ -57,18 +58,8 @@ def test_a_prompt_of_any_size_and_script_goes_in() -> None:
     assert ADAPTER.estimate_tokens("") == 0
 
 
-def fake_claude(directory: Path, script: str) -> Path:
-    """A `claude` on PATH that does as the shell script says."""
-    directory.mkdir(exist_ok=True)
-    path = directory / "claude"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return directory
-
-
 def outside(tmp_path: Path, script: str, **more: str) -> dict[str, str]:
-    binaries = fake_claude(tmp_path / "bin", script)
-    return {"HOME": str(tmp_path), "PATH": f"{binaries}:/usr/bin:/bin", **more}
+    return programs.outside(tmp_path, "claude", script, **more)
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.claude_cases import CLAUDE
 from tests.support.tree import ROOT
+from tests.support.values import JSON
 
 PATTERNS: Patterns = load_patterns()
 
@@ -85,13 +86,6 @@ def test_every_prefix_is_read(name: str) -> None:
 def test_any_bytes_are_read(data: bytes) -> None:
     seen = reading(CallResult(stdout=data, stderr=data, exit=None, duration_ms=1))
     assert seen.terminal in ("success", "error", "no-terminal")
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 @settings(max_examples=100, deadline=None)

@@ -8,6 +8,7 @@ import pytest
 from mz_engine.agents.codex import invocation
 from mz_engine.agents.registry import built_in
 
+from tests.support import programs
 from tests.support.codex_cli import spec
 
 ADAPTER = built_in()["codex"]
@@ -67,13 +68,7 @@ def test_what_passes_of_the_environment() -> None:
 
 
 def outside(tmp_path: Path, script: str, **more: str) -> dict[str, str]:
-    """A `codex` on PATH that does as the shell script says."""
-    binaries = tmp_path / "bin"
-    binaries.mkdir()
-    path = binaries / "codex"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return {"HOME": str(tmp_path), "PATH": f"{binaries}:/usr/bin:/bin", **more}
+    return programs.outside(tmp_path, "codex", script, **more)
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:

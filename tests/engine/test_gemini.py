@@ -17,6 +17,7 @@ from mz_engine.agents.registry import built_in
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec
 
+from tests.support import programs
 from tests.support.gemini_cli import spec
 
 ADAPTER = built_in()["gemini"]
@@ -153,13 +154,7 @@ def test_where_the_policy_cannot_be_written_the_call_goes_on(tmp_path: Path) -> 
 
 # the login ------------------------------------------------------------------------------------------------------------
 def outside(tmp_path: Path, script: str = "echo 0.61.0", **more: str) -> dict[str, str]:
-    """A `gemini` on PATH that does as the shell script says."""
-    binaries = tmp_path / "bin"
-    binaries.mkdir(exist_ok=True)
-    path = binaries / "gemini"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return {"HOME": str(tmp_path), "PATH": f"{binaries}:/usr/bin:/bin", **more}
+    return programs.outside(tmp_path, "gemini", script, **more)
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:

@@ -33,14 +33,7 @@ ODD = "Look at @note, @README.md and\n@dataclass; write to ada@example.org.\n"
 
 @pytest.mark.parametrize("name", ["429", "unfinished", "no-session"])
 def test_ways_to_fail(name: str, tmp_path: Path) -> None:
-    expected = GEMINI.expected[name]
-    result, endpoint = GEMINI.drive(name, tmp_path)
-    seen = ADAPTER.parse_output(result)
-    assert endpoint.complaints == []
-    problem = (
-        (seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds) if seen.problem else ("", None, None)
-    )
-    assert (seen.terminal, *problem) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    GEMINI.check(name, tmp_path)
 
 
 def talks(request: Request) -> Answer:

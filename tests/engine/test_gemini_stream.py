@@ -14,6 +14,7 @@ from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.gemini_cases import GEMINI
+from tests.support.values import JSON
 
 ASKED = "gemini-asked-for"
 
@@ -84,13 +85,6 @@ def test_every_prefix_is_read(name: str) -> None:
         assert seen.problem is not None
         assert seen.session in (None, whole.session)
         assert seen.bad_lines <= 1
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 @settings(max_examples=100, deadline=None)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 from mz_engine.agents.registry import built_in
-from mz_engine.ports import CallResult, CallSpec
+from mz_engine.ports import CallResult, CallSpec, Reading
 from mz_qa.conformance.endings import Expected, endings, expectations
 
 from tests.support.claude_cli import plain_spawn
@@ -70,6 +70,17 @@ class Cases:
         """What the command line wrote when the case was last driven."""
         (found,) = [ending for ending in endings(self.agent) if ending.name == name]
         return found.result
+
+    def check(self, name: str, directory: Path) -> tuple[CallResult, Reading]:
+        """Drives the case, and asserts that it ends as is expected of it; what came out, and what it was read as."""
+        expected = self.expected[name]
+        result, endpoint = self.drive(name, directory)
+        assert endpoint.complaints == []
+        seen = built_in()[self.agent].parse_output(result)
+        problem = seen.problem
+        ended = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
+        assert (seen.terminal, *ended) == (expected.terminal, expected.code, expected.kind, expected.wait)
+        return result, seen
 
     def drive(self, name: str, directory: Path) -> tuple[CallResult, Endpoint]:
         """The real command line against the case's script, in a fresh HOME and repository under `directory`."""

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.agent_cases import works
 from tests.support.claude_cli import CLIS
 from tests.support.dialects.messages import Messages
 from tests.support.endpoint import Answer, Counts, Endpoint, Refusal, Reply, Request, Script, Use
@@ -78,17 +79,6 @@ class AsIn2025(Messages):
 def quietly(script: Script) -> Script:
     """Side calls (titles, topics) offer no tools; they get a word."""
     return lambda request: script(request) if request.tools or "summary" in request.prompt else Reply("Note")
-
-
-def works(request: Request) -> Answer:
-    """Writes a file, runs a command, says so."""
-    match len(request.results()):
-        case 0:
-            return Reply("I write the note.", (request.write("note.md", "# Hi\n"),))
-        case 1:
-            return Reply("", (request.run("cat note.md"),))
-        case _:
-            return Reply("Done: note.md is there.")
 
 
 def delegates(request: Request) -> Answer:

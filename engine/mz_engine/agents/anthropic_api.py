@@ -8,12 +8,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from mz_engine.agents.anthropic_stream import read_stream
 from mz_engine.agents.asking import estimate, find_tool
-from mz_engine.agents.classify import Patterns
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
+from mz_engine.agents.program import Program, with_login
 from mz_engine.ports import CallResult, CallSpec, Reading
 
 COMMAND = "mz-anthropic"
@@ -32,14 +30,11 @@ TELLS = (
 )  # fmt: skip
 
 
-class AnthropicApi:
+class AnthropicApi(Program):
     """Exact tokens of every request, sessions, no money: the API does not name any."""
 
     name = "anthropic"
     parser = "anthropic/1"
-
-    def __init__(self, patterns: Patterns) -> None:
-        self._patterns = patterns
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -58,22 +53,17 @@ class AnthropicApi:
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Looks for the program, its version and a key; calls no model, and shows no secret."""
         found = find_tool(COMMAND, {**environment, **_path(environment)}, {}, INSTALL)
-        if found.code or any(environment.get(name) for name in KEYS):
-            return found
-        return msgspec.structs.replace(
+        return with_login(
             found,
-            code="auth-missing",
-            message="the Anthropic API has no key",
-            fix="set ANTHROPIC_API_KEY to a key of console.anthropic.com",
+            any(environment.get(name) for name in KEYS),
+            "the Anthropic API has no key",
+            "set ANTHROPIC_API_KEY to a key of console.anthropic.com",
         )
 
     def estimate_tokens(self, prompt: str) -> int:
         """By rule of thumb: an estimate is made before anything is sent. The exact count of a prompt is what
         `mz-anthropic --count` asks the API for."""
         return estimate(prompt)
-
-    def format_prompt(self, prompt: str) -> str:
-        return prompt
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, invocation(spec, environment))

@@ -15,7 +15,7 @@ from mz_events.catalog.call import Usage
 from mz_engine.agents.classify import Ending, Patterns, classify
 from mz_engine.agents.claude_usage import request_usage
 from mz_engine.agents.contract import Watch
-from mz_engine.agents.jsonline import Json, count, last_words, mapping, objects, session_id, string
+from mz_engine.agents.jsonline import Json, count, each_object, last_words, mapping, session_id, string
 from mz_engine.ports import CallResult, Reading
 
 WAIT_SECONDS_MAX = 10**8
@@ -69,11 +69,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
 def gather(stdout: bytes, watch: Watch | None = None) -> Told:
     """One pass over the lines; unknown types and fields are passed over."""
     told = Told()
-    for event in objects(stdout):
-        if event is None:
-            told.bad_lines += 1
-        else:
-            _note(told, watch(event) if watch else event)
+    told.bad_lines = each_object(stdout, lambda event: _note(told, event), watch)
     return told
 
 

@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
-from mz_engine.agents.asking import estimate, find_tool
-from mz_engine.agents.classify import Patterns
+from mz_engine.agents.asking import find_tool
 from mz_engine.agents.claude_stream import read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
+from mz_engine.agents.program import Program, with_login
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec, Reading
 
@@ -82,14 +80,11 @@ TELLS = (
 )  # fmt: skip
 
 
-class ClaudeCode:
+class ClaudeCode(Program):
     """The reference adapter: exact tokens, reported money, sessions."""
 
     name = "claude-code"
     parser = "claude-code/1"
-
-    def __init__(self, patterns: Patterns) -> None:
-        self._patterns = patterns
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -107,20 +102,12 @@ class ClaudeCode:
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Looks for the command, its version and a key or a login file; calls no model, and shows no secret."""
         found = find_tool(COMMAND, environment, SETTINGS, INSTALL)
-        if found.code or _has_login(environment):
-            return found
-        return msgspec.structs.replace(
+        return with_login(
             found,
-            code="auth-missing",
-            message="`claude` has neither a login nor a key",
-            fix="run `claude` once and log in, or set ANTHROPIC_API_KEY",
+            _has_login(environment),
+            "`claude` has neither a login nor a key",
+            "run `claude` once and log in, or set ANTHROPIC_API_KEY",
         )
-
-    def estimate_tokens(self, prompt: str) -> int:
-        return estimate(prompt)
-
-    def format_prompt(self, prompt: str) -> str:
-        return prompt
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, invocation(spec, environment))

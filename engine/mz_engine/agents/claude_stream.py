@@ -14,11 +14,22 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
+from mz_projections.usage import plus
 
 from mz_engine.agents.classify import Ending, Patterns, classify
 from mz_engine.agents.claude_usage import model_usage, request_usage
 from mz_engine.agents.contract import Watch
-from mz_engine.agents.jsonline import Json, count, last_words, mapping, nanousd, objects, session_id, string, strings
+from mz_engine.agents.jsonline import (
+    Json,
+    count,
+    each_object,
+    last_words,
+    mapping,
+    nanousd,
+    session_id,
+    string,
+    strings,
+)
 from mz_engine.ports import CallResult, Reading
 
 NEW = "model_usage_since_last_result"
@@ -85,11 +96,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
 def gather(stdout: bytes, watch: Watch | None = None) -> Told:
     """One pass over the lines; unknown types and fields are passed over."""
     told = Told()
-    for event in objects(stdout):
-        if event is None:
-            told.bad_lines += 1
-        else:
-            _note(told, watch(event) if watch else event)
+    told.bad_lines = each_object(stdout, lambda event: _note(told, event), watch)
     return told
 
 
@@ -176,13 +183,8 @@ def _totals(told: Told) -> tuple[Usage, ...]:
     for result in told.results:
         for name, numbers in mapping(result.get(NEW)).items():
             usage, so_far = model_usage(name, mapping(numbers)), sums.get(name)
-            sums[name] = usage if so_far is None else _plus(so_far, usage)
+            sums[name] = usage if so_far is None else plus(so_far, usage)
     return tuple(replace(sums[name], requests=_requests_to(told, name)) for name in sorted(sums))
-
-
-def _plus(one: Usage, other: Usage) -> Usage:
-    numbers = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in numbers})
 
 
 def _money(told: Told) -> int | None:

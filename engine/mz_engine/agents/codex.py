@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from mz_engine.agents.asking import estimate, find_tool
-from mz_engine.agents.classify import Patterns
+from mz_engine.agents.asking import find_tool
 from mz_engine.agents.codex_stream import read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
+from mz_engine.agents.program import Program, with_login
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec, Reading
 
@@ -76,14 +76,11 @@ TELLS = (
 )  # fmt: skip
 
 
-class Codex:
+class Codex(Program):
     """Threads that continue, and tokens; neither money nor the name of the model."""
 
     name = "codex"
     parser = "codex/1"
-
-    def __init__(self, patterns: Patterns) -> None:
-        self._patterns = patterns
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -109,20 +106,12 @@ class Codex:
                 message=f"`codex` is of version {found.version}; mz can drive it from {OLDEST[0]}.{OLDEST[1]} on",
                 fix=f"{INSTALL} again",
             )
-        if found.code or _has_login(environment):
-            return found
-        return msgspec.structs.replace(
+        return with_login(
             found,
-            code="auth-missing",
-            message="`codex` has neither a login nor a key",
-            fix="run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
+            _has_login(environment),
+            "`codex` has neither a login nor a key",
+            "run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
         )
-
-    def estimate_tokens(self, prompt: str) -> int:
-        return estimate(prompt)
-
-    def format_prompt(self, prompt: str) -> str:
-        return prompt
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, invocation(spec, environment))

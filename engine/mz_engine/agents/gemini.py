@@ -14,14 +14,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_engine.agents.asking import estimate, find_tool
-from mz_engine.agents.classify import Patterns
+from mz_engine.agents.asking import find_tool
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
 from mz_engine.agents.gemini_policy import TOOLS, policy, policy_name
 from mz_engine.agents.gemini_stream import read_stream
+from mz_engine.agents.program import Program, with_login
 from mz_engine.ports import CallResult, CallSpec, Reading
 
 COMMAND = "gemini"
@@ -90,14 +89,11 @@ TELLS = (
 )  # fmt: skip
 
 
-class Gemini:
+class Gemini(Program):
     """Exact tokens per model, no money; continues sessions where they were begun."""
 
     name = "gemini"
     parser = "gemini/1"
-
-    def __init__(self, patterns: Patterns) -> None:
-        self._patterns = patterns
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -115,18 +111,12 @@ class Gemini:
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Looks for the command, its version and a key or a login file; calls no model, and shows no secret."""
         found = find_tool(COMMAND, environment, SETTINGS, INSTALL)
-        if found.code or _has_login(environment):
-            return found
-        return msgspec.structs.replace(
+        return with_login(
             found,
-            code="auth-missing",
-            message="`gemini` has neither a login nor a key",
-            fix="run `gemini` once and log in, or set GEMINI_API_KEY",
+            _has_login(environment),
+            "`gemini` has neither a login nor a key",
+            "run `gemini` once and log in, or set GEMINI_API_KEY",
         )
-
-    def estimate_tokens(self, prompt: str) -> int:
-        """Bytes / 4, rounded up."""
-        return estimate(prompt)
 
     def format_prompt(self, prompt: str) -> str:
         """As words alone; see `literal`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, DecimalException, localcontext
 from typing import TypeAlias
 
 import msgspec
+
+from mz_engine.agents.contract import Watch
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -24,6 +26,18 @@ def objects(stdout: bytes) -> Iterator[dict[str, object] | None]:
     for line in stdout.split(b"\n"):
         if line.strip():
             yield decode(line)
+
+
+def each_object(stdout: bytes, note: Callable[[Json], None], watch: Watch | None = None) -> int:
+    """Notes every object of a stream, in order, as `watch` hands it on where there is one; returns how many lines are
+    none."""
+    bad = 0
+    for event in objects(stdout):
+        if event is None:
+            bad += 1
+        else:
+            note(watch(event) if watch else event)
+    return bad
 
 
 def decode(line: bytes) -> dict[str, object] | None:

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
+from mz_projections.usage import plus
 
 from mz_recordings.importing.names import label, model, name, request_key
 from mz_recordings.transcripts.facts import Asked, Bad, Billed, Ended, Opened, Requested, Sighting, Unknown, Used
+from mz_recordings.transcripts.sums import includes
 
 SINCE_US = 946_684_800_000_000
 """2000-01-01: what claims to be older has no clock."""
@@ -168,36 +170,16 @@ def _ended(self: Gathered, seen: Ended) -> None:
     self.told = dict(self.before)
     for usage in end.usage:
         known = self.told.get(usage.model)
-        self.told[usage.model] = usage if known is None else _plus(known, usage)
+        self.told[usage.model] = usage if known is None else plus(known, usage)
     if end.reported_nanousd is not None:
         self.reported_nanousd = min((self.before_nanousd or 0) + end.reported_nanousd, NANOUSD_MAX)
 
 
 def _goes_on(self: Gathered, end: Ended, last: Ended) -> bool:
-    """Whether it includes the end before it. A file may hold what several processes said, one after the other; numbers
-    that fell, or that are too small for the requests since the process began, tell so."""
-    if self.session != self.last_session:
-        return False
-    if end == last:
-        return True
-    if not (end.cumulative and last.cumulative and self.group):
-        return False
-    if (end.reported_nanousd or 0) < (last.reported_nanousd or 0):
-        return False
-    sums = {usage.model: usage for usage in end.usage}
-    held = all(
-        usage.model in sums and sums[usage.model].input >= usage.input and sums[usage.model].output >= usage.output
-        for usage in last.usage
+    """Whether it takes the place of the end before it."""
+    return self.session == self.last_session and includes(
+        end, last, requests=self.group > 0, enough=lambda sums: sum(each.input for each in sums.values()) >= self.group
     )
-    return not sums or (held and sum(usage.input for usage in end.usage) >= self.group)
-
-
-def _plus(first: Usage, second: Usage) -> Usage:
-    return replace(
-        first, input=first.input + second.input, output=first.output + second.output,
-        cache_read=first.cache_read + second.cache_read, cache_write_5m=first.cache_write_5m + second.cache_write_5m,
-        cache_write_1h=first.cache_write_1h + second.cache_write_1h, reasoning=first.reasoning + second.reasoning,
-    )  # fmt: skip
 
 
 def _unknown(self: Gathered, seen: Unknown) -> None:

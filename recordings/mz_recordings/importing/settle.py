@@ -14,14 +14,12 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 from mz_events.catalog.session import Request
 from mz_projections.imported import File, Known, Sum
+from mz_projections.usage import NUMBERS, plus
 
 from mz_recordings.importing.gather import total
 from mz_recordings.importing.names import request_key
 from mz_recordings.importing.records import StatsReader
 from mz_recordings.transcripts.formats import FORMATS
-
-FIELDS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
-
 
 LOGS = frozenset(each.name for each in FORMATS if each.log)
 """What their files tell at the end is of the whole session, the calls that have streams of their own included."""
@@ -93,7 +91,7 @@ def _told(files: Sequence[File]) -> dict[str, Usage]:
             elif file.format in LOGS:
                 told[usage.model] = max(other, usage, key=total)
             else:
-                told[usage.model] = _plus(other, usage)
+                told[usage.model] = plus(other, usage)
     return told
 
 
@@ -134,11 +132,11 @@ def _shown(sums: Sequence[Sum], rests: Iterable[Known]) -> dict[str, Usage]:
     found: dict[str, Usage] = {}
     for each in sums:
         name = bare(each.model)
-        usage = Usage(model=name, **{field: getattr(each, field) for field in FIELDS})
-        found[name] = _plus(found.get(name, _nothing(name)), usage)
+        usage = Usage(model=name, **{field: getattr(each, field) for field in NUMBERS})
+        found[name] = plus(found.get(name, _nothing(name)), usage)
     for rest in rests:
         name = bare(rest.usage.model)
-        found[name] = _plus(found.get(name, _nothing(name)), rest.usage, -1)
+        found[name] = plus(found.get(name, _nothing(name)), rest.usage, -1)
     return found
 
 
@@ -148,8 +146,8 @@ def _taken(shown: dict[str, Usage], told: Usage) -> Usage:
     names = (bare(told.model),) if told.model else tuple(shown)
     found = _nothing(told.model)
     for name in names:
-        found = _plus(found, shown.pop(name, _nothing(name)))
-    left = {field: max(getattr(found, field) - getattr(told, field), 0) for field in FIELDS}
+        found = plus(found, shown.pop(name, _nothing(name)))
+    left = {field: max(getattr(found, field) - getattr(told, field), 0) for field in NUMBERS}
     shown[names[0] if names else ""] = replace(found, **left)
     return found
 
@@ -157,10 +155,6 @@ def _taken(shown: dict[str, Usage], told: Usage) -> Usage:
 def bare(model: str) -> str:
     """Sums name a model with the mark of its context window, lines without."""
     return model.partition("[")[0]
-
-
-def _plus(first: Usage, second: Usage, sign: int = 1) -> Usage:
-    return replace(first, **{field: getattr(first, field) + sign * getattr(second, field) for field in FIELDS})
 
 
 def _beyond(told: Usage, shown: Usage) -> Usage:

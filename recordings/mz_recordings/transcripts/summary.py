@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
+from mz_projections.usage import NUMBERS
 
 from mz_recordings.transcripts.facts import (
     TELLS,
@@ -28,7 +29,7 @@ from mz_recordings.transcripts.facts import (
     Unknown,
     Used,
 )
-from mz_recordings.transcripts.sums import Sums, add, less, parts_of, total
+from mz_recordings.transcripts.sums import Sums, add, includes, less, parts_of
 
 Status: TypeAlias = Literal["success", "error", "no-terminal"]
 SINCE_US, UNTIL_US = 1_577_836_800_000_000, 4_102_444_800_000_000
@@ -179,23 +180,15 @@ class Summary:
         self._end_session = self._opened.session
 
     def _goes_on(self, end: Ended) -> bool:
-        """Whether its money and sums include those of the end before it. Files may hold the output of several
-        processes, one after the other; numbers that fell, or that are too small for the requests of both, tell so."""
-        if not self._ends or not end.cumulative or not self._ends[-1].cumulative:
+        """Whether it takes the place of the end before it."""
+        if not self._ends or self._opened.session != self._end_session:
             return False
         last = self._ends[-1]
-        if self._opened.session != self._end_session:
+        if not (end.cumulative and last.cumulative):
             return False
-        if end == last:
-            return True
-        if not self._requests:
-            return False
-        if (end.reported_nanousd or 0) < (last.reported_nanousd or 0):
-            return False
-        if not end.usage:
-            return True
-        sums = total(end.usage)
-        return sums.holds(total(last.usage)) and sums.holds(self._group, input_only=True)
+        return includes(
+            end, last, requests=bool(self._requests), enough=lambda sums: sums.holds(self._group, input_only=True)
+        )
 
     def _sums(self) -> Sums:
         """What the agent itself counts, and what came after it did so."""
@@ -318,9 +311,8 @@ class Summary:
 
 def summed(transcript: Transcript) -> dict[str, int | None]:
     """`usage` of mz.transcript/1: null where the file does not say."""
-    names = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
-    sums = {name: sum(getattr(entry.usage, name) for entry in transcript.priced) for name in names}
-    return {name: None if not transcript.priced or name in transcript.untold else sums[name] for name in names}
+    sums = {name: sum(getattr(entry.usage, name) for entry in transcript.priced) for name in NUMBERS}
+    return {name: None if not transcript.priced or name in transcript.untold else sums[name] for name in NUMBERS}
 
 
 def _believed(at_us: int | None) -> int | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mz_events.catalog.call import Usage
+
+from mz_recordings.transcripts.facts import Ended
 
 
 class Sum(NamedTuple):
@@ -76,6 +78,20 @@ def total(usages: Iterable[Usage]) -> Sums:
     for usage in usages:
         add(sums, usage)
     return sums
+
+
+def includes(end: Ended, last: Ended, *, requests: bool, enough: Callable[[Sums], bool]) -> bool:
+    """Whether an end's money and sums include those of the end before it, in the same session. A file may hold the
+    output of several processes, one after the other; numbers that fell, or that are not `enough` for the `requests`
+    since the process began, tell so."""
+    if end == last:
+        return True
+    if not (end.cumulative and last.cumulative and requests):
+        return False
+    if (end.reported_nanousd or 0) < (last.reported_nanousd or 0):
+        return False
+    sums = total(end.usage)
+    return not sums or (sums.holds(total(last.usage)) and enough(sums))
 
 
 def parts_of(usages: Iterable[Usage]) -> tuple[str, ...]:

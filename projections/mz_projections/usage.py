@@ -1,0 +1,14 @@
+"""Pure: tokens added up."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from mz_events.catalog.call import Usage
+
+NUMBERS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
+"""The fields of `Usage` that count tokens."""
+
+
+def plus(one: Usage, other: Usage, sign: int = 1) -> Usage:
+    """Both together, or with `sign` -1 what the other leaves; all but the numbers is as in the first."""
+    return replace(one, **{name: getattr(one, name) + sign * getattr(other, name) for name in NUMBERS})
