@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from mz_events.names import Digest
 from mz_events.store import BlobMissing
 from mz_projections.imported import File, Session, Sum, count
+from mz_recordings.transcripts.notes import NOTES
 
 from mz_cli.importedcosts import NOT_TOLD, Totals, amounts, models
 from mz_cli.render.table import Table, columns
 from mz_cli.render.text import compact, counted, instant, money, nanousd_of
 from mz_cli.shapes.imported import ImportedAudit, SessionAudit, SessionFile, ToolCount, TypeCount
-from mz_cli.summary import NOT_REPORTED, UNPRICED
+from mz_cli.summary import FEWER, NOT_REPORTED, UNPRICED
 from mz_cli.userlog import PREFIX, Imported
 from mz_cli.verification import Verification
 
@@ -67,9 +68,11 @@ def audited(log: Imported, record: Verification, stream: str | None) -> Imported
 
 
 def session_audit(
-    log: Imported, session: Session, files: tuple[File, ...], rows: Iterable[Sum], paths: Paths, place: str,
+    log: Imported, session: Session, files: tuple[File, ...], rows: tuple[Sum, ...], paths: Paths, place: str,
     times: tuple[int, int] | None,
 ) -> SessionAudit:  # fmt: skip
+    from mz_recordings.importing.settle import lacking  # With it come the readers of all formats.
+
     totals = Totals()
     parts: dict[str, None] = {}
     for row in rows:
@@ -86,7 +89,7 @@ def session_audit(
         tools=tuple(ToolCount(tool=tool, calls=calls) for tool, calls in sorted(counts.tools.items())),
         lines=counts.lines, bad_lines=counts.bad,
         unknown_lines=tuple(TypeCount(type=kind, lines=lines) for kind, lines in sorted(counts.unknown.items())),
-        undated_requests=counts.undated, requests_ahead=counts.ahead,
+        undated_requests=counts.undated, requests_ahead=counts.ahead, lacks=lacking(files, rows),
         files=tuple(
             SessionFile(path=paths.of(each), format=each.format, part=each.part or None, bytes=each.size,
                         bytes_read=each.upto, lines=each.lines, bad_lines=each.bad)
@@ -130,6 +133,8 @@ def gaps(session: SessionAudit) -> Iterator[str]:
     """What the numbers lack."""
     if session.unpriced_requests:
         yield f"a price for {counted(session.unpriced_requests, 'request')}"
+    for code in session.lacks:
+        yield f"tokens: {NOTES.get(code, code)}"
     if session.bad_lines:
         yield f"{counted(session.bad_lines, 'line')} that cannot be decoded"
     if session.unknown_lines:
@@ -141,6 +146,14 @@ def gaps(session: SessionAudit) -> Iterator[str]:
     for file in session.files:
         if file.bytes_read < file.bytes:
             yield f"the last {file.bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: half-written"
+
+
+def remarks(report: ImportedAudit) -> Iterator[str]:
+    """What is to be said below the table of all sessions."""
+    short = [each for each in report.sessions if each.lacks]
+    if short:
+        told = f"{len(short):,} of {counted(len(report.sessions), 'session')} {FEWER}"
+        yield f"{told}, such as {short[0].session}; mz audit --imported SESSION says why"
 
 
 def audit_table(report: ImportedAudit, names: dict[str, str] | None = None) -> Table:

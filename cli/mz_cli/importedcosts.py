@@ -22,7 +22,7 @@ from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
 from mz_cli.render.text import compact, counted, instant, money, usd
 from mz_cli.shapes.imported import ImportedAmounts, ImportedCostReport, ImportedGroup
-from mz_cli.summary import NOT_REPORTED, UNPRICED
+from mz_cli.summary import FEWER, NOT_REPORTED, UNPRICED
 from mz_cli.userlog import PREFIX, Imported, reading_imported
 
 ImportedBy = Literal["day", "week", "month", "session", "project", "agent", "model", "part"]
@@ -67,16 +67,20 @@ class Totals(msgspec.Struct):
     sessions: set[str] = set()
     reporting: set[str] = set()
     """The sessions with reported money."""
+    short: set[str] = set()
+    """The sessions whose files may tell fewer tokens than were used."""
     first_s: int | None = None
     last_s: int | None = None
 
-    def add(self, row: Sum, by_mz: bool) -> None:
+    def add(self, row: Sum, by_mz: bool, short: bool = False) -> None:
         for field in FIELDS:
             setattr(self, field, getattr(self, field) + getattr(row, field))
         if row.reported_nanousd is not None:
             self.reported_nanousd = (self.reported_nanousd or 0) + row.reported_nanousd
             self.reporting.add(row.session)
         self.sessions.add(row.session)
+        if short:
+            self.short.add(row.session)
         if row.requests:
             self.by_mz += row.requests if by_mz else 0
             self.models[row.model or NOT_TOLD] = self.models.get(row.model or NOT_TOLD, 0) + row.requests
@@ -131,13 +135,14 @@ def imported_costs(log: Imported, by: ImportedBy, period: Period = EVER, zone: t
     the period where it begins in it."""
     sessions = {each.stream: each for each in log.views.sessions()}
     named = _namer(log, by, sessions, zone)
+    short = short_sessions(log)
     groups: dict[str, Totals] = {}
     total = Totals()
     for row in log.views.sums():
         if period.holds(row.start_s * SECOND_US):
             session = sessions.get(row.session)
             for sums in (groups.setdefault(named(row), Totals()), total):
-                sums.add(row, session is not None and session.by_mz)
+                sums.add(row, session is not None and session.by_mz, row.session in short)
     ordered = sorted(
         groups.items(), key=lambda each: each[0] if by in IN_ORDER else (-each[1].computed_nanousd, each[0])
     )
@@ -147,6 +152,14 @@ def imported_costs(log: Imported, by: ImportedBy, period: Period = EVER, zone: t
         shorts={stream.removeprefix(PREFIX): name for stream, name in log.short_names().items()}
         if by == "session" else {},
     )  # fmt: skip
+
+
+def short_sessions(log: Imported) -> frozenset[str]:
+    """Streams of sessions whose files may tell fewer tokens than were used."""
+    from mz_recordings.importing.settle import lacking  # With it come the readers of all formats.
+
+    views = log.views
+    return frozenset(each for each in views.lacking() if lacking(views.files_of(each), views.sums_of(each)))
 
 
 def _namer(log: Imported, by: ImportedBy, sessions: dict[str, Session], zone: tzinfo | None) -> Callable[[Sum], str]:
@@ -198,6 +211,9 @@ def _notes(total: Totals) -> Iterator[str]:
     if total.reporting and len(total.reporting) < len(total.sessions):
         told = f"{len(total.reporting):,} of {counted(len(total.sessions), 'session')}"
         yield f"`reported` is of {told}: the files of the others tell no money; `computed` is of all"
+    if total.short:
+        told = f"{len(total.short):,} of {counted(len(total.sessions), 'session')}"
+        yield f"{told} {FEWER}: the cost may be more than `computed` says"
     if total.by_mz:
         yield f"{counted(total.by_mz, 'request')} were driven by mz, and are in their repositories' logs too"
 
@@ -207,7 +223,7 @@ def imported_report(costs: ImportedCosts) -> ImportedCostReport:
     return ImportedCostReport(
         log=costs.log, by=costs.by, timezone=costs.zone, since=instant(costs.period.since_us),
         until=instant(costs.period.until_us), groups=tuple(_group(name, sums) for name, sums in costs.groups),
-        total=ImportedAmounts(**amounts(costs.total)), notes=costs.notes,
+        total=ImportedAmounts(**amounts(costs.total)), short_sessions=len(costs.total.short), notes=costs.notes,
     )  # fmt: skip
 
 
@@ -231,8 +247,8 @@ def amounts(sums: Totals) -> dict[str, Any]:
 
 def _group(name: str, sums: Totals) -> ImportedGroup:
     return ImportedGroup(
-        name=name, models=models(sums), sessions=len(sums.sessions), by_mz_requests=sums.by_mz,
-        first=when(sums.first_s),
+        name=name, models=models(sums), sessions=len(sums.sessions), short_sessions=len(sums.short),
+        by_mz_requests=sums.by_mz, first=when(sums.first_s),
         last=when(None if sums.last_s is None else sums.last_s + QUARTER_S), **amounts(sums),
     )  # fmt: skip
 

@@ -103,7 +103,7 @@ def reading_imported() -> Iterator[Imported]:
     if not (home / LOG).is_file():
         raise MzError(
             "MZ5011", f"nothing was imported yet: there is no log at {home / LOG}",
-            hint="`mz import` reads the sessions of Claude Code, Codex and Gemini; MZ_DATA names another directory",
+            hint="`mz import` reads what agents did without mz; MZ_DATA names another directory",
         )  # fmt: skip
     with SqliteStore(home / LOG, read_only=True) as store, ImportedViews(home / VIEWS, store) as views:
         views.refresh()

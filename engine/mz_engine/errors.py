@@ -11,6 +11,7 @@ What tells them apart is the code (`mz_engine.errorcodes`), which is never used 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -19,7 +20,12 @@ import msgspec
 from mz_engine.errorcodes import CODES
 from mz_engine.exits import Exit, worst
 
-__all__ = ["Diagnostic", "Exit", "MzError", "Place", "format_diagnostic", "format_error", "format_error_json", "worst"]
+__all__ = [
+    "Diagnostic", "Exit", "MzError", "Place", "format_diagnostic", "format_error", "format_error_json", "readable",
+    "worst",
+]  # fmt: skip
+NO_TEXT = re.compile("[\ud800-\udfff]")
+"""How Python keeps bytes of file names that are not UTF-8."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -107,13 +113,20 @@ def format_error_json(error: MzError) -> str:
     return msgspec.json.encode(answer).decode()
 
 
+def readable(text: str) -> str:
+    """With a mark for each byte of a file's name that is no text, which no JSON can hold."""
+    return NO_TEXT.sub("\ufffd", text)
+
+
 def _plain(diagnostic: Diagnostic) -> dict[str, object]:
     place = diagnostic.place
-    where = {"file": place.file, "line": place.line or None, "column": place.column or None} if place else None
+    where = (
+        {"file": readable(place.file), "line": place.line or None, "column": place.column or None} if place else None
+    )
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,
-        "message": diagnostic.message,
-        "hint": diagnostic.hint or None,
+        "message": readable(diagnostic.message),
+        "hint": readable(diagnostic.hint) or None,
         "where": where,
     }

@@ -15,6 +15,8 @@ from mz_events.names import Digest, StreamId
 
 QUARTER_S = 900
 US_PER_S = 1_000_000
+OPEN = "output-open"
+"""What a file lacks as long as it says no more; all else it lacks for good."""
 TYPES = (SessionOpened, SessionRead, SessionSettled, SessionPriced)
 """The events that matter."""
 
@@ -86,6 +88,7 @@ class File(msgspec.Struct, frozen=True, gc=False):
     head: str = ""
     told: tuple[Usage, ...] = ()
     reported_nanousd: int | None = None
+    lacks: tuple[str, ...] = ()
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -123,7 +126,7 @@ def read_sums(stream: StreamId, event: SessionRead | SessionSettled) -> Iterator
     found: dict[tuple[str, int, str, str], list[int]] = {}
     reported: dict[tuple[str, int, str, str], int] = {}
     for request in event.requests:
-        for usage, at_us, sign, nanousd in _sides(request):
+        for usage, at_us, sign, nanousd in sides(request):
             key = (str(request.session or stream), quarter(at_us), usage.model, usage.part)
             _add(found.setdefault(key, [0] * 7), usage, sign)
             if nanousd is not None:
@@ -132,16 +135,13 @@ def read_sums(stream: StreamId, event: SessionRead | SessionSettled) -> Iterator
         yield Sum(*key, requests, input_, output, read, short, long, reasoning, 0, reported.get(key))
 
 
-def _sides(request: Request) -> Iterator[tuple[Usage, int, int, int | None]]:
+def sides(request: Request) -> tuple[tuple[Usage, int, int, int | None], ...]:
     """What it counts, and what it no longer does: usage, time, sign, reported money."""
-    yield request.usage, request.at_us, 1, request.reported_nanousd
-    if request.before is not None:
-        yield request.before, before_at_us(request), -1, request.before_nanousd
-
-
-def before_at_us(request: Request) -> int:
-    """When the request was thought to be made until now."""
-    return request.at_us if request.before_at_us is None else request.before_at_us
+    counted = request.usage, request.at_us, 1, request.reported_nanousd
+    if request.before is None:
+        return (counted,)
+    before_at_us = request.at_us if request.before_at_us is None else request.before_at_us
+    return counted, (request.before, before_at_us, -1, request.before_nanousd)
 
 
 def _add(numbers: list[int], usage: Usage, sign: int) -> None:
@@ -187,6 +187,7 @@ def grown(stream: StreamId, event: SessionRead, known: File | None) -> File:
         undated=event.undated + (before.undated if before else 0),
         ahead=event.ahead + (before.ahead if before else 0),
         head=event.head, told=event.told, reported_nanousd=event.reported_nanousd,
+        lacks=tuple(sorted({*event.lacks, *(set(before.lacks) - {OPEN} if before else ())})),
     )  # fmt: skip
 
 

@@ -26,8 +26,9 @@ from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
 from mz_events.store import Log
 
-from mz_projections import imported
+from mz_projections import imported, usage
 from mz_projections.imported import TYPES, File, Known, Session, Sum, grown, opened, priced_sums, read_sums
+from mz_projections.usage import NUMBERS
 
 PAGE_POSITIONS = 64
 """Of the log, taken in by one transaction: an event may tell of a thousand requests."""
@@ -42,7 +43,8 @@ CREATE TABLE session (
   stream TEXT PRIMARY KEY, agent TEXT NOT NULL, session TEXT NOT NULL, version TEXT NOT NULL, project TEXT,
   parent TEXT NOT NULL, by_mz INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE file (
-  file TEXT PRIMARY KEY, session TEXT NOT NULL, ends INTEGER NOT NULL, row BLOB NOT NULL) WITHOUT ROWID;
+  file TEXT PRIMARY KEY, session TEXT NOT NULL, ends INTEGER NOT NULL, lacks INTEGER NOT NULL,
+  row BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX file_of_session ON file (session);
 CREATE TABLE sum (
   session TEXT NOT NULL, start_s INTEGER NOT NULL, model TEXT NOT NULL, part TEXT NOT NULL,
@@ -50,11 +52,25 @@ CREATE TABLE sum (
   cache_write_5m INTEGER NOT NULL, cache_write_1h INTEGER NOT NULL, reasoning INTEGER NOT NULL,
   computed_nanousd INTEGER NOT NULL, reported_nanousd INTEGER, unpriced INTEGER NOT NULL,
   PRIMARY KEY (session, start_s, model, part)) WITHOUT ROWID;
+CREATE TABLE name (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 CREATE TABLE request (
-  key BLOB PRIMARY KEY, session TEXT NOT NULL, at_us INTEGER NOT NULL, dated INTEGER NOT NULL, usage BLOB NOT NULL,
-  reported_nanousd INTEGER) WITHOUT ROWID;
+  key BLOB PRIMARY KEY, session INTEGER NOT NULL, at_us INTEGER NOT NULL, dated INTEGER NOT NULL,
+  reported_nanousd INTEGER, model INTEGER NOT NULL, part INTEGER NOT NULL, tier INTEGER NOT NULL, requests INTEGER,
+  input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL, cache_write_5m INTEGER NOT NULL,
+  cache_write_1h INTEGER NOT NULL, reasoning INTEGER NOT NULL) WITHOUT ROWID;
 """
-TABLES = ("cursor", "session", "file", "sum", "request")
+TABLES = ("cursor", "session", "file", "sum", "name", "request")
+COUNTED = ("at_us", "dated", "reported_nanousd", "model", "part", "tier", "requests", *NUMBERS)
+# Keys are spread evenly: each row that is added lies in another page. So rows are short, and names are kept once.
+COUNT = (
+    f"INSERT INTO request (key, session, {', '.join(COUNTED)}) VALUES ({', '.join('?' * (len(COUNTED) + 2))}) "
+    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COUNTED)}"
+)
+NAMED = "(SELECT text FROM name WHERE id = {0})"
+KNOWN = (
+    f"SELECT key, {NAMED.format('session')}, at_us, dated, reported_nanousd, {NAMED.format('model')}, "
+    f"{NAMED.format('part')}, {NAMED.format('tier')}, requests, {', '.join(NUMBERS)} FROM request"
+)
 ADDED = ("requests", "input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning",
          "computed_nanousd", "unpriced")  # fmt: skip
 # A sum that is too large becomes a REAL in SQLite; the cast makes it the largest INTEGER.
@@ -66,7 +82,6 @@ ADD = (
 )
 
 _FILES = msgspec.json.Decoder(File)
-_USAGES = msgspec.json.Decoder(Usage)
 
 
 class ImportedViews:
@@ -89,10 +104,11 @@ class ImportedViews:
         """Closes the file; what was in memory only is gone."""
         self._connection.close()
 
-    def refresh(self) -> None:
-        """Takes in every event that the log has now. Raises UnknownEvent, StoreUnusable."""
+    def refresh(self, appended: Sequence[Recorded[Event]] = ()) -> None:
+        """Takes in every event that the log has now. `appended`: what one append gave, so that it need not be read
+        again where nothing else is new. Raises UnknownEvent, StoreUnusable."""
         try:
-            self._catch_up()
+            self._catch_up(appended)
         except sqlite3.DatabaseError as error:
             if self._path is None:
                 raise
@@ -133,10 +149,13 @@ class ImportedViews:
     def times(self, stream: str | None) -> dict[str, tuple[int, int]]:
         """By session (that one, or all) when its first and its last request were made, in microseconds, of those
         that have a time of their own."""
+        one = "" if stream is None else " AND session = (SELECT id FROM name WHERE text = ?)"
         query = (
-            "SELECT session, min(at_us), max(at_us) FROM request WHERE dated AND (? IS NULL OR session = ?) GROUP BY 1"
+            "SELECT text, first, last FROM name JOIN (SELECT session, min(at_us) AS first, max(at_us) AS last "
+            f"FROM request WHERE dated{one} GROUP BY 1) ON id = session"
         )
-        return {name: (first, last) for name, first, last in self._connection.execute(query, (stream, stream))}
+        rows = self._connection.execute(query, () if stream is None else (stream,))
+        return {name: (first, last) for name, first, last in rows}
 
     def session(self, stream: str) -> Session | None:
         row = self._connection.execute("SELECT * FROM session WHERE stream = ?", (stream,)).fetchone()
@@ -162,25 +181,33 @@ class ImportedViews:
         query = "SELECT DISTINCT session FROM file WHERE ends ORDER BY session"
         return tuple(stream for (stream,) in self._connection.execute(query))
 
+    def lacking(self) -> tuple[str, ...]:
+        """Streams of sessions of which a file lacks tokens, as far as it knows itself."""
+        query = "SELECT DISTINCT session FROM file WHERE lacks ORDER BY session"
+        return tuple(stream for (stream,) in self._connection.execute(query))
+
     def known(self, keys: Sequence[str]) -> dict[str, Known]:
         """Those of the requests that were counted before."""
         found: dict[str, Known] = {}
         for at in range(0, len(keys), LOOKED_UP):
             some = [bytes.fromhex(key) for key in keys[at : at + LOOKED_UP]]
-            query = f"SELECT * FROM request WHERE key IN ({', '.join('?' * len(some))})"
-            for key, stream, at_us, dated, usage, reported in self._connection.execute(query, some):
-                found[key.hex()] = Known(stream, at_us, bool(dated), _USAGES.decode(usage), reported)
+            marks = ", ".join("?" * len(some))
+            for row in self._connection.execute(f"{KNOWN} WHERE key IN ({marks})", some):
+                key, stream, at_us, dated, reported, model, part, tier, requests, *tokens = row
+                numbers = dict(zip(NUMBERS, tokens, strict=True))
+                counted = Usage(model=model, part=part, tier=tier, requests=requests, **numbers)
+                found[key.hex()] = Known(stream, at_us, bool(dated), counted, reported)
         return found
 
     # taking in --------------------------------------------------------------------------------------------------------
-    def _catch_up(self) -> None:
+    def _catch_up(self, appended: Sequence[Recorded[Event]] = ()) -> None:
         head = self._log.head()
-        while self._page(head) < head:
+        while self._page(head, appended) < head:
             pass
 
-    def _page(self, head: int) -> int:
-        """Takes in one page; the position reached. The cursor is read within the transaction: another process may
-        have moved it."""
+    def _page(self, head: int, appended: Sequence[Recorded[Event]]) -> int:
+        """Takes in one page, or what was appended where it comes next; the position reached. The cursor is read within
+        the transaction: another process may have moved it."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -191,9 +218,11 @@ class ImportedViews:
                 for statement in SCHEMA.split(";"):
                     connection.execute(statement)
                 after = 0
-            upto = max(after, min(head, after + self._page_positions))
+            next_ = bool(appended) and appended[0].position == after + 1
+            upto = appended[-1].position if next_ else max(after, min(head, after + self._page_positions))
             if upto > after or not after:
-                self._take(self._log.read_types([type_of(kind) for kind in TYPES], after, upto))
+                names = [type_of(kind) for kind in TYPES]
+                self._take(appended if next_ else self._log.read_types(names, after, upto))
                 self._move(upto)
             connection.execute("COMMIT")
         except BaseException:
@@ -220,54 +249,66 @@ class ImportedViews:
         return self._log.link(position) if position else b""
 
     def _take(self, events: Iterable[Recorded[Event]]) -> None:
+        """Sums and requests are written last, all together."""
+        sums: list[Sum] = []
+        requests: list[tuple[str, Request]] = []
         for recorded in events:
+            stream = recorded.stream
             match recorded.event:
                 case SessionOpened() as event:
-                    row = opened(recorded.stream, event, self.session(recorded.stream))
+                    row = opened(stream, event, self.session(stream))
                     values = msgspec.structs.astuple(row)
                     self._connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-                case SessionRead() as event:
-                    self._read(recorded, event)
-                case SessionSettled() as event:
-                    self._count(recorded.stream, event)
+                case SessionRead() | SessionSettled() as event:
+                    if isinstance(event, SessionRead):
+                        self._read(stream, event)
+                    sums.extend(read_sums(stream, event))
+                    requests.extend((each.session or stream, each) for each in event.requests)
                 case SessionPriced() as event:
-                    self._add(priced_sums(recorded.stream, event))
+                    sums.extend(priced_sums(stream, event))
+        self._connection.executemany(ADD, map(msgspec.structs.astuple, sums))
+        self._count(requests)
 
-    def _read(self, recorded: Recorded[Event], event: SessionRead) -> None:
-        stream = recorded.stream
+    def _read(self, stream: StreamId, event: SessionRead) -> None:
         row = grown(stream, event, self.file(event.file))
         ends = bool(event.told) or event.reported_nanousd is not None
         self._connection.execute(
-            "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?)", (row.file, stream, ends, msgspec.json.encode(row))
-        )
-        self._count(stream, event)
-
-    def _count(self, stream: StreamId, event: SessionRead | SessionSettled) -> None:
-        self._add(read_sums(stream, event))
-        encode = msgspec.json.Encoder().encode
-        self._connection.executemany(
-            "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET at_us = excluded.at_us, "
-            "dated = excluded.dated, usage = excluded.usage, reported_nanousd = excluded.reported_nanousd",
-            (
-                (
-                    bytes.fromhex(each.key),
-                    each.session or stream,
-                    each.at_us,
-                    each.dated,
-                    encode(each.usage),
-                    each.reported_nanousd,
-                )
-                for each in sorted(event.requests, key=_key)
-            ),
+            "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)",
+            (row.file, stream, ends, bool(row.lacks), msgspec.json.encode(row)),
         )
 
-    def _add(self, sums: Iterable[Sum]) -> None:
-        self._connection.executemany(ADD, map(msgspec.structs.astuple, sums))
+    def _count(self, requests: list[tuple[str, Request]]) -> None:
+        """Rows that lie side by side are written one after the other; of those with one key the last one stands."""
+        requests.sort(key=_key)
+        ids = _Ids(self._connection)
+        self._connection.executemany(COUNT, (_row(ids, session, request) for session, request in requests))
 
 
-def _key(request: Request) -> str:
-    """Rows that lie side by side are written one after the other."""
-    return request.key
+class _Ids(dict[str, int]):
+    """What names are kept as; good within one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __missing__(self, name: str) -> int:
+        self._connection.execute("INSERT OR IGNORE INTO name (text) VALUES (?)", (name,))
+        ((found,),) = self._connection.execute("SELECT id FROM name WHERE text = ?", (name,))
+        self[name] = found
+        return int(found)
+
+
+def _key(counted: tuple[str, Request]) -> str:
+    return counted[1].key
+
+
+def _row(ids: _Ids, session: str, each: Request) -> tuple[object, ...]:
+    """For `COUNT`."""
+    counted = each.usage
+    return (
+        bytes.fromhex(each.key), ids[session], each.at_us, each.dated, each.reported_nanousd, ids[counted.model],
+        ids[counted.part], ids[counted.tier], counted.requests, counted.input, counted.output, counted.cache_read,
+        counted.cache_write_5m, counted.cache_write_1h, counted.reasoning,
+    )  # fmt: skip
 
 
 def _session(row: tuple[str, str, str, str, str | None, str, int]) -> Session:
@@ -291,6 +332,6 @@ def _connect(path: Path | None) -> sqlite3.Connection:
 @cache
 def code_digest() -> str:
     """sha256 over the sources that the rows are computed by."""
-    modules: tuple[ModuleType, ...] = (imported, session, call, codec)
+    modules: tuple[ModuleType, ...] = (imported, usage, session, call, codec)
     sources = chain((Path(__file__),), (Path(str(module.__file__)) for module in modules))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -14,7 +15,7 @@ from mz_cli.period import Period, period_of
 from mz_cli.userlog import data_home, reading_imported, short_names
 from mz_recordings.importing.importer import LOCK
 
-from tests.cli.drive import on_terminal, run, spawn
+from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.support.sessionfiles import MODEL, OTHER, SESSION, prompt, request, write
 
 LATE = "2026-03-01T23:30:00.000Z"
@@ -25,7 +26,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log of our own, seen from a directory that is no repository."""
     monkeypatch.setenv("MZ_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_RUNTIME_DIR", "QWEN_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "data"
@@ -55,12 +56,105 @@ def test_what_agents_did_is_taken_in_once(data: Path, sessions: Path, capsys: py
     assert told["computed_usd"] == "0.00774"
 
 
+def test_an_import_without_anything_new_loads_no_more_than_it_needs(data: Path, sessions: Path) -> None:
+    """Prices and the writer's library take longer to load than such an import takes."""
+    script = (
+        "import sys; from mz_cli.main import mz\n"
+        "mz.main(['import'], standalone_mode=False)\n"
+        "print('loaded:', [name for name in ('genai_prices', 'sqlalchemy') if name in sys.modules])"
+    )
+
+    def loaded() -> str:
+        return subprocess.run([MZ[0], "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+
+    assert loaded() == "loaded: ['genai_prices', 'sqlalchemy']"
+    assert loaded() == "loaded: []"
+
+
+CASES = Path(__file__).parents[1] / "cases/transcripts"
+KEPT = {
+    "home/.claude/projects/-app": "claude-code/works-session-2.1.197.jsonl",
+    "home/.codex/sessions/2026/11/21": "codex/resumed-rollout-0.169.0.jsonl",
+    "home/.codex/archived_sessions": "codex/resumed-rollout-0.104.0.jsonl",
+    "home/.gemini/tmp/app/chats": "gemini/session-0.61.0.jsonl",
+    "home/.qwen/projects/-app/chats": "qwen/session-0.15.10.jsonl",
+}
+"""By the directory in which an agent keeps its sessions: one of them."""
+MOVED = {
+    "CLAUDE_CONFIG_DIR": "home/.claude", "CODEX_HOME": "home/.codex", "GEMINI_CLI_HOME": "home",
+    "QWEN_RUNTIME_DIR": "home/.qwen",
+}  # fmt: skip
+"""What names these directories in another home."""
+
+
+@pytest.mark.parametrize("moved", [{}, MOVED, {**MOVED, "QWEN_RUNTIME_DIR": "", "QWEN_HOME": "home/.qwen"}])
+def test_sessions_are_found_where_their_agents_keep_them(
+    moved: dict[str, str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    if moved:
+        monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
+    for name, directory in moved.items():
+        monkeypatch.setenv(name, str(tmp_path / directory) if directory else "")
+    for place, case in KEPT.items():
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / Path(case).name).write_bytes((CASES / case).read_bytes())
+    told = json.loads(run(capsys, "import", "--json").out)
+    assert (told["files_read"], told["passed_over"]) == (len(KEPT), [])
+
+
+def test_an_empty_path_is_no_directory(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a variable without a value gives one; the current directory is named by a dot."""
+    answer = run(capsys, "import", "")
+    assert answer.exit == 2
+    assert "a PATH is empty" in answer.err
+    assert not data.exists()
+
+
+def test_names_of_files_may_be_no_text(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "f"
+    folder.mkdir()
+    for name, content in ((b"\xff.jsonl", request(1)), (b"\xfe.json", b"{}")):
+        (folder / os.fsdecode(name)).write_bytes(content)
+    told = run(capsys, "import", str(folder), "--json")
+    assert told.exit == 0
+    assert json.loads(told.out)["passed_over"] == [str(folder / "\ufffd.json")]
+    report = json.loads(run(capsys, "audit", "--imported", "--json").out)
+    assert [file["path"] for each in report["sessions"] for file in each["files"]] == [str(folder / "\ufffd.jsonl")]
+    refused = run(capsys, "transcript", str(folder / os.fsdecode(b"\xfe.json")), "--json")
+    assert json.loads(refused.err)["code"] == "MZ6030"
+
+
 def test_people_are_told_in_words(data: Path, sessions: Path, tmp_path: Path) -> None:
     shown = on_terminal(tmp_path, "import", env={"MZ_DATA": str(data), "HOME": str(tmp_path / "home")})
     assert "3 files read, 0 unchanged: 2 sessions" in shown
     assert "4 new requests, 1 known before, 0 corrected: $0.0077 at the prices of their days" in shown
     assert "no price is known of claude-unheard-of: 1 request not in the sum" in shown
     assert "passed over" not in shown
+
+
+def test_sessions_that_tell_too_few_tokens_are_counted_wherever_their_money_is(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "f/whole.jsonl", [request(1, session=OTHER)])
+    (tmp_path / "f/short.jsonl").write_bytes((CASES / "claude-code/works-session-2.1.29.jsonl").read_bytes())
+    told = run(capsys, "import", str(tmp_path / "f"))
+    assert "1 session may tell fewer tokens than were used: mz audit --imported says which" in told.err
+    assert "sessions_short\t1\n" in told.out
+    again = json.loads(run(capsys, "import", str(tmp_path / "f"), "--json").out)
+    assert (again["sessions"], again["sessions_short"]) == (0, 0)
+    cost = run(capsys, "cost", "--imported", "--by", "session")
+    assert "1 of 2 sessions may tell fewer tokens than were used: the cost may be more" in cost.err
+    document = json.loads(run(capsys, "cost", "--imported", "--by", "session", "--json").out)
+    assert document["short_sessions"] == 1
+    assert sorted((each["sessions"], each["short_sessions"]) for each in document["groups"]) == [(1, 0), (1, 1)]
+    audit = run(capsys, "audit", "--imported")
+    assert "1 of 2 sessions may tell fewer tokens than were used, such as claude-code/" in audit.err
+    report = json.loads(run(capsys, "audit", "--imported", "--json").out)
+    assert sorted(each["lacks"] for each in report["sessions"]) == [[], ["output-open"]]
+    (short,) = (each["session"] for each in report["sessions"] if each["lacks"])
+    shown = on_terminal(tmp_path, "audit", "--imported", short, env={"MZ_DATA": str(data), "COLUMNS": "200"})
+    assert "missing      tokens: output tokens of some messages are those of their beginning" in shown
 
 
 def test_what_is_passed_over_is_named(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,6 +104,14 @@ def test_a_file_without_permission_is_named(tmp_path: Path, capsys: pytest.Captu
     assert ": cannot be read: is a directory" in answer.err
 
 
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "link"])
+def test_a_device_has_no_end_and_is_refused(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "link").symlink_to("/dev/zero")
+    answer = run(capsys, "transcript", str(tmp_path / device))
+    assert answer.exit == 10
+    assert "cannot be read: it is a device" in answer.err
+
+
 def test_a_pipe_that_nobody_writes_into_is_given_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

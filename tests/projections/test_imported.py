@@ -17,7 +17,7 @@ from mz_events.catalog.call import Usage
 from mz_events.catalog.session import PricedSum, Request, SessionOpened, SessionPriced, SessionRead, SessionSettled
 from mz_events.names import Digest, StreamId
 from mz_events.store import Append
-from mz_projections.imported import Sum, count, quarter
+from mz_projections.imported import Known, Sum, count, quarter
 from mz_projections.importedviews import ImportedViews
 
 from tests.support.samples import sample
@@ -88,16 +88,27 @@ def test_rows_are_what_the_events_add_up_to(
     tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], cut: int, page: int
 ) -> None:
     place = tmp_path_factory.mktemp("imported")
-    with SqliteStore(place / "mz.db") as log, ImportedViews(place / "views", log, page) as steps:
-        for part in (entries[:cut], entries[cut:]):
-            for stream, event in part:
-                log.append([Append(stream, None, (event,))], NOW)
+    with (
+        SqliteStore(place / "mz.db") as log,
+        ImportedViews(place / "views", log, page) as steps,
+        ImportedViews(None, log, page) as handed,
+        ImportedViews(None, log) as memory,
+    ):
+        for part in (entries[:cut], entries[cut:], entries):
+            appended = log.append([Append(stream, None, (event,)) for stream, event in part], NOW)
             steps.refresh()
-        with ImportedViews(None, log) as memory:
-            memory.refresh()
-            assert told(steps.sums()) == told(memory.sums()) == by_hand(entries)
-            assert steps.sessions() == memory.sessions()
-            assert list(steps.files()) == list(memory.files())
+            if len(part) % 3:
+                handed.refresh(appended)
+        for views in (steps, handed, memory):
+            views.refresh()
+        assert told(memory.sums()) == by_hand([*entries, *entries])
+        assert everything(steps) == everything(handed) == everything(memory)
+
+
+def everything(views: ImportedViews) -> list[object]:
+    keys = [f"{number:032x}" for number in range(6)]
+    rows = views.sums(), views.sessions(), views.files(), views.times(None).items(), views.known(keys).items()
+    return [sorted(map(repr, each)) for each in rows]
 
 
 def filled(log: SqliteStore) -> None:
@@ -113,6 +124,50 @@ def test_a_request_is_found_by_its_key(tmp_path: Path) -> None:
     assert list(found) == ["0" * 32]
     known = found["0" * 32]
     assert (known.session, known.at_us, known.dated, known.usage.output, known.reported_nanousd) == (A, 5, True, 4, 7)
+
+
+@pytest.mark.parametrize("requests", [None, 1, 7])
+def test_nothing_of_a_request_is_lost(tmp_path: Path, requests: int | None) -> None:
+    counted = Usage(
+        model="m[1m]", input=99, output=8, cache_read=7, cache_write_5m=6, cache_write_1h=5, reasoning=4, tier="fast",
+        part="sub", requests=requests,
+    )  # fmt: skip
+    request = Request(key="a" * 32, at_us=5, dated=False, usage=counted, session=B)
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "views", log) as views:
+        views.refresh(log.append([Append(A, 0, (replace(sample(SessionRead), requests=(request,)),))], NOW))
+        assert views.known(["a" * 32]) == {"a" * 32: Known(B, 5, False, counted, None)}
+        assert views.times(B) == {}
+
+
+def test_times_are_of_the_session_that_is_asked_for(tmp_path: Path) -> None:
+    told = [
+        Append(stream, 0, (replace(sample(SessionRead), requests=tuple(
+            Request(key=f"{at:032x}", at_us=at, usage=Usage(model="m", input=3, output=4)) for at in times
+        )),))
+        for stream, times in ((A, (5, 9)), (B, (7,)))
+    ]  # fmt: skip
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "views", log) as views:
+        views.refresh(log.append(told, NOW))
+        assert (views.times(A), views.times(B)) == ({A: (5, 9)}, {B: (7, 7)})
+        assert views.times(None) == {A: (5, 9), B: (7, 7)}
+        assert views.times("session/claude-code/nobody") == {}
+
+
+@pytest.mark.parametrize(
+    ("told", "lacks"),
+    [
+        ([("output-open",)], True), ([("output-open",), ()], False), ([("tool-requests",), ()], True),
+        ([(), ("output-open",)], True), ([()], False),
+    ],
+)  # fmt: skip
+def test_what_is_open_may_end_and_what_is_left_out_stays_so(
+    tmp_path: Path, told: list[tuple[str, ...]], lacks: bool
+) -> None:
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "views", log) as views:
+        for start, codes in enumerate(told):
+            read = replace(sample(SessionRead), requests=(), start=start, lacks=codes)
+            views.refresh(log.append([Append(A, None, (read,))], NOW))
+        assert views.lacking() == ((A,) if lacks else ())
 
 
 @pytest.mark.parametrize("damage", ["garbage", "emptied", "other code", "other log"])

@@ -33,6 +33,8 @@ ODD = (
     b'{"type":"assistant","costUSD":0.1,"message":{"id":"a","model":"m","usage":{"output_tokens":3}},"error":null}',
     b'{"type":"assistant","costUSD":1e-400,"message":{"id":"a","model":"m","usage":{"output_tokens":3}}}',
     b'{"type":"progress","data":{"agentId":"q","message":{"type":"assistant","message":{"id":"b","usage":{"x":1.5}}}}}',
+    b'{"type":"assistant","message":{"id":"a","usage":{"output_tokens":3,"x":1e99999999999999999999}}}',
+    b'{"type":"assistant","message":{"id":"a","usage":null}}',
     b'{"type":"progress","data":[]}',
     b'{"type":"cost-state","totalCostUSD":0.25,"modelUsage":{"m":{"inputTokens":2}},"hasUnknownModelCost":false}',
     b'{"type":"user","type":"summary"}',
@@ -151,6 +153,15 @@ def test_a_line_of_two_objects_is_no_line() -> None:
     good = b'{"type":"user","message":{"content":"Go on."}}'
     assert SessionReader(Carry()).read_lines(good + b"\n" + good + b"\n", 2) is not None
     assert SessionReader(Carry()).read_lines(good + b"\n" + good + good + b"\n", 2) is None
+
+
+def test_lines_of_a_block_have_their_own_usage() -> None:
+    lines = [b'{"type":"assistant","message":{"id":"m%d","usage":{"output_tokens":%d}}}' % each
+             for each in ((1, 5), (2, 5), (2, 6), (2, 6), (1, 5))]  # fmt: skip
+    told = SessionReader(Carry()).read_lines(b"".join(line + b"\n" for line in lines), len(lines)) or []
+    requests = [(each.id, each.usage.output) for each in told if isinstance(each, Requested)]
+    assert requests == [(":m1", 5), (":m2", 5), (":m2", 6), (":m1", 5)]
+    assert told == [each for seen in shown(lines) for each in seen]
 
 
 def test_a_block_with_an_odd_line_is_read_line_by_line() -> None:

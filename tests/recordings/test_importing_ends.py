@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 
 import msgspec
 import pytest
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
 from mz_projections.importedviews import ImportedViews
 from mz_recordings.importing import importer
 from mz_recordings.importing.gather import TOKENS_MAX, UNTIL_US
 from mz_recordings.importing.importer import Progress
+from mz_recordings.transcripts.claude_session import OPEN_MAX
 
 from tests.support.sessionfiles import MODEL, NOW, PRICES, SESSION, request, sums, take, totals, write
 from tests.support.tree import ROOT
@@ -55,6 +59,96 @@ def record(usd: float, number: int) -> str:
         f"caller: stitch\ntask_id: {number}\nstatus: success\nstarted_at: 2026-03-01T12:00:00Z\n"
         f"tokens:\n  input: 100\n  output: 5\ncost_usd: {usd}\nsession_id: {SESSION}\n"
     )
+
+
+def test_lines_may_end_with_a_carriage_return_alone(home: Path, files: Path) -> None:
+    files.mkdir()
+    half = request(3)[:-20]
+    (files / "old.jsonl").write_bytes(b"\r".join([request(1), request(2), half]))
+    assert take(home, files).tally.new == 0, "its end is not written yet"
+    (files / "old.jsonl").write_bytes(b"\r".join([request(1), request(2), request(3)]))
+    assert take(home, files).tally.new == 3
+
+
+def test_a_bad_line_between_carriage_returns_spoils_no_other(home: Path, files: Path) -> None:
+    files.mkdir()
+    (files / "old.jsonl").write_bytes(b"\r".join([request(1), b"{bad}", request(2)]))
+    taken = take(home, files)
+    assert (taken.tally.new, taken.bad) == (2, 1)
+    assert totals(home)[0] == 2
+
+
+@pytest.mark.parametrize(("hundreds", "short"), [((), 1), ((13,), 1), ((13, 12), 0), ((25,), 0)])
+def test_outputs_that_a_log_leaves_open_are_missing_unless_sums_tell_them_all(
+    home: Path, files: Path, hundreds: tuple[int, ...], short: int
+) -> None:
+    """Both requests have 2,420 tokens of input; a stream of one call need not be all of the session."""
+    write(files / f"{SESSION}.jsonl", [request(1, ended=False), request(2)])
+    for number in hundreds:
+        write(files / f"stream-{number}.jsonl", [msgspec.json.encode(result(number, number / 100))])
+    assert take(home, files).short == short
+    again = take(home, write(files / "more.jsonl", [request(3, at="2026-03-01T12:30:00.000Z")]))
+    assert again.short == 1, "one request more than the sums have"
+
+
+def test_a_log_that_goes_on_behind_its_sums_is_open_again(home: Path, files: Path) -> None:
+    used = {"inputTokens": 10, "outputTokens": 500, "cacheReadInputTokens": 1000, "cacheCreationInputTokens": 200}
+    state = {"type": "cost-state", "sessionId": SESSION, "totalCostUSD": 0.25, "modelUsage": {MODEL: used}}
+    lines = [request(1, ended=False, output=1), msgspec.json.encode(state)]
+    log = write(files / f"{SESSION}.jsonl", lines)
+    assert take(home, files).short == 0
+    write(log, [*lines, request(2, ended=False, output=1)])
+    assert take(home, files).short == 1
+
+
+@pytest.mark.parametrize("written", [1, 2, 3, 4, 5])
+def test_answers_of_sub_agents_that_end_among_one_another_are_whole(home: Path, files: Path, written: int) -> None:
+    """Wherever an import comes between; until then what has begun is said to be open."""
+    lines = [request(1, ended=False, agent="a"), request(2, ended=False, agent="b"), request(1, agent="a"),
+             request(2, agent="b"), request(3)]  # fmt: skip
+    log = write(files / f"{SESSION}.jsonl", lines[:written])
+    assert take(home, files).short == (written < 4)
+    if written < 5:
+        write(log, lines)
+        assert take(home, files).short == 0
+
+
+def test_an_answer_that_goes_on_is_open_until_its_end_is_imported(home: Path, files: Path) -> None:
+    log = write(files / f"{SESSION}.jsonl", [request(1, ended=False)])
+    write(files / "copy.jsonl", [request(1, ended=False)])
+    assert take(home, files).short == 1
+    write(log, [request(1, ended=False), request(1), request(2)])
+    assert take(home, log).short == 0, "the log that goes further says more than its copy"
+
+
+def test_of_very_many_open_answers_some_stay_so(home: Path, files: Path) -> None:
+    """Their names are not kept, so nobody can know that they ended."""
+    most = 2 * OPEN_MAX
+    lines = [request(at, ended=False) for at in range(most)]
+    write(files / f"{SESSION}.jsonl", [*lines, *map(request, range(OPEN_MAX))])
+    assert take(home, files).short == 1
+
+
+@pytest.mark.parametrize(("name", "short"), [("works-stream-1.0.60", 0), ("sub-agent-stream-1.0.60", 1)])
+def test_streams_without_sums_by_model_may_lack_tokens_where_sub_agents_worked(
+    home: Path, name: str, short: int
+) -> None:
+    assert take(home, STORED / f"{name}.jsonl").short == short
+
+
+def test_what_a_file_lacks_is_known_however_it_is_read(home: Path, files: Path) -> None:
+    """It is told once, in a stretch that is not the last; and is void where the file is another."""
+    log = write(files / f"{SESSION}.jsonl", [request(1, ended=False), request(2)])
+    assert take(home, files).short == 1
+    write(log, [request(1, ended=False), request(2), request(3)])
+    assert take(home, files).short == 1
+    write(log, [request(4), request(5)])
+    assert take(home, files).short == 0
+
+
+def test_logs_that_leave_out_requests_lack_tokens(home: Path) -> None:
+    documents = sorted((ROOT / "tests/cases/transcripts/gemini").glob("*session-0.6*.json"))
+    assert take(home, *documents).short == len(documents) > 0
 
 
 def money(home: Path) -> int:
@@ -178,11 +272,11 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
 
         refreshed = 0
 
-        def refresh(self) -> None:
+        def refresh(self, appended: Sequence[Recorded[Event]] = ()) -> None:
             self.refreshed += 1
             if self.refreshed > 1:
                 raise KeyboardInterrupt
-            super().refresh()
+            super().refresh(appended)
 
     with monkeypatch.context() as patch:
         patch.setattr(importer, "ImportedViews", Killed)

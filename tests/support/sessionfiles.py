@@ -22,9 +22,9 @@ PRICES = GenaiPrices()
 
 def request(
     number: int, *, session: str = SESSION, output: int = 100, at: str = "2026-03-01T12:00:00.000Z", model: str = MODEL,
-    agent: str = "", cwd: str = "/home/dev/app", written_1h: int = 0, **more: object,
+    agent: str = "", cwd: str = "/home/dev/app", written_1h: int = 0, ended: bool = True, **more: object,
 ) -> bytes:  # fmt: skip
-    """A line with an answer of a model; the same number is the same request."""
+    """A line with an answer of a model; the same number is the same request. Not `ended`: told as it begins."""
     usage = {
         "input_tokens": 10, "output_tokens": output, "cache_read_input_tokens": 1000,
         "cache_creation_input_tokens": 200 + written_1h,
@@ -32,7 +32,7 @@ def request(
     }  # fmt: skip
     call = {"type": "tool_use", "id": f"toolu_{number:020d}", "name": "Read", "input": {}}
     message = {"id": f"msg_{number:024d}", "type": "message", "role": "assistant", "model": model, "usage": usage,
-               "content": [call]}  # fmt: skip
+               "content": [call], "stop_reason": "tool_use" if ended else None}  # fmt: skip
     line = {"type": "assistant", "uuid": f"u-{session}-{number}", "sessionId": session, "timestamp": at, "cwd": cwd,
             "version": "2.1.150", "requestId": f"req_{number:020d}", "message": message, **more}  # fmt: skip
     return msgspec.json.encode({**line, "isSidechain": True, "agentId": agent} if agent else line)

@@ -20,7 +20,7 @@ from mz_cli.auditing import audit_report
 from mz_cli.auditpage import page, table
 from mz_cli.context import Reading, reading
 from mz_cli.help import command
-from mz_cli.importedaudit import audit_lines, audit_table, audited
+from mz_cli.importedaudit import audit_lines, audit_table, audited, remarks
 from mz_cli.render.console import answer, is_terminal, note, terminal_width
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show
@@ -90,6 +90,8 @@ def of_imported(session: str, as_json: bool) -> int:
             answer(line)
     else:
         show(audit_table(report, names))
+        for remark in remarks(report):
+            note(remark)
     for finding in report.findings:
         note(f"{finding.place}: {finding.what}; {finding.hint}")
     return int(Exit.OK if report.whole else Exit.VERDICT)

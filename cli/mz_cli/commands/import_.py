@@ -21,9 +21,12 @@ from mz_cli.render.draw import show
 from mz_cli.render.table import Table, columns
 from mz_cli.render.text import counted, money, size, usd
 from mz_cli.shapes.imported import ImportResult, UnpricedModel, UnreadFile
+from mz_cli.summary import FEWER
 from mz_cli.userlog import data_home
 
 NOT_TOLD = "not told"
+AGENTS = "Claude Code, Codex, Gemini and Qwen Code"
+"""Whose sessions are found by themselves."""
 PATIENCE_SECONDS = 2.0
 """Between two words on how far it is: quick imports are silent."""
 
@@ -31,26 +34,28 @@ PATIENCE_SECONDS = 2.0
 @command(
     "import",
     examples=(
-        ("mz import", "the sessions of Claude Code, Codex and Gemini on this machine"),
+        ("mz import", f"the sessions of {AGENTS} on this machine"),
         ("mz import ~/backup/projects run.jsonl", "other directories and files"),
         ("mz import --json | jq .requests_new", "for programs; run it as often as you like"),
     ),
     following="`mz cost --imported --by day` shows what they came to; `mz audit --imported` where it comes from.",
 )
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
+@click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.import/1.")
 @click.pass_context
-def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> int:
+def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> int:
     """Take in what agents did without mz, from their own session files.
 
     Reads streams and session files of the agents that mz knows, whatever they are called, and what Monozukuri and Mage
-    recorded; without PATH, where Claude Code, Codex and Gemini keep their sessions. What is new goes into your own log,
-    outside of any repository: tokens, times, models, names of tools, but no word that anybody wrote. Each request
-    counts once, however many files tell of it. Files are read on from where they were left, and those that did not
-    change are not opened. Ends with 1 where something could not be read.
+    recorded; without PATH, where Claude Code, Codex, Gemini and Qwen Code keep their sessions. What is new goes into
+    your own log, outside of any repository: tokens, times, models, names of tools, but no word that anybody wrote. Each
+    request counts once, however many files tell of it. Files are read on from where they were left, and those that did
+    not change are not opened. Ends with 1 where something could not be read.
     """
     home = data_home(os.environ)
-    chosen = tuple(each.absolute() for each in paths) or existing(known_places(Path.home(), os.environ))
+    if "" in paths:
+        raise click.UsageError("a PATH is empty: a variable without a value?", context)
+    chosen = tuple(Path(each).absolute() for each in paths) or existing(known_places(Path.home(), os.environ))
     missing = [each for each in chosen if not is_there(each)]
     if missing:
         raise click.UsageError(f"there is no {missing[0]}", context)
@@ -112,7 +117,8 @@ def result_of(outcome: Outcome, home: Path) -> ImportResult:
     return ImportResult(
         log=str(home), files=outcome.files, files_read=outcome.read, files_unchanged=outcome.untouched,
         files_passed_over=outcome.passed_over, unknown=unread(outcome.unknown), unreadable=unread(outcome.unreadable),
-        sessions=outcome.sessions, bytes_read=outcome.bytes, lines=outcome.lines, bad_lines=outcome.bad,
+        sessions=outcome.sessions, sessions_short=outcome.short, bytes_read=outcome.bytes, lines=outcome.lines,
+        bad_lines=outcome.bad,
         requests_new=tally.new, requests_known=tally.known, requests_corrected=tally.corrected,
         requests_settled=tally.settled, passed_over=outcome.passed_names,
         requests_undated=tally.undated, requests_ahead=tally.ahead, computed_usd=usd(tally.nanousd) or "0.00",
@@ -132,13 +138,13 @@ def tell(result: ImportResult, *, nothing: bool) -> None:
         for line in sentences(result):
             answer(line)
     else:
-        names = ("files", "files_read", "files_unchanged", "files_passed_over", "sessions", "bytes_read", "lines",
-                 "bad_lines", "requests_new", "requests_known", "requests_corrected", "requests_settled",
-                 "computed_usd")  # fmt: skip
+        names = ("files", "files_read", "files_unchanged", "files_passed_over", "sessions", "sessions_short",
+                 "bytes_read", "lines", "bad_lines", "requests_new", "requests_known", "requests_corrected",
+                 "requests_settled", "computed_usd")  # fmt: skip
         rows = tuple((name, str(getattr(result, name))) for name in names)
         show(Table(columns=columns("what", ">number"), rows=rows, empty=""))
     if nothing:
-        note("nothing to import: Claude Code, Codex and Gemini have no sessions here; name files or directories")
+        note(f"nothing to import: {AGENTS} have no sessions here; name files or directories")
     for each in result.unreadable:
         note(f"not read: {each.path}: {each.why}")
     for each in result.unknown:
@@ -151,6 +157,8 @@ def tell(result: ImportResult, *, nothing: bool) -> None:
         more = result.files_passed_over - len(result.passed_over)
         first = ", ".join(result.passed_over) + (f" and {more:,} more" if more else "")
         note(f"passed over, of no format that mz reads: {first}")
+    if result.sessions_short:
+        note(f"{counted(result.sessions_short, 'session')} {FEWER}: mz audit --imported says which and why")
     if result.requests_undated:
         note(f"{counted(result.requests_undated, 'request')} without a time, counted at the time of the file")
     if result.requests_ahead:

@@ -75,7 +75,10 @@ def opened(file: str) -> Iterator[io.BufferedReader]:
 
 
 def patient(file: str, flags: int) -> int:
-    """Opens it; a named pipe is given up where nobody opens its other end. Raises OSError."""
+    """Opens it; a named pipe is given up where nobody opens its other end, and a device may never end. Raises
+    OSError."""
+    if Path(file).is_char_device():
+        raise OSError(errno.ENODEV, "it is a device")
     if not Path(file).is_fifo():
         return os.open(file, flags)
     before = signal.signal(signal.SIGALRM, _nobody)

@@ -6,6 +6,7 @@ import re
 import sys
 
 import msgspec
+from mz_engine.errors import readable
 
 from mz_cli.render.console import put
 
@@ -16,12 +17,28 @@ RAW = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u
 def document(command: str, body: msgspec.Struct) -> str:
     """`{"schema": "mz.<command>/1", ...}`, indented, without a final line end."""
     plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(body)}
-    return harmless(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+    return harmless(msgspec.json.format(encoded(plain), indent=2).decode())
 
 
 def json_line(plain: object) -> str:
     """One line of JSON Lines, without its end."""
-    return harmless(msgspec.json.encode(plain).decode())
+    return harmless(encoded(plain).decode())
+
+
+def encoded(plain: object) -> bytes:
+    """The value as JSON; names of files may hold bytes that are no text, which no JSON can."""
+    try:
+        return msgspec.json.encode(plain)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_readable(msgspec.to_builtins(plain)))
+
+
+def _readable(value: object) -> object:
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, dict):
+        return {_readable(name): _readable(each) for name, each in value.items()}
+    return [_readable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def show_document(command: str, body: msgspec.Struct) -> None:

@@ -36,6 +36,8 @@ class ImportResult(Shape, frozen=True, kw_only=True):
     unreadable: tuple[UnreadFile, ...]
     sessions: int
     """Of which something was read."""
+    sessions_short: int
+    """Of these, those whose files may tell fewer tokens than were used."""
     bytes_read: int
     lines: int
     bad_lines: int
@@ -82,6 +84,8 @@ class ImportedGroup(ImportedAmounts, frozen=True, kw_only=True):
     name: str
     models: tuple[str, ...]
     sessions: int
+    short_sessions: int
+    """Of these, those whose files may tell fewer tokens than were used."""
     by_mz_requests: int
     """Driven by mz: they are in a repository's own log too."""
     first: str | None
@@ -99,6 +103,8 @@ class ImportedCostReport(Shape, frozen=True, kw_only=True):
     until: str | None
     groups: tuple[ImportedGroup, ...]
     total: ImportedAmounts
+    short_sessions: int
+    """Whose files may tell fewer tokens than were used."""
     notes: tuple[str, ...]
 
 
@@ -148,6 +154,8 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     unknown_lines: tuple[TypeCount, ...]
     undated_requests: int
     requests_ahead: int
+    lacks: tuple[str, ...]
+    """Codes of notes, as in `mz transcript`, that say that the files may tell fewer tokens than were used."""
     files: tuple[SessionFile, ...]
     place: str
     """`stream@version` of the last event."""

@@ -27,7 +27,7 @@ from mz_engine.pricing.rows import card_of, row_for
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider
 
-PACKAGE = "genai-prices"
+PACKAGE, DATA = "genai-prices", "genai_prices/data.py"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_US = 24 * 3600 * 1_000_000
 STANDARD = frozenset({"", "standard", "default", "auto", "on_demand"})
@@ -137,12 +137,12 @@ class GenaiPrices:
 # the table ------------------------------------------------------------------------------------------------------------
 @cache
 def _table() -> str:
+    """The package is not loaded for it: who has nothing to price only wants the name."""
     import importlib.metadata
 
-    import genai_prices
-
-    data = Path(genai_prices.__file__).with_name("data.py").read_bytes()
-    return f"{PACKAGE} {importlib.metadata.version(PACKAGE)} sha256:{hashlib.sha256(data).hexdigest()}"
+    package = importlib.metadata.distribution(PACKAGE)
+    data = Path(str(package.locate_file(DATA))).read_bytes()
+    return f"{PACKAGE} {package.version} sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.jsonline import Json, count, mapping, string
+from mz_engine.agents.jsonline import Json, mapping, string, tokens
 
 STANDARD = ("", "standard", "default")
 """Names of the service tier that needs no mention."""
@@ -16,18 +16,16 @@ STANDARD = ("", "standard", "default")
 
 def request_usage(model: str, numbers: Json, part: str = "") -> Usage:
     """Of one request: the API's `usage`."""
-    read = count(numbers.get("cache_read_input_tokens")) or 0
-    written = count(numbers.get("cache_creation_input_tokens")) or 0
+    read, written = tokens(numbers, "cache_read_input_tokens"), tokens(numbers, "cache_creation_input_tokens")
     split = mapping(numbers.get("cache_creation"))
-    hour = count(split.get("ephemeral_1h_input_tokens")) or 0
-    short = count(split.get("ephemeral_5m_input_tokens")) or 0
+    hour, short = tokens(split, "ephemeral_1h_input_tokens"), tokens(split, "ephemeral_5m_input_tokens")
     if hour + short != written:
         hour, short = 0, written
-    output = count(numbers.get("output_tokens")) or 0
-    thoughts = count(mapping(numbers.get("output_tokens_details")).get("thinking_tokens")) or 0
+    output = tokens(numbers, "output_tokens")
+    thoughts = tokens(mapping(numbers.get("output_tokens_details")), "thinking_tokens")
     return Usage(
         model=model,
-        input=(count(numbers.get("input_tokens")) or 0) + read + written,
+        input=tokens(numbers, "input_tokens") + read + written,
         output=output,
         cache_read=read,
         cache_write_5m=short,
@@ -42,18 +40,17 @@ def request_usage(model: str, numbers: Json, part: str = "") -> Usage:
 def model_usage(model: str, numbers: Json) -> Usage:
     """Of all requests to one model: an entry of Claude Code's `modelUsage`. Lifetimes of cache writes stand in it since
     2.1.3; before, all count as five minutes."""
-    read = count(numbers.get("cacheReadInputTokens")) or 0
-    written = count(numbers.get("cacheCreationInputTokens")) or 0
-    hour = count(numbers.get("cacheCreationEphemeral1hInputTokens")) or 0
-    output = count(numbers.get("outputTokens")) or 0
+    read, written = tokens(numbers, "cacheReadInputTokens"), tokens(numbers, "cacheCreationInputTokens")
+    hour = tokens(numbers, "cacheCreationEphemeral1hInputTokens")
+    output = tokens(numbers, "outputTokens")
     return Usage(
         model=model,
-        input=(count(numbers.get("inputTokens")) or 0) + read + written,
+        input=tokens(numbers, "inputTokens") + read + written,
         output=output,
         cache_read=read,
         cache_write_5m=written - min(hour, written),
         cache_write_1h=min(hour, written),
-        reasoning=min(count(numbers.get("thinkingTokens")) or 0, output),
+        reasoning=min(tokens(numbers, "thinkingTokens"), output),
     )
 
 
@@ -67,5 +64,4 @@ def tier_of(numbers: Json) -> str:
 
 def has_lifetimes(numbers: Json) -> bool:
     """Whether the API's `usage` says how long its cache writes live, or there are none."""
-    written = count(numbers.get("cache_creation_input_tokens")) or 0
-    return not written or bool(mapping(numbers.get("cache_creation")))
+    return bool(mapping(numbers.get("cache_creation"))) or not tokens(numbers, "cache_creation_input_tokens")

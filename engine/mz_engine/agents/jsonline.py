@@ -78,6 +78,12 @@ def count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else None
 
 
+def tokens(numbers: Json, name: str) -> int:
+    """So many as a field counts; none where it is no such number, or not there."""
+    value = numbers.get(name)
+    return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0
+
+
 def nanousd(value: object) -> int | None:
     """A sum in USD as a number or its text, rounded to a nano-dollar; None where it is not one."""
     try:

@@ -53,8 +53,6 @@ def cost(card: Card, usage: Usage, size: int | None = None) -> int | None:
     request at another size than its own, which decides the step."""
     read, short, hour = usage.cache_read, usage.cache_write_5m, usage.cache_write_1h
     plain = max(usage.input - read - short - hour, 0)
-    if size is None:
-        size = size_of(usage)
     total = 0
     for tokens, rate in (
         (plain, card.input),
@@ -66,7 +64,9 @@ def cost(card: Card, usage: Usage, size: int | None = None) -> int | None:
         if tokens:
             if rate is None:
                 return None
-            total += tokens * (rate[0][1] if len(rate) == 1 else _at(rate, size))
+            if size is None and len(rate) > 1:
+                size = size_of(usage)
+            total += tokens * (rate[0][1] if size is None else _at(rate, size))
     whole, rest = divmod(total, _NANO)
     return whole + 1 if rest * 2 > _NANO or (rest * 2 == _NANO and whole % 2) else whole
 

@@ -68,7 +68,7 @@ class Database:
         self, path: Path, read_only: bool, timeout_seconds: float, migrations: Sequence[migrate.Migration]
     ) -> None:
         self.path = path
-        self._timeout_seconds = timeout_seconds
+        self._read_only, self._timeout_seconds = read_only, timeout_seconds
         self._copy: TemporaryDirectory[str] | None = None
         self._lock: StoreLock | None = None
         self._writer: PoolProxiedConnection | None = None
@@ -76,12 +76,6 @@ class Database:
         self._idle: list[sqlite3.Connection] = []
         with explained(path):
             self._target = self._for_reading(migrations) if read_only else self._writable(migrations)
-            if not read_only:
-                try:
-                    self._open_writer()
-                except BaseException:
-                    self.close()
-                    raise
 
     def close(self) -> None:
         """Closes every connection; under the lock, for the last one to close writes a checkpoint. Once is enough.
@@ -101,11 +95,11 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Cursor]:
         """One durable transaction, alone among all threads and processes; an error inside undoes it."""
-        if self._writer is None or self._lock is None:
+        if self._read_only or self._lock is None:
             raise StoreUnusable(f"{self.path} was opened for reading only")
         try:
             with self._lock:
-                cursor = _cursor(self._writer)
+                cursor = _cursor(self._writer or self._open_writer())
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
                     yield cursor
@@ -133,7 +127,7 @@ class Database:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Holds the store's lock without a transaction: nobody appends meanwhile."""
-        if self._writer is None or self._lock is None:
+        if self._read_only or self._lock is None:
             raise StoreUnusable(f"{self.path} was opened for reading only")
         with self._lock:
             yield
@@ -228,8 +222,9 @@ class Database:
     def _connect(self, target: str) -> sqlite3.Connection:
         return migrate.connect(target, self._timeout_seconds)
 
-    def _open_writer(self) -> None:
-        """SQLAlchemy is loaded here and not above: it takes longer than all that a reader does."""
+    def _open_writer(self) -> PoolProxiedConnection:
+        """With the first transaction, which holds the lock. SQLAlchemy is loaded here and not above: it takes longer
+        than all that a reader does, or who finds nothing to write."""
         from sqlalchemy import create_engine, event
         from sqlalchemy.exc import DBAPIError
 
@@ -244,3 +239,4 @@ class Database:
             self._writer = self._engine.raw_connection()
         except DBAPIError as error:
             raise error.orig or error from error
+        return self._writer

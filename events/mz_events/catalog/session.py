@@ -115,6 +115,9 @@ class SessionRead(Event, frozen=True, kw_only=True, tag="session.read"):
     """Sums that the file tells at its end, by model, up to here."""
     reported_nanousd: int | None = None
     """Money that the file tells at its end, up to here."""
+    lacks: tuple[str, ...] = ()
+    """Why the file may tell fewer tokens than were used: codes of notes. `output-open` is of the file up to here, all
+    else of these lines. Empty: nothing says so."""
 
 
 class SessionSettled(Event, frozen=True, kw_only=True, tag="session.settled"):

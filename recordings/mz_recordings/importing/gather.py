@@ -15,7 +15,19 @@ from mz_events.catalog.call import Usage
 from mz_projections.usage import plus
 
 from mz_recordings.importing.names import label, model, name, request_key
-from mz_recordings.transcripts.facts import Asked, Bad, Billed, Ended, Opened, Requested, Sighting, Unknown, Used
+from mz_recordings.transcripts.facts import (
+    Asked,
+    Bad,
+    Billed,
+    Ended,
+    Opened,
+    Remark,
+    Requested,
+    Sighting,
+    Unknown,
+    Used,
+)
+from mz_recordings.transcripts.notes import LACKS
 from mz_recordings.transcripts.sums import includes
 
 SINCE_US = 946_684_800_000_000
@@ -71,6 +83,8 @@ class Gathered(msgspec.Struct):
     lines: int = 0
     bad: int = 0
     unknown: dict[str, int] = {}
+    lacks: dict[str, None] = {}
+    """Notes that say that tokens are missing."""
     told: dict[str, Usage] = {}
     """Sums at the file's end, by model."""
     reported_nanousd: int | None = None
@@ -143,9 +157,13 @@ def _requested(self: Gathered, seen: Requested) -> None:
 def fit(usage: Usage, part: str) -> Usage:
     """The usage with names fit for the log and numbers that can be."""
     names = model(usage.model), label(usage.part) or part, label(usage.tier)
-    numbers = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m, usage.cache_write_1h, usage.reasoning)
-    if names == (usage.model, usage.part, usage.tier) and min(numbers) >= 0 and max(numbers) < TOKENS_MAX:
+    if (
+        0 <= usage.input < TOKENS_MAX and 0 <= usage.output < TOKENS_MAX and 0 <= usage.cache_read < TOKENS_MAX
+        and 0 <= usage.cache_write_5m < TOKENS_MAX and 0 <= usage.cache_write_1h < TOKENS_MAX
+        and 0 <= usage.reasoning < TOKENS_MAX and names == (usage.model, usage.part, usage.tier)
+    ):  # fmt: skip
         return usage
+    numbers = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m, usage.cache_write_1h, usage.reasoning)
     input_, output, read, short, long, reasoning = (min(max(number, 0), TOKENS_MAX) for number in numbers)
     return Usage(
         model=names[0], part=names[1], tier=names[2], requests=usage.requests, input=input_, output=output,
@@ -197,6 +215,11 @@ def _billed(self: Gathered, seen: Billed) -> None:
         self.reported_nanousd = seen.reported_nanousd
 
 
+def _remarked(self: Gathered, seen: Remark) -> None:
+    if seen.code in LACKS:
+        self.lacks.setdefault(seen.code)
+
+
 def _nothing(self: Gathered, seen: Sighting) -> None:
     """Words stay where they are."""
 
@@ -216,4 +239,5 @@ TAKING: dict[type[Sighting], Callable[[Gathered, Any], None]] = {
     Unknown: _unknown,
     Bad: _bad,
     Billed: _billed,
+    Remark: _remarked,
 }

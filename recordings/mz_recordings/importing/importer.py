@@ -29,13 +29,13 @@ from mz_recordings.importing.reading import digest_of, stretches, told_by_file, 
 from mz_recordings.importing.reckon import PriceOf, Reckoning, Stretch, Tally
 from mz_recordings.importing.records import RECORDS
 from mz_recordings.importing.scan import Found, Unreadable, scan
-from mz_recordings.importing.settle import invocations, keys, settled
+from mz_recordings.importing.settle import invocations, keys, lacking, settled
 from mz_recordings.transcripts.detect import Undetected
 from mz_recordings.transcripts.facts import Format
 from mz_recordings.transcripts.formats import FORMATS
 
 LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
-REQUESTS_A_BATCH, BYTES_A_BATCH, STRETCHES_A_BATCH = 4000, 64 << 20, 500
+REQUESTS_A_BATCH, BYTES_A_BATCH, STRETCHES_A_BATCH = 8000, 128 << 20, 1000
 """What is appended at once: enough that the disk is not waited for, not so much that memory grows."""
 US = 1_000_000
 NAMED_MAX = 5
@@ -79,6 +79,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     bad: int
     sessions: int
     """Of which something was read."""
+    short: int
+    """Of these, those whose files tell fewer tokens than were used."""
     tally: Tally
 
 
@@ -139,7 +141,7 @@ class _Taking:
         self._formats, self._now_us = formats, now_us
         self._batch: list[Stretch] = []
         self._read: set[str] = set()
-        self._sessions: set[str] = set()
+        self._sessions: set[StreamId] = set()
         self._bytes = self._lines = self._bad = 0
 
     def take(self, paths: Iterable[Path], say: Callable[[Progress], None]) -> Outcome:
@@ -166,8 +168,11 @@ class _Taking:
             unknown=tuple(each for each in unknown if each.path in named),
             passed_over=len(passed), passed_names=tuple(passed[:NAMED_MAX]),
             unreadable=tuple(dict.fromkeys(unreadable)), bytes=self._bytes, lines=self._lines, bad=self._bad,
-            sessions=len(self._sessions), tally=self._reckoning.tally,
+            sessions=len(self._sessions), short=sum(map(self._lacks, self._sessions)), tally=self._reckoning.tally,
         )  # fmt: skip
+
+    def _lacks(self, stream: StreamId) -> bool:
+        return bool(lacking(self._views.files_of(stream), self._views.sums_of(stream)))
 
     def _file(self, found: Found, row: File | None) -> None:
         for stretch in stretches(found, row, self._formats):
@@ -201,8 +206,7 @@ class _Taking:
         gc.collect(YOUNG)
 
     def _write(self, appends: Sequence[Append]) -> None:
-        self._store.append(appends, self._now_us())
-        self._views.refresh()
+        self._views.refresh(self._store.append(appends, self._now_us()))
 
     def _settle(self) -> None:
         """Over all sessions: an import that was killed may have left some."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from mz_events.names import StreamId
 
@@ -22,25 +22,26 @@ WORKTREE = "/.mz/worktrees/"
 
 def name(text: str) -> str:
     """A session's id, a version, an agent; empty stays empty."""
-    return _known(text, NAME) if len(text) < LENGTH_MAX else _fit(text, NAME)
+    return _known_name(text) if len(text) < LENGTH_MAX else _fit(NAME, text)
 
 
 def model(text: str) -> str:
-    return _known(text, MODEL) if len(text) < LENGTH_MAX else _fit(text, MODEL)
+    return _known_model(text) if len(text) < LENGTH_MAX else _fit(MODEL, text)
 
 
 def label(text: str) -> str:
     """A tool, a sub-agent, a type of line."""
-    return _known(text, LABEL) if len(text) < LENGTH_MAX else _fit(text, LABEL)
+    return _known_label(text) if len(text) < LENGTH_MAX else _fit(LABEL, text)
 
 
-def _fit(text: str, pattern: re.Pattern[str]) -> str:
+def _fit(pattern: re.Pattern[str], text: str) -> str:
     if not text or pattern.match(text):
         return text
     return f"sha256-{_digest(text)}"
 
 
-_known = lru_cache(KNOWN)(_fit)
+# One for each pattern: to look a pattern up takes longer than to look a name up.
+_known_name, _known_model, _known_label = (lru_cache(KNOWN)(partial(_fit, each)) for each in (NAME, MODEL, LABEL))
 
 
 def _digest(text: str) -> str:

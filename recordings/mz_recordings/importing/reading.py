@@ -11,19 +11,19 @@ from typing import cast
 
 import msgspec
 from msgspec.structs import replace
-from mz_projections.imported import File
+from mz_projections.imported import OPEN, File
 
 from mz_recordings.importing.gather import UNTIL_US, Gathered
 from mz_recordings.importing.names import name
 from mz_recordings.importing.reckon import Stretch
 from mz_recordings.importing.scan import Found
 from mz_recordings.transcripts.bytestream import Piece, blocks, pieces
-from mz_recordings.transcripts.facts import BlockReader, Carry, Format, Opened
+from mz_recordings.transcripts.facts import BlockReader, Carry, Format, Opened, Reader
 from mz_recordings.transcripts.read import feed, find
 
 REQUESTS_MAX = 1000
 """Of a stretch, and so of an event."""
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 15
 SECTIONS_MAX = 1000
 """Sessions that are told apart in one stream."""
 STRETCH_BYTES = 64 << 20
@@ -118,14 +118,22 @@ def _read(source: Source, given: Iterator[Piece]) -> Iterator[Stretch]:
                 gathered.take(sighting)
         upto = piece.end
         if len(gathered.requests) >= REQUESTS_MAX or upto - start >= STRETCH_BYTES:
-            yield _stretch(source, gathered, start, upto, kept(reader.carry()), last=False)
+            yield _stretch(source, gathered, start, upto, _memory(reader, gathered), last=False)
             start, gathered, partly = upto, _after(gathered), True
     if source.sections:
         yield _stretch(source, gathered, start, upto, "", last=False)
         source.sections[gathered.section] = _after(gathered)
         yield _stretch(source, source.sections[""], upto, upto, "", last=True)
     elif upto > start or row is None or partly:
-        yield _stretch(source, gathered, start, upto, kept(reader.carry()), last=True)
+        yield _stretch(source, gathered, start, upto, _memory(reader, gathered), last=True)
+
+
+def _memory(reader: Reader, gathered: Gathered) -> str:
+    """What `kept` gives. What is still open is said of the file as it is here; what comes later may end it."""
+    carry = reader.carry()
+    if carry.open:
+        gathered.lacks.setdefault(OPEN)
+    return kept(carry)
 
 
 def _turns(source: Source, gathered: Gathered, told: Opened) -> bool:
@@ -154,11 +162,17 @@ def _blocks(source: Source, given: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _complete(format_: Format, piece: Piece) -> bool:
-    """JSON is whole with its last bracket, even where the line end is not written yet, or never will be."""
-    if format_.fits_text is not None or not piece.data.rstrip().endswith((b"}", b"]")):
+    """JSON is whole with its last bracket, even where the line end is not written yet, or never will be: some programs
+    end lines with a carriage return alone, and then the last of them decides."""
+    data = piece.data.rstrip()
+    if format_.fits_text is not None or not data.endswith((b"}", b"]")):
         return False
+    return _decodes(data) or (b"\r" in data and _decodes(data[data.rindex(b"\r") :].strip(BLANK)))
+
+
+def _decodes(data: bytes) -> bool:
     try:
-        _values.decode(piece.data)
+        _values.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return False
     return True

@@ -10,7 +10,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import Usage
 from mz_events.catalog.session import PricedSum, Request, SessionOpened, SessionPriced, SessionRead
 from mz_events.names import Digest, StreamId
-from mz_projections.imported import Known, Session, before_at_us, quarter
+from mz_projections.imported import Known, Session, quarter, sides
 
 from mz_recordings.importing.gather import NANOUSD_MAX, Gathered, Seen, total
 from mz_recordings.importing.names import by_mz, stream_of
@@ -84,7 +84,7 @@ class Reckoning:
             undated=gathered.undated, ahead=sum(each.at_us > self._now_us + AHEAD_US for each in requests),
             prompts=gathered.prompts, tools=gathered.tools, failed=gathered.failed, lines=gathered.lines,
             bad=gathered.bad, unknown=gathered.unknown, carry=stretch.carry, head=stretch.head,
-            told=tuple(gathered.told.values()), reported_nanousd=gathered.reported_nanousd,
+            told=tuple(gathered.told.values()), reported_nanousd=gathered.reported_nanousd, lacks=tuple(gathered.lacks),
         )  # fmt: skip
         self._count(read)
         priced = (self.priced(requests),) if requests else ()
@@ -159,8 +159,8 @@ class Reckoning:
         sums: dict[tuple[str, int, str, str], list[int]] = {}
         unpriced: dict[str, int] = {}
         for each in requests:
-            for usage, at_us, sign in ((each.usage, each.at_us, 1), (each.before, before_at_us(each), -1)):
-                if usage is None or not (usage.input or usage.output):
+            for usage, at_us, sign, _ in sides(each):
+                if not (usage.input or usage.output):
                     continue
                 numbers = sums.setdefault((each.session, quarter(at_us), usage.model, usage.part), [0, 0])
                 nanousd = self._price(usage, at_us)

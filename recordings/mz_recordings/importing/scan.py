@@ -35,11 +35,13 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 def known_places(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where agents keep their sessions, whether or not they are there."""
+    """Where agents keep their sessions, whether or not they are there: as their own documentation says, or, for Qwen
+    Code, the source of its `config/storage.ts`. opencode keeps them in a database, and aider in each repository."""
     claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
     codex = Path(environment.get("CODEX_HOME") or home / ".codex")
     gemini = Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini"
-    return (claude / "projects", codex / "sessions", codex / "archived_sessions", gemini / "tmp")
+    qwen = Path(environment.get("QWEN_RUNTIME_DIR") or environment.get("QWEN_HOME") or home / ".qwen")
+    return (claude / "projects", codex / "sessions", codex / "archived_sessions", gemini / "tmp", qwen / "projects")
 
 
 def scan(paths: Iterable[Path], unreadable: list[Unreadable]) -> list[Found]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 from mz_events.catalog.session import Request
-from mz_projections.imported import File, Known, Sum
+from mz_projections.imported import OPEN, File, Known, Sum
 from mz_projections.usage import NUMBERS, plus
 
 from mz_recordings.importing.gather import total
@@ -93,6 +93,32 @@ def _told(files: Sequence[File]) -> dict[str, Usage]:
             else:
                 told[usage.model] = plus(other, usage)
     return told
+
+
+def lacking(files: Sequence[File], sums: Sequence[Sum]) -> tuple[str, ...]:
+    """Why the files of one session tell fewer tokens than were used, or may do so; empty: nothing says so. `sums`: the
+    session's rows. Outputs that a log leaves open are told by sums at the end of a call, or of the session, that cover
+    all requests; and by a longer copy of the same log, as far as that has them."""
+    longest: dict[tuple[str, str], File] = {}
+    for each in files:
+        other = longest.get((each.format, each.part))
+        if other is None or each.lines > other.lines:
+            longest[each.format, each.part] = each
+    found = {code for each in files for code in each.lacks if code != OPEN}
+    if any(OPEN in each.lacks for each in longest.values()) and not _covered(files, sums):
+        found.add(OPEN)
+    return tuple(sorted(found))
+
+
+def _covered(files: Sequence[File], sums: Sequence[Sum]) -> bool:
+    """Whether the sums that files tell have as much input as the session's requests, by model; a sum that names none is
+    of those that the others leave."""
+    told, shown = Counter[str](), Counter[str]()
+    for usage in _told(invocations(files)).values():
+        told[bare(usage.model)] += usage.input
+    for each in sums:
+        shown[bare(each.model)] += each.input
+    return sum(max(shown[model] - told[model], 0) for model in shown if model) <= told[""]
 
 
 def _money(

@@ -180,6 +180,8 @@ class StreamReader:
         sums = mapping(new if alone else event.get("modelUsage"))
         if not sums and not alone and _money(event):
             yield Remark(code="main-thread")
+            if self._parts:
+                yield Remark(code="sub-agents-short")
         if any("thinkingTokens" in mapping(numbers) for numbers in sums.values()):
             yield Remark(code=TELLS_REASONING)
         yield Ended(

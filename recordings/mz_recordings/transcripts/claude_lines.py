@@ -40,12 +40,11 @@ def time_us(value: object) -> int | None:
         return None
 
 
-def remarks(numbers: Json) -> Iterator[str]:
+def remarks(numbers: Json) -> tuple[str, ...]:
     """What the API's usage leaves out, or tells beyond what is usual: newer versions count the tokens of thoughts."""
-    if not has_lifetimes(numbers):
-        yield "cache-lifetime"
-    if "thinking_tokens" in mapping(numbers.get("output_tokens_details")):
-        yield TELLS_REASONING
+    lifetime = () if has_lifetimes(numbers) else ("cache-lifetime",)
+    thinking = "thinking_tokens" in mapping(numbers.get("output_tokens_details"))
+    return (*lifetime, TELLS_REASONING) if thinking else lifetime
 
 
 def used(content: object) -> Iterator[Used]:

@@ -32,9 +32,15 @@ from mz_recordings.transcripts.facts import (
 )
 
 AGENT = "claude-code"
+SYNTHETIC = "<synthetic>"
+"""Model of what the program says in its place."""
 SIDECHAIN = "sub-agent"
 """Part of lines whose sub-agent is not named."""
 CALLS = ("tool_use", "server_tool_use")
+OPEN_MAX = 100
+"""Messages that are kept by name while their end is not told; parallel sub-agents have a few."""
+OTHERS = "others"
+"""More of them, which are never known to have ended."""
 PASSED_OVER = frozenset(
     {"system", "summary", "attachment", "queue-operation", "file-history-snapshot", "file-history-delta",
      "last-prompt", "mode", "permission-mode", "custom-title", "ai-title", "agent-name", "agent-color",
@@ -59,21 +65,23 @@ class SessionReader:
         self._told: tuple[str, str, Json] = ("", "", {})
         """The newest request: most lines repeat that of the line before."""
         self._remarks: set[str] = set()
-        self._open, self._closed = "", ""
-        """Ids of the newest message whose end was not told, and of the newest whose end was."""
+        self._open, self._closed = dict.fromkeys(carry.open), ""
+        """Ids of the messages whose end was not told so far, and of the newest whose end was."""
         self._alone: bool | None = None
         """The file is a sub-agent's own, so that its words are those of the conversation."""
 
     def carry(self) -> Carry:
-        return Carry(session=self._session, version=self._version, cwd=self._cwd, part=self._part)
+        return Carry(
+            session=self._session, version=self._version, cwd=self._cwd, part=self._part, open=tuple(self._open)
+        )  # fmt: skip
 
     def read(self, data: bytes) -> Iterator[Sighting]:
         found: list[Sighting] = []
-        line = typed(data)
-        if line is not None:
-            self._see(line, found)
+        told = typed(data)
+        if told is not None:
+            self._see(*told, found)
         elif (whole := decode(data)) is not None:
-            self._see(taken(whole), found, mapping(whole.get("data")))
+            self._see(*taken(whole), found, mapping(whole.get("data")))
         else:
             found.append(Bad(why=NOT_OBJECT))
         return iter(found)
@@ -83,19 +91,20 @@ class SessionReader:
         if lines is None:
             return None
         found: list[Sighting] = []
-        for line in lines:
-            self._see(line, found)
+        for line, numbers in lines:
+            self._see(line, numbers, found)
         return found
 
-    def _see(self, line: Line, found: list[Sighting], data: Json | None = None) -> None:
-        """`data`: what a line of progress holds, where it is no longer in the line."""
+    def _see(self, line: Line, numbers: Json, found: list[Sighting], data: Json | None = None) -> None:
+        """`numbers`: the usage of its message; `data`: what a line of progress holds, where it is no longer in the
+        line."""
         part = _part(line)
         if line.is_sidechain is not UNSET:
             self._alone = bool(part) if self._alone is None else self._alone and bool(part)
         self._opened(line, part, found)
         kind = line.type
         if kind == "assistant":
-            self._message(line, part, found)
+            self._message(line, numbers, part, found)
         elif kind == "user":
             if _asks(line):
                 found.append(Asked(at_us=time_us(line.timestamp)))
@@ -123,23 +132,22 @@ class SessionReader:
             )
         )
 
-    def _message(self, line: Line, part: str, found: list[Sighting]) -> None:
+    def _message(self, line: Line, numbers: Json, part: str, found: list[Sighting]) -> None:
         message = line.message or NO_MESSAGE
-        self._requested(message, line, part, found)
+        if numbers and message.model != SYNTHETIC:
+            self._requested(message, line, numbers, part, found)
         text = _said(message.content, found)
         # What the program says in place of its model is told only where it is an error.
-        spoken = message.model != "<synthetic>" or line.is_api_error_message is True or line.error is not UNSET
+        spoken = message.model != SYNTHETIC or line.is_api_error_message is True or line.error is not UNSET
         if spoken and (not part or self._alone):
             continues = bool(message.id) and message.id == self._last
             self._last = message.id
             if text:
                 found.append(Said(text=f"\n{text}" if continues else text, continues=continues))
 
-    def _requested(self, message: Message, line: Line, part: str, found: list[Sighting]) -> None:
-        name, model, numbers = message.id, message.model, mapping(message.usage)
-        if not numbers or model == "<synthetic>":
-            return
-        self._left_open(message, found)
+    def _requested(self, message: Message, line: Line, numbers: Json, part: str, found: list[Sighting]) -> None:
+        name = message.id
+        self._left_open(message)
         if (name, part, numbers) == self._told and line.cost is UNSET:
             return
         self._told = (name, part, numbers)
@@ -148,7 +156,7 @@ class SessionReader:
         found.append(
             Requested(
                 id=_request_id(line, name, self._session) if name else f"{self._session}:{line.uuid}",
-                usage=request_usage(model, numbers, part),
+                usage=request_usage(message.model, numbers, part),
                 at_us=time_us(line.timestamp),
                 # Copies in a resumed session say that they cost nothing.
                 reported_nanousd=None if line.cost is UNSET else nanousd(line.cost) or None,
@@ -161,21 +169,24 @@ class SessionReader:
             self._remarks.add(code)
             found.append(Remark(code=code))
 
-    def _left_open(self, message: Message, found: list[Sighting]) -> None:
-        """Some versions write a message when it begins, with a token or two, and never say what came of it."""
+    def _left_open(self, message: Message) -> None:
+        """Some versions write a message when it begins, with a token or two, and never say what came of it. Messages of
+        sub-agents that work at the same time lie between one another."""
         name = message.id
-        if self._open and name != self._open:
-            self._remarked("output-open", found)
-        ended = message.stop_reason is not None
-        self._open = "" if ended or name == self._closed else name
-        self._closed = name if ended else self._closed
+        if message.stop_reason is not None:
+            self._closed = name
+            self._open.pop(name, None)
+        elif name and name != self._closed:
+            self._open[name if len(self._open) < OPEN_MAX else OTHERS] = None
 
     def _progress(self, data: Json, found: list[Sighting]) -> None:
         """Messages of a sub-agent that were shown while it worked; its own log has them too."""
         inner = mapping(data.get("message"))
         if inner.get("type") == "assistant" and mapping(inner.get("message")):
-            line = taken(inner)
-            self._requested(line.message or NO_MESSAGE, line, string(data.get("agentId")) or SIDECHAIN, found)
+            line, numbers = taken(inner)
+            message = line.message or NO_MESSAGE
+            if numbers and message.model != SYNTHETIC:
+                self._requested(message, line, numbers, string(data.get("agentId")) or SIDECHAIN, found)
 
 
 def _part(line: Line) -> str:

@@ -124,6 +124,8 @@ class Carry(msgspec.Struct, frozen=True, kw_only=True):
     """Of formats whose counts go on: the last sums seen, by model."""
     requests: int = 0
     """Requests seen so far, for ids in formats that have none."""
+    open: tuple[str, ...] = ()
+    """Ids of messages of which the end was not told so far: note `output-open`."""
     names: tuple[tuple[str, str], ...] = ()
     """What a later line refers to by an id, and its name: sub-agents by the call that began them."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mz_projections.imported import OPEN
+
 NOTES: Mapping[str, str] = {
     "half-line": "the last line is not complete: the file is still being written, or was cut off",
     "long-line": "a line is longer than mz reads; it is passed over and counted as bad",
@@ -18,10 +20,11 @@ NOTES: Mapping[str, str] = {
     "several-sessions": "lines of several sessions; the id is that of the last one",
     "sub-agents": "tokens of sub-agents are included",
     "sub-agents-apart": "sub-agents worked, whose tokens are not in this file",
+    "sub-agents-short": "sub-agents worked, and the agent tells no sums by model: tokens of theirs may be missing",
     "whole-thread": "the agent counts on over a whole thread: where that began before this file, its earlier calls are "
     "included",
     "stub-output": "output tokens of single messages are stubs; the sums are those that the agent gives at its end",
-    "output-open": "output tokens of some messages are those of their beginning: what they came to is not told",
+    OPEN: "output tokens of some messages are those of their beginning: what they came to is not told",
     "hidden-requests": "the agent counts requests that its messages do not show (compaction, titles, sub-agents); the "
     "sums are the agent's",
     "main-thread": "the agent tells no sums by model: tokens of side models and sub-agents are missing, their money is "
@@ -38,3 +41,6 @@ NOTES: Mapping[str, str] = {
     "reported-elsewhere": "money is reported for the session as a whole, and may include requests that are not in this "
     "file",
 }
+
+LACKS = frozenset({OPEN, "tool-requests", "sub-agents-short"})
+"""Notes of files that tell fewer tokens than were used, or may do so."""

@@ -15,6 +15,7 @@ from itertools import chain, takewhile
 from typing import cast
 
 import msgspec
+from mz_projections.imported import OPEN
 
 from mz_recordings.transcripts import detect
 from mz_recordings.transcripts.bytestream import LINE_BYTES_MAX, Piece, pieces, plain
@@ -43,6 +44,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         whole_file = self.format.unit == "file" and self.format.fits_text is not None
         for piece in _joined(self.pieces) if whole_file else self.pieces:
             yield from feed(self.format, reader, piece)
+        if reader.carry().open:
+            yield Remark(code=OPEN)
 
 
 def find(
