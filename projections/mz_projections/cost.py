@@ -120,14 +120,17 @@ def missed(call: CallCost) -> int | None:
 
 
 def paid_nanousd(call: CallCost) -> int | None:
-    """Computed, or as the agent reported it where nobody computed."""
-    return call.reported_nanousd if call.computed_nanousd is None else call.computed_nanousd
+    """Computed, or as the agent reported it where nobody computed. A success for nothing, of which nobody knows the
+    tokens or their price, is not known to have cost nothing: what was set aside for it stays set aside too."""
+    if call.computed_nanousd is not None:
+        return call.computed_nanousd
+    return None if call.terminal == "success" and not call.reported_nanousd else call.reported_nanousd
 
 
 def was_refused(call: CallCost) -> bool:
     """Whether the other side refused the call before any work, by the budget's account: money was set aside for it,
     and when it ended nothing was kept. Without a price for its model nothing is set aside, and nobody knows."""
-    untold = call.input is None and not call.unpriced and not call.computed_nanousd
+    untold = call.input is None and not call.unpriced and not call.computed_nanousd and call.terminal != "success"
     return untold and bool(call.estimated_nanousd) and call.settled_nanousd == 0
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
@@ -210,7 +210,7 @@ def test_what_was_refused_costs_nothing(home: Path, capsys: pytest.CaptureFixtur
     story.admit("login")
     story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
     call(story, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),), None)
-    call(story, "prd", 2, (), None)
+    call(story, "prd", 2, (), None, "error")
     story.to_feature("login", CallSettled(feature=FeatureId("login"), key=story.ref("login", "prd", attempt=2).key,
                                           nanousd=0))  # fmt: skip
     story.close()
@@ -224,7 +224,10 @@ def test_what_was_refused_costs_nothing(home: Path, capsys: pytest.CaptureFixtur
 
 
 # why -----------------------------------------------------------------------------------------------------------------
-def call(story: Story, phase: str, attempt: int, usage: tuple[Usage, ...], reported: int | None) -> None:
+def call(
+    story: Story, phase: str, attempt: int, usage: tuple[Usage, ...], reported: int | None,
+    terminal: Literal["success", "error"] = "success",
+) -> None:  # fmt: skip
     """A call of the feature that is there, priced by the real table."""
     ref = story.ref("login", phase, attempt=attempt)
     story.ask("login", ref)
@@ -232,7 +235,7 @@ def call(story: Story, phase: str, attempt: int, usage: tuple[Usage, ...], repor
     story.to_feature(
         "login",
         AgentReplied(ref=ref, stdout=story.blob(""), stderr=story.blob(""), exit=0, duration_ms=1, tree=TREE),
-        ReplyRead(ref=ref, parser="claude-code/1", terminal="success", session="s1", text=story.blob(""), usage=usage,
+        ReplyRead(ref=ref, parser="claude-code/1", terminal=terminal, session="s1", text=story.blob(""), usage=usage,
                   reported_nanousd=reported),
         CallPriced(key=ref.key, computed_nanousd=price.nanousd, unpriced=price.unpriced, prices=price.prices),
     )  # fmt: skip

@@ -20,6 +20,7 @@ from mz_engine.adapters.prices import EPOCH, FOREIGN, GenaiPrices
 from mz_engine.pricing.card import Card, cost, flat, may_cross, scaled
 from mz_events.catalog.call import Usage
 
+from tests.support.examples import examples
 from tests.support.tree import ROOT
 
 CASES = ROOT / "tests" / "cases" / "prices"
@@ -127,7 +128,7 @@ MODELS = [
 ]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(
     st.sampled_from(MODELS), TOKENS, TOKENS, TOKENS, TOKENS, TOKENS,
     st.integers(at(date(2024, 1, 1)), at(date(2027, 1, 1))), st.sampled_from(["", "", "flex", "priority", "fast"]),

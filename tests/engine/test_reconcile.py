@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -11,7 +13,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.pricing.reconcile import TOLERANCE_NANOUSD, agrees, explain
+from mz_engine.pricing.card import Card
+from mz_engine.pricing.deviations import ENTRIES_MAX, Account, deviations, pairs, ways
+from mz_engine.pricing.reconcile import NEVER_BEGAN, TOLERANCE_NANOUSD, agrees, explain, likely_pairs
 from mz_events.catalog.call import Usage
 from mz_projections.cost import CallCost
 from mz_projections.spending import WHYS, Why
@@ -65,6 +69,40 @@ def test_calls_that_we_ended_were_killed(outcome: str) -> None:
     assert explain(ended, (), PRICES)[0] == "killed"
 
 
+def test_a_call_that_we_ended_and_that_says_zero_was_killed() -> None:
+    case = next(each for each in CASES if each.name == "a call that ended well and says that it cost nothing")
+    assert explain(msgspec.structs.replace(call(case), outcome="failed"), case.usage, PRICES)[0] == "killed"
+
+
+@pytest.mark.parametrize(
+    ("model", "why", "told"),
+    [("claude-opus-4-6", "killed", "a subscription"), ("a-model-of-ones-own", "unknown", "no price for")],
+)
+def test_an_error_that_says_zero_may_be_of_an_agent_that_counts_no_money(model: str, why: str, told: str) -> None:
+    """Such as a turn limit: the agent did speak."""
+    used = (Usage(model=model, input=10_000, output=5, requests=1),)
+    case = Case("turns", model, used, "0.00", "unknown", terminal="error")
+    assert explain(call(case), used, PRICES)[0] == why
+    assert told in explain(call(case), used, PRICES)[1]
+
+
+def test_a_model_without_a_price_is_said_also_of_a_call_that_we_ended() -> None:
+    used = (Usage(model="a-model-of-ones-own", input=10_000, output=5, requests=1),)
+    case = Case("ended", "a-model-of-ones-own", used, "0.01", "unknown")
+    ended = msgspec.structs.replace(call(case), outcome="failed")
+    assert explain(ended, used, PRICES) == ("unknown", "no price for a-model-of-ones-own")
+    silent = msgspec.structs.replace(ended, reported_nanousd=None)
+    assert explain(silent, used, PRICES)[0] == "killed"
+
+
+def test_a_call_that_never_began_was_not_killed() -> None:
+    never = msgspec.structs.replace(
+        call(CASES[0]), outcome="failed", terminal="no-terminal", input=None, output=None, reported_nanousd=None,
+        computed_nanousd=0, estimated_nanousd=5, settled_nanousd=0,
+    )  # fmt: skip
+    assert explain(never, (), PRICES) == ("unknown", NEVER_BEGAN)
+
+
 def test_a_killed_call_that_told_both_right_agrees() -> None:
     case = next(each for each in CASES if each.why == "agree")
     assert explain(msgspec.structs.replace(call(case), outcome="failed"), case.usage, PRICES)[0] == "agree"
@@ -112,3 +150,87 @@ def test_it_is_total_and_never_calls_a_difference_agreement(usage: tuple[Usage, 
 def test_the_tolerance_is_a_millionth_of_a_dollar() -> None:
     assert agrees(10**9, 10**9 + TOLERANCE_NANOUSD)
     assert not agrees(10**9, 10**9 - TOLERANCE_NANOUSD - 1)
+
+
+# by chance ------------------------------------------------------------------------------------------------------------
+def random_calls(numbers: random.Random, calls: int) -> Iterator[tuple[Usage, ...]]:
+    """Main conversation, side model and up to three sub-agents, in sums as agents tell them: some cost cents."""
+    for _ in range(calls):
+        most = numbers.choice([300, 1_000, 3_000, 100_000])
+        model = numbers.choice(["claude-opus-4-6", "claude-sonnet-5", "claude-sonnet-4-5"])
+        parts = ["", "", *[f"agent-{number}" for number in range(numbers.randrange(4))]]
+        usage = []
+        for at, part in enumerate(parts):
+            read, short, hour = (numbers.randrange(most) if numbers.random() < 0.7 else 0 for _ in range(3))
+            usage.append(
+                Usage(
+                    model=model if at != 1 else "claude-haiku-4-5", part=part, requests=numbers.choice([None, 1, 9]),
+                    input=read + short + hour + numbers.randrange(most // 3), output=numbers.randrange(most // 10),
+                    cache_read=read, cache_write_5m=short, cache_write_1h=hour,
+                )
+            )  # fmt: skip
+        yield tuple(usage)
+
+
+def test_hardly_any_random_sum_is_explained_by_a_pair() -> None:
+    numbers, calls, sums = random.Random(7), 60, 1_000
+    by_pair = paired = 0
+    for usage in random_calls(numbers, calls):
+        computed = Account(usage).nanousd(AT_US, PRICES)
+        assert computed is not None
+        two = [way.nanousd for way in likely_pairs(usage, usage[0].model, AT_US, PRICES) if way.nanousd is not None]
+        one = [way.nanousd for way in ways(usage, usage[0].model, AT_US, PRICES) if way.nanousd is not None]
+        paired += bool(two)
+        for _ in range(sums):
+            reported = numbers.randrange(computed // 4, computed * 5 // 4)
+            single = any(agrees(reported, amount) for amount in one)
+            by_pair += not single and any(agrees(reported, amount) for amount in two)
+    assert paired > calls / 4, "dear enough for a pair to mean something"
+    assert by_pair * 1_000 <= calls * sums
+
+
+# of many requests -----------------------------------------------------------------------------------------------------
+def entries(number: int, parts: int) -> tuple[Usage, ...]:
+    return tuple(
+        Usage(
+            model=("claude-sonnet-4-5", "claude-haiku-4-5")[at % 2], input=100_000 + 7 * at, output=at,
+            cache_read=5_000, cache_write_1h=1_000, requests=1, part=f"agent-{at % parts}" if at % 3 else "",
+        )
+        for at in range(number)
+    )  # fmt: skip
+
+
+class Counting(GenaiPrices):
+    """Says how many entries were priced."""
+
+    priced = 0
+
+    def entry(self, usage: Usage, at_us: int) -> int | None:
+        self.priced += 1
+        return super().entry(usage, at_us)
+
+    def card(self, model: str, at_us: int, tier: str = "") -> Card | None:
+        self.priced += 1
+        return super().card(model, at_us, tier)
+
+
+@pytest.mark.parametrize(("number", "parts"), [(300, 60), (3_000, 150)])
+def test_pairs_of_a_call_of_many_requests_take_no_more_work_than_is_allowed(number: int, parts: int) -> None:
+    prices = Counting()
+    found = likely_pairs(entries(number, parts), "claude-sonnet-4-5", AT_US, prices)
+    assert bool(found) == (number == 300)
+    assert prices.priced < ENTRIES_MAX
+
+
+def test_what_a_part_costs_beside_another_way_is_known_without_pricing_all_again() -> None:
+    """The same money as each pair priced by itself."""
+    usage = entries(12, 3)
+    base, single = Account(usage), tuple(deviations(usage, "claude-sonnet-4-5", AT_US, PRICES))
+    every = {
+        (f"{first.say(second.change(base).usage)}, and {second.say(usage)}",
+         first.change(second.change(base)).nanousd(AT_US, PRICES))
+        for first in single for second in single
+    }  # fmt: skip
+    found = {(way.say(), way.nanousd) for way in pairs(usage, "claude-sonnet-4-5", AT_US, PRICES, 0)}
+    assert found <= every
+    assert sum("sub-agent" in words for words, _ in found) > 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
@@ -25,6 +25,7 @@ from mz_projections.cost import Totals, costs, totals
 from mz_projections.tokens import tokens
 
 from tests.projections.logs import feature_events
+from tests.support.examples import examples
 from tests.support.samples import sample
 
 STREAM = feature_stream("r", "login")
@@ -101,7 +102,8 @@ def test_calls_that_ended_without_a_price_are_counted() -> None:
 
 def test_what_was_refused_costs_nothing() -> None:
     """Only where something was set aside, no tokens were used, and nothing of it was kept."""
-    replied, nothing = replace(sample(AgentReplied), ref=REF), replace(READ, usage=(), reported_nanousd=None)
+    replied = replace(sample(AgentReplied), ref=REF)
+    nothing = replace(READ, usage=(), reported_nanousd=None, terminal="error")
     free, unread = replace(SETTLED, nanousd=0), replace(PRICED, computed_nanousd=None)
 
     def found(asked: AgentRequested, read: ReplyRead, priced: CallPriced, settled: CallSettled) -> int | None:
@@ -112,6 +114,7 @@ def test_what_was_refused_costs_nothing() -> None:
     assert found(ASKED, nothing, unread, free) == 0
     assert found(ASKED, nothing, unread, SETTLED) is None, "lost: what was set aside counts"
     assert found(ASKED, READ, unread, free) is None, "tokens without a price"
+    assert found(ASKED, replace(nothing, terminal="success"), unread, free) is None, "answered, and told no tokens"
     assert found(replace(ASKED, estimated_nanousd=None), nothing, unread, free) is None, "nothing was set aside"
 
 
@@ -128,6 +131,9 @@ def test_a_difference_needs_both_sides() -> None:
     assert found(ASKED, READ, PRICED) == (-5, -10)
     assert found(free, READ, PRICED) == (-5, None)
     assert found(ASKED) == (None, None)
+    free_of_charge = replace(READ, usage=(), reported_nanousd=0, terminal="success")
+    assert found(ASKED, free_of_charge) == (None, None), "a subscription, whose tokens nobody counted"
+    assert found(ASKED, replace(free_of_charge, terminal="error")) == (None, -70)
 
 
 def test_a_call_keeps_what_explains_its_price() -> None:
@@ -151,7 +157,7 @@ def test_events_of_calls_that_were_never_asked_for_are_left() -> None:
     assert costs(recorded([READ, PRICED, SETTLED, replace(sample(AgentReplied), ref=REF)])) == ()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.lists(feature_events("r", "login"), max_size=30))
 def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
     calls = costs(recorded(events))

@@ -2,8 +2,8 @@
 
 Reported and computed are known where an agent told them, and the higher one counts. The reservation counts where they
 may both be too low: the call did not end, so that more was used than was told; tokens were used that have no price; or
-a reply came of which nobody said what it took. A call that the other side refused took nothing, unless it says so, or
-had worked before.
+a reply came of which nobody said what it took, or that tells nothing but zeros. A call that the other side refused
+took nothing, unless it says so, or had worked before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def worst_of(reading: Reading, price: Price) -> int | None:
     must have cost something."""
     told = (reading.reported_nanousd, price.nanousd if reading.usage else None)
     known = [amount for amount in told if amount is not None]
-    if known:
+    silent = reading.terminal == "success" and not reading.usage and not reading.reported_nanousd
+    if known and not silent:
         return max(known)
     refused = reading.problem is not None and reading.problem.kind in REFUSED
     nothing = refused and not reading.untold and not reading.usage
