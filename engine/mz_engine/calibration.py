@@ -29,8 +29,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     model: str
     phase: str
-    prompt_tokens: int
-    """Estimated, of the prompt alone."""
+    asked_tokens: int
+    """Of what the call was given to read, as it was reserved: counted by the agent or estimated; in a session all that
+    it held."""
     reply_tokens: int
     """Estimated, of the reply."""
     input: int
@@ -136,19 +137,19 @@ def _fitted(cell: Cell, members: Sequence[Sample]) -> Fitted:
     inputs = medians_of_others([_input_ratio(each) for each in members])
     outputs = medians_of_others([_output_ratio(each) for each in members])
     by_others = [
-        round(into * one.prompt_tokens) + round(out * one.reply_tokens)
+        round(into * one.asked_tokens) + round(out * one.reply_tokens)
         for one, into, out in zip(members, inputs, outputs, strict=True)
     ]
     return Fitted(
         coefficients=fit(cell, members),
-        error_before=median(_off(one, one.prompt_tokens + one.reply_tokens) for one in members),
+        error_before=median(_off(one, one.asked_tokens + one.reply_tokens) for one in members),
         error_after=median(_off(one, guess) for one, guess in zip(members, by_others, strict=True)),
-        ratio=median((one.input + one.output) / max(one.prompt_tokens + one.reply_tokens, 1) for one in members),
+        ratio=median((one.input + one.output) / max(one.asked_tokens + one.reply_tokens, 1) for one in members),
     )
 
 
 def _input_ratio(sample: Sample) -> float:
-    return sample.input / max(sample.prompt_tokens, 1)
+    return sample.input / max(sample.asked_tokens, 1)
 
 
 def _output_ratio(sample: Sample) -> float:
@@ -195,13 +196,13 @@ def coefficients_for(known: Iterable[Coefficients], agent: str, model: str, phas
 
 
 def expect(
-    known: Iterable[Coefficients], agent: str, model: str, phase: str, prompt_tokens: int, reply_tokens: int
+    known: Iterable[Coefficients], agent: str, model: str, phase: str, asked_tokens: int, reply_tokens: int
 ) -> Expected:
-    """Tokens of a call whose prompt is there; without coefficients the prompt and a reply, and no cache."""
+    """Tokens of a call that is given `asked_tokens` to read; without coefficients those and a reply, and no cache."""
     by = coefficients_for(known, agent, model, phase)
     if by is None:
-        return Expected(input=prompt_tokens, output=reply_tokens)
-    whole = round(by.input * prompt_tokens)
+        return Expected(input=asked_tokens, output=reply_tokens)
+    whole = round(by.input * asked_tokens)
     read = min(round(by.cache_read * whole), whole)
     return Expected(
         input=whole,

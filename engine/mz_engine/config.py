@@ -111,7 +111,7 @@ class Coefficients(Setting, frozen=True, kw_only=True):
     phase: str = ""
     calls: int
     input: Ratio
-    """Tokens of input for each token of the estimate's prompt."""
+    """Tokens of input for each one that is reserved without it: of the prompt, and of what its session holds."""
     output: Ratio
     """Tokens of output for each token of reply that the estimate assumes."""
     cache_read: Ratio = 0.0

@@ -194,6 +194,8 @@ class CallSpec(Fact, frozen=True, kw_only=True):
     tools: tuple[Tool, ...]
     total_seconds: int
     idle_seconds: int
+    version: str = ""
+    """Of the agent, where its command was asked before the call; for a call whose end only its spool tells."""
 
 
 class CallResult(Fact, frozen=True, kw_only=True):
@@ -232,6 +234,10 @@ class Reading(Fact, frozen=True, kw_only=True):
     """It worked, and more than `usage` says: it broke off before it told of all its tokens."""
 
 
+COUNT_MAX = 10**8
+"""Tokens that an agent may have counted; no model reads as many at once."""
+
+
 class Agents(Protocol):
     """All adapters behind one door."""
 
@@ -245,6 +251,10 @@ class Agents(Protocol):
         """Pure and total over the bytes."""
 
     def estimate_tokens(self, agent: str, prompt: str) -> int: ...
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        """Of the call's first request, as the agent itself counts, with the conversation that it goes on in; more than
+        0. None: it does not say. Nothing is changed by it, and nothing kept. Raises Interrupted."""
 
     def format_prompt(self, agent: str, prompt: str) -> str: ...
 

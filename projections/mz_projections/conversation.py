@@ -44,6 +44,7 @@ def _requested(conversation: Conversation | None, event: AgentRequested) -> Conv
             conversation,
             key=event.ref.key,
             before=conversation.used,
+            estimated_tokens=event.estimated_tokens,
             shown=conversation.shown.union(event.shown),
         )
     return Conversation(
@@ -51,6 +52,7 @@ def _requested(conversation: Conversation | None, event: AgentRequested) -> Conv
         model=event.model,
         id=event.session,
         key=event.ref.key,
+        estimated_tokens=event.estimated_tokens,
         shown=frozenset(event.shown),
     )
 

@@ -79,6 +79,8 @@ class Conversation(Shape, frozen=True):
     """What its earlier calls used, a sum for each model."""
     used: tuple[Usage, ...] = ()
     """The same with the newest call."""
+    estimated_tokens: int = 0
+    """Of the newest call, its reply included: so much the session was estimated to hold after it."""
     broken: SessionEnd | None = None
     """Why no call may go on in it."""
 

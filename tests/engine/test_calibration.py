@@ -32,7 +32,7 @@ CELL = ("a", "m", "code")
 
 def sample(prompt: int = 1000, used: int = 5000, phase: str = "code", model: str = "m", output: int = 1000) -> Sample:
     return Sample(
-        agent="a", model=model, phase=phase, prompt_tokens=prompt, reply_tokens=2000, input=used, output=output,
+        agent="a", model=model, phase=phase, asked_tokens=prompt, reply_tokens=2000, input=used, output=output,
         cache_read=used // 2, cache_write=used // 10,
     )  # fmt: skip
 
@@ -113,7 +113,7 @@ def test_what_is_expected() -> None:
 )  # fmt: skip
 def test_any_calls_give_coefficients_that_can_be_written_and_read(samples: list[Sample]) -> None:
     found = fit(CELL, samples)
-    guess = expect((found,), *CELL, samples[0].prompt_tokens, 2000)
+    guess = expect((found,), *CELL, samples[0].asked_tokens, 2000)
     assert 0 <= guess.cache_read + guess.cache_write <= max(guess.input, 0)
     assert calibrate(samples) is not None
 

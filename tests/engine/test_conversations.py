@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given as given_any
-from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.config import Config
@@ -59,6 +58,7 @@ from mz_projections.state import Conversation, book_of
 from mz_qa.simulation.world import Answer, Crash, Files, World
 
 from tests.support import trial
+from tests.support.examples import examples
 from tests.support.given import BASE, DIGEST, OPENED, given, recorded, ref
 from tests.support.tree import ROOT
 
@@ -206,7 +206,7 @@ CREWS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given_any(st.lists(st.sampled_from(TOLD), max_size=30), st.sampled_from(CREWS))
 def test_any_order_of_sessions_and_agents_has_an_answer(events: list[Event], pinned: Pins) -> None:
     """Whoever takes over is another agent of the settings, and a session that goes on is of the run and whole."""

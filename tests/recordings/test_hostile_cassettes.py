@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mz_recordings.cassette import Cassette, Taken
 from mz_recordings.files.library import CassetteChanged, CassetteUnusable, digest, load, renew, save, seal_of
@@ -21,6 +21,7 @@ from mz_recordings.files.sums import SUMS
 from mz_recordings.playing.replay import perform
 
 from tests.cli.drive import spawn
+from tests.support.examples import examples
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import git
 from tests.support.workshop import Copy, clone
@@ -43,7 +44,7 @@ CHANGES: dict[str, Callable[[bytes, int, int], bytes]] = {
 }
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(data=st.data())
 def test_any_byte_of_any_file(victim: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(path for path in victim.rglob("*") if path.is_file())))

@@ -80,10 +80,11 @@ def trial_past() -> Past:
 
 def talking_past() -> Past:
     """Three features, delivered in sessions: one that the agent forgot, one that a crash ended, one that another agent
-    took over."""
+    took over. Some calls are counted beforehand."""
     config = trial.trial_config("continue", failover=("other",))
     pins = replace(trial.pins(config), templates=trial.material().templates)
     world = Forgets({"README.md": "a project"}, _without_login, trial.commands)
+    world.counts = _counted
     trial.begin(world, pins, {"a": (), "b": ("a",), "c": ()})
     with suppress(Crash):
         trial.deliver(world, pins, seed=3)
@@ -112,6 +113,11 @@ def _without_login(spec: CallSpec, files: Files) -> Answer:
     if spec.agent == "simulated" and spec.key.split("/")[1:3] == ["c", "build"]:
         return Answer(problem=Problem(kind=ProblemClass.FATAL, code="auth-failure"))
     return trial.script(replace(spec, prompt=spec.prompt.replace("## Rework", "MEND")), files)
+
+
+def _counted(spec: CallSpec) -> int | None:
+    """Only what a first attempt is asked."""
+    return 900 + len(spec.prompt) if spec.key.split("/")[5] == "1" else None
 
 
 def renumbered(events: Sequence[Recorded[Event]]) -> Stream:

@@ -95,7 +95,7 @@ def samples_of(calls: Iterable[CallCost]) -> Iterable[Sample]:
                 agent=call.agent,
                 model=call.model,
                 phase=call.phase,
-                prompt_tokens=call.estimated_tokens - REPLY_TOKENS,
+                asked_tokens=call.estimated_tokens - REPLY_TOKENS,
                 reply_tokens=REPLY_TOKENS,
                 input=call.input,
                 output=call.output,

@@ -13,7 +13,7 @@ class FittedShape(Shape, frozen=True, kw_only=True):
     phase: str | None
     calls: int
     input: float
-    """Tokens of input used for each token of the prompt."""
+    """Tokens of input used for each one that was reserved: of the prompt, and in a session of all that it held."""
     output: float
     """Tokens of output used for each token of the reply that estimates assume."""
     cache_read: float

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from mz_engine.agents.anthropic_stream import read_stream
-from mz_engine.agents.asking import estimate, find_tool
+import msgspec
+
+from mz_engine.agents.anthropic_stream import read_count, read_stream
+from mz_engine.agents.asking import find_tool
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
 from mz_engine.agents.program import Program, with_login
 from mz_engine.ports import CallResult, CallSpec, Reading
@@ -60,10 +62,11 @@ class AnthropicApi(Program):
             "set ANTHROPIC_API_KEY to a key of console.anthropic.com",
         )
 
-    def estimate_tokens(self, prompt: str) -> int:
-        """By rule of thumb: an estimate is made before anything is sent. The exact count of a prompt is what
-        `mz-anthropic --count` asks the API for."""
-        return estimate(prompt)
+    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
+        """By the API's own count, of instructions and tools too. It costs nothing."""
+        call = invocation(spec, environment)
+        result = spawn(spec, msgspec.structs.replace(call, argv=(*call.argv, "--count")))
+        return None if result.problem or result.exit != 0 else read_count(result.stdout)
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, invocation(spec, environment))

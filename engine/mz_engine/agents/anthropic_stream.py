@@ -15,8 +15,8 @@ from mz_events.catalog.call import Usage
 from mz_engine.agents.classify import Ending, Patterns, classify
 from mz_engine.agents.claude_usage import request_usage
 from mz_engine.agents.contract import Watch
-from mz_engine.agents.jsonline import Json, count, each_object, last_words, mapping, session_id, string
-from mz_engine.ports import CallResult, Reading
+from mz_engine.agents.jsonline import Json, count, each_object, last_words, mapping, objects, session_id, string
+from mz_engine.ports import COUNT_MAX, CallResult, Reading
 
 WAIT_SECONDS_MAX = 10**8
 """Three years; beyond it the number is noise."""
@@ -33,6 +33,13 @@ class Told(msgspec.Struct, kw_only=True):
     """The model's newest text."""
     requests: dict[str, Usage] = {}
     """By the message's id, so that a line that is there twice counts once."""
+
+
+def read_count(stdout: bytes) -> int | None:
+    """Tokens that `mz-anthropic --count` said a request would take; None where it said none that can be."""
+    said = [count(line.get("input_tokens")) for line in objects(stdout) if line and line.get("type") == "count"]
+    tokens = said[-1] if said else None
+    return tokens if tokens and tokens <= COUNT_MAX else None
 
 
 def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:

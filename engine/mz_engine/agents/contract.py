@@ -1,4 +1,4 @@
-"""Port: what an agent adapter is: six functions, a name, a parser version. Capabilities decide, never names."""
+"""Port: what an agent adapter is: seven functions, a name, a parser version. Capabilities decide, never names."""
 
 from __future__ import annotations
 
@@ -91,6 +91,11 @@ class Adapter(Protocol):
         """Looks for the tool and a login; never prints or returns a secret; calls no model."""
 
     def estimate_tokens(self, prompt: str) -> int: ...
+
+    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
+        """Tokens of the call's first request as the agent's API counts them, with the conversation that it goes on
+        in; more than 0. None: the agent does not say, for whatever reason. `spawn` runs a question beside the call, in
+        short bounds, of which nothing is kept. Raises nothing but what `spawn` does, and changes nothing."""
 
     def format_prompt(self, prompt: str) -> str: ...
 

@@ -8,18 +8,23 @@ import threading
 import time
 from collections.abc import Mapping
 
+from msgspec.structs import replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redact import Secrets
 
 from mz_engine.adapters.environment import fenced, opened, variables, worktree
-from mz_engine.adapters.temporary import VARIABLE, make_temporary, remove_temporary, temporary
+from mz_engine.adapters.temporary import VARIABLE, left_temporary, make_temporary, remove_temporary, temporary
+from mz_engine.agents.asking import Said, key_of_check
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.spool import Closing, Meta, Spool, Spooled, directory, load
 from mz_engine.agents.supervise import Bounds, Denied, Ended, Ending, Launch, kill_marked, offline_works, supervise
 from mz_engine.home import HOME, SPOOL
-from mz_engine.ports import CallResult, CallSpec
+from mz_engine.ports import CallResult, CallSpec, Interrupted
 
 OUTPUT_BYTES_MAX = 200_000_000
+ASK_SECONDS = 30
+"""Nobody waits longer for a number that can be done without."""
+ASK_BYTES_MAX = 1_000_000
 
 PROBLEMS: Mapping[Ending, Problem | None] = {
     Ending.EXITED: None,
@@ -90,11 +95,31 @@ class AgentProcesses:
             problem=PROBLEMS[ended.ending],
         )
 
+    def ask(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+        """Runs a question beside the call, in the call's worktree, which it may not change where there is a mount
+        namespace. It has a key of its own and `ASK_SECONDS`, whatever limits the call has, no temporary directory of
+        its own, and leaves no spool, so that nobody takes it for the call. Never raises for what the program does.
+        Raises Interrupted where `stop` ended it: what it was asked for must not begin any more."""
+        asked = replace(spec, key=key_of_check(spec.agent))
+        launch, said = replace(self._launch(asked, replace(invocation, temporary=False)), opened=()), Said()
+        bounds = Bounds(total_seconds=ASK_SECONDS, output_bytes=ASK_BYTES_MAX)
+        ended = supervise(launch, bounds, said, stop=self._stop)
+        if ended.ending is Ending.STOPPED:
+            raise Interrupted(asked.key)
+        return CallResult(
+            stdout=bytes(said.stdout),
+            stderr=b"",
+            exit=ended.exit,
+            duration_ms=ended.duration_ms,
+            problem=PROBLEMS[ended.ending],
+        )
+
     def salvage(self, key: str) -> CallResult | None:
         """Kills what still runs under the key, and returns what its spool holds: with exit and problem where the end
         was seen, else with an unknown exit. None: the call never began."""
         kill_marked(key)
-        remove_temporary(self._temporary(key))
+        for place in left_temporary(self._root, key, self._environment):
+            remove_temporary(place)
         held = load(directory(self._spools, key))
         if held is None:
             return None
@@ -104,6 +129,7 @@ class AgentProcesses:
             exit=held.closing.exit if held.closing else None,
             duration_ms=held.duration_ms,
             problem=held.closing.problem if held.closing else None,
+            version=held.version,
         )
 
     def _temporary(self, key: str) -> pathlib.Path:
@@ -149,4 +175,5 @@ class AgentProcesses:
             argv=tuple(self._secrets.redact(argument) for argument in launch.argv),
             environment=tuple(sorted(launch.env)),
             started_us=time.time_ns() // 1000,
+            version=spec.version,
         )

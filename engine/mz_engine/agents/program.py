@@ -3,11 +3,14 @@ on a login that is missing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from mz_engine.agents.asking import estimate
 from mz_engine.agents.classify import Patterns
-from mz_engine.agents.contract import AuthCheck
+from mz_engine.agents.contract import AuthCheck, Spawn
+from mz_engine.ports import CallSpec
 
 
 class Program:
@@ -19,6 +22,11 @@ class Program:
     def estimate_tokens(self, prompt: str) -> int:
         """Bytes / 4, rounded up."""
         return estimate(prompt)
+
+    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
+        """None: most programs cannot say before they are called."""
+        del spec, environment, spawn
+        return None
 
     def format_prompt(self, prompt: str) -> str:
         return prompt

@@ -27,6 +27,10 @@ INSTALL = {
 """By agent of a description that comes with `mz`."""
 
 
+COUNT_PATIENCE_MS = 10_000
+"""A count that failed after so long would keep every later call waiting as well: a network may swallow packets."""
+
+
 class UnknownAgent(Exception):
     """No adapter has this name; says which there are."""
 
@@ -39,6 +43,8 @@ class Processes(Protocol):
     """Where calls run; see `mz_engine.agents.process.AgentProcesses`."""
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult: ...
+
+    def ask(self, spec: CallSpec, invocation: Invocation) -> CallResult: ...
 
     def salvage(self, key: str) -> CallResult | None: ...
 
@@ -88,6 +94,8 @@ class AgentDoor:
         self._processes, self._environment = processes, environment
         self._adapters = built_in() if adapters is None else adapters
         self._versions: dict[str, str] = {}
+        self._silent: set[str] = set()
+        """Agents whose counting took too long, and came to nothing."""
 
     def check(self, agent: str) -> AuthCheck:
         """Whether the agent can be called here. Starts its CLI to ask for the version, and no model."""
@@ -98,6 +106,7 @@ class AgentDoor:
     def call(self, spec: CallSpec) -> CallResult:
         """As the port says; the version is what the agent itself said, else what its command says when asked."""
         adapter = self.adapter(spec.agent)
+        spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
         result = adapter.run_phase(spec, self._environment, self._processes.spawn)
         version = adapter.parse_output(result).version or self._version(spec.agent)
         return msgspec.structs.replace(result, version=version, model=spec.model)
@@ -115,6 +124,23 @@ class AgentDoor:
 
     def estimate_tokens(self, agent: str, prompt: str) -> int:
         return self.adapter(agent).estimate_tokens(prompt)
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        """As the port says. After one count that failed by waiting the agent is not asked again by this process."""
+        if spec.agent in self._silent:
+            return None
+        waited_ms = 0
+
+        def ask(asked: CallSpec, invocation: Invocation) -> CallResult:
+            nonlocal waited_ms
+            result = self._processes.ask(asked, invocation)
+            waited_ms += result.duration_ms
+            return result
+
+        counted = self.adapter(spec.agent).count_tokens(spec, self._environment, ask)
+        if counted is None and waited_ms >= COUNT_PATIENCE_MS:
+            self._silent.add(spec.agent)
+        return counted
 
     def format_prompt(self, agent: str, prompt: str) -> str:
         return self.adapter(agent).format_prompt(prompt)

@@ -29,6 +29,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     environment: tuple[str, ...]
     started_us: int
     """Microseconds since the epoch, UTC."""
+    version: str = ""
+    """Of the agent, as its command said when this process asked it; empty: it was not asked."""
 
 
 class Closing(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,8 @@ class Spooled(msgspec.Struct, frozen=True, kw_only=True):
     stderr: bytes
     duration_ms: int
     closing: Closing | None
+    version: str = ""
+    """As in `Meta`."""
 
 
 def directory(spools: pathlib.Path, key: str) -> pathlib.Path:
@@ -118,7 +122,7 @@ def load(place: pathlib.Path) -> Spooled | None:
         return None
     closing = load_closing(place / "exit.json")
     duration_ms = closing.duration_ms if closing else max(0, (ended_us - meta.started_us) // 1000)
-    return Spooled(stdout=stdout, stderr=stderr, duration_ms=duration_ms, closing=closing)
+    return Spooled(stdout=stdout, stderr=stderr, duration_ms=duration_ms, closing=closing, version=meta.version)
 
 
 def load_closing(path: pathlib.Path) -> Closing | None:

@@ -22,6 +22,7 @@ from mz_events.catalog.call import (
 )
 from mz_events.catalog.check import RefMoved
 from mz_projections.feature import Outcome
+from mz_projections.state import Conversation
 
 from mz_engine.calibration import expect
 from mz_engine.decide.actions import CallAgent, ReadReply, SwitchAgent
@@ -31,7 +32,7 @@ from mz_engine.effects.prompt import compose, outputs_of
 from mz_engine.effects.schemas import provide_schemas
 from mz_engine.effects.steps import Effect, ReserveCall, Scene, SettleCall, Steps, do, emit, get, put
 from mz_engine.effects.talk import configured_model, take_up
-from mz_engine.pipelines.definition import Phase, Timeout, Tool
+from mz_engine.pipelines.definition import Phase, Tool
 from mz_engine.ports import CallResult, CallSpec, Capture, Moved, Place, Reading, RepositoryUnusable
 from mz_engine.pricing.worst import may_be_more, worst_of
 
@@ -55,8 +56,21 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
     talk = yield from take_up(scene, action.role, agent, model, key)
     composed = yield from compose(scene, action.role, template, talk)
     prompt = yield from _formatted(agent, composed.text)
+    spec = CallSpec(
+        key=key,
+        place=place,
+        agent=agent,
+        model=model,
+        prompt=prompt,
+        session=talk.goes_on.id if talk.goes_on else session_of(key),
+        resumes=talk.goes_on is not None,
+        tools=tools,
+        total_seconds=phase.timeout.total_seconds,
+        idle_seconds=phase.timeout.idle_seconds,
+    )
     tokens = yield from _tokens(agent, prompt)
-    estimate = yield from _estimate(scene, agent, model, tokens)
+    counted = yield from do("agents.count_tokens", lambda ports: ports.agents.count_tokens(spec))
+    asked = asked_tokens(counted, tokens, talk.goes_on)
     before = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
     request = AgentRequested(
         ref=CallRef(
@@ -72,26 +86,35 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
         prompt=(yield from put(prompt)),
         template=template,
         whole=composed.text == composed.whole,
-        session=talk.goes_on.id if talk.goes_on else session_of(key),
-        resumes=talk.goes_on is not None,
+        session=spec.session,
+        resumes=spec.resumes,
         tree=cell.tree,
         refs=(yield from put(encode(before))),
-        estimated_tokens=tokens + REPLY_TOKENS,
-        estimated_nanousd=estimate,
+        estimated_tokens=asked + REPLY_TOKENS,
+        estimated_nanousd=(yield from _estimate(scene, agent, model, asked)),
         kept=talk.kept,
         shown=composed.shown,
         prompt_tokens=tokens if talk.goes_on else None,
         whole_tokens=(yield from _whole_tokens(agent, composed.whole)) if talk.goes_on else None,
+        counted=counted,
     )
     granted: bool = yield ReserveCall(request)
     if granted:
-        yield from _carry_out(request, place, prompt, tools, phase.timeout, before, scene.branches)
+        yield from _carry_out(request, spec, before, scene.branches)
 
 
-def _estimate(scene: Scene, agent: str, model: str, prompt_tokens: int) -> Steps[int | None]:
+def asked_tokens(counted: int | None, prompt_tokens: int, goes_on: Conversation | None) -> int:
+    """What the model is given to read before it says anything: as the agent counted it, else by estimate: the prompt,
+    and in a session all that the call before was estimated to take."""
+    if counted is not None:
+        return counted
+    return prompt_tokens + (goes_on.estimated_tokens if goes_on else 0)
+
+
+def _estimate(scene: Scene, agent: str, model: str, asked: int) -> Steps[int | None]:
     """Money for the call, by what such calls took before where that is known."""
     known = scene.pins.config.calibration
-    tokens = expect(known, agent, model, scene.work.phase, prompt_tokens, REPLY_TOKENS)
+    tokens = expect(known, agent, model, scene.work.phase, asked, REPLY_TOKENS)
     return (
         yield from do(
             "prices.estimate",
@@ -127,27 +150,8 @@ def session_of(key: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
 
-def _carry_out(
-    request: AgentRequested,
-    place: Place,
-    prompt: str,
-    tools: tuple[Tool, ...],
-    timeout: Timeout,
-    before: dict[str, str],
-    branches: frozenset[str],
-) -> Effect:
-    spec = CallSpec(
-        key=request.ref.key,
-        place=place,
-        agent=request.agent,
-        model=request.model,
-        prompt=prompt,
-        session=request.session,
-        resumes=request.resumes,
-        tools=tools,
-        total_seconds=timeout.total_seconds,
-        idle_seconds=timeout.idle_seconds,
-    )
+def _carry_out(request: AgentRequested, spec: CallSpec, before: dict[str, str], branches: frozenset[str]) -> Effect:
+    place = spec.place
     result = yield from do("agents.call", lambda ports: ports.agents.call(spec))
     after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
     capture = yield from _capture(place, request, before, after)
@@ -242,7 +246,7 @@ def settle_call(intent: AgentRequested, scene: Scene) -> Effect:
         tree=capture.tree,
         offences=capture.offences,
         salvaged=True,
-        version=found.version,
+        version=reading.version,
     )
     yield from emit(*moved, reply)
 

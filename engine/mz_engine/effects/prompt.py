@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 from mz_events.catalog.check import ArtifactParsed, CommandRan
+from mz_events.catalog.feature import FeatureHeld
+from mz_events.catalog.run import Hold
 from mz_events.names import Commit, Path
 from mz_projections.conversation import mark
 from mz_projections.state import Cell
@@ -11,11 +13,12 @@ from mz_projections.state import Cell
 from mz_engine.artifacts.validate import requirements
 from mz_engine.effects.schemas import schema_path
 from mz_engine.effects.seen import Sources, continued, newly_shown, phase_mark
-from mz_engine.effects.steps import Scene, Steps, do, get, get_report
+from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, get_report, put
 from mz_engine.effects.talk import Talk
 from mz_engine.patterns import select
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Context, Output, Phase
+from mz_engine.ports import TEMPLATE_BROKEN
 from mz_engine.prompts.data import (
     CommandData,
     ContextFile,
@@ -24,7 +27,7 @@ from mz_engine.prompts.data import (
     ReworkData,
     UnitData,
 )
-from mz_engine.prompts.render import render
+from mz_engine.prompts.render import TemplateBroken, render
 
 CHARACTERS_PER_TOKEN = 4
 """For the budget of context files; the seeds' estimate."""
@@ -59,6 +62,13 @@ def compose(scene: Scene, role: str, template: str, talk: Talk) -> Steps[Compose
     whole = yield from do("secrets.redact", lambda ports: ports.secrets.redact(whole))
     text = whole if talk.goes_on is None else (yield from _redacted(text))
     return Composed(text=text, whole=whole, shown=shown)
+
+
+def unmakeable(broken: TemplateBroken) -> Effect:
+    """Halts the run where no prompt can be made: its templates are pinned, so that it could only fail again."""
+    detail = yield from put(broken.why)
+    place = Path(broken.template)
+    yield from emit(FeatureHeld(hold=Hold.FATAL, code=TEMPLATE_BROKEN, template=place, line=broken.line, detail=detail))
 
 
 def _redacted(text: str) -> Steps[str]:

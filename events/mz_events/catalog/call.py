@@ -121,7 +121,7 @@ class AgentRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     """Blob: JSON object of all refs, `.git/config` and hooks before the call, so that what moved is found after a
     crash too."""
     estimated_tokens: int
-    """Input and output together."""
+    """Input and output together: the prompt with the session that it goes on in, and a reply."""
     estimated_nanousd: int | None
     kept: bool = False
     """The feature's own session: later calls of its builder go on in it."""
@@ -131,6 +131,8 @@ class AgentRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     """Estimate of the prompt alone, where it goes on in a session."""
     whole_tokens: int | None = None
     """The same of this prompt with everything in it."""
+    counted: int | None = None
+    """What the agent's API counted of the call's first request, the session included; None: it was not told."""
 
 
 class SessionEnd(Enum):

@@ -209,7 +209,7 @@ def _varied(tape: Tape, taken: Taken, usual: str) -> Iterator[Outcome]:
     is played once and judged for each."""
     agent, known = tape.cassette.manifest.agent, dict[object, Ran]()
     for variant in derive(taken):
-        said = succeeds(agent, variant.stdout)
+        said = succeeds(agent, variant.stdout, variant.stderr)
         for dies in (False, True):
             reading = _reading(tape.adapters[agent], variant, dies)
             likeness = _likeness(reading, variant, dies)

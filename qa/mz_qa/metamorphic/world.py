@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import ChainMap
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit
 from mz_events.redact import Secrets
 from mz_recordings.cassette import Cassette, Identity, Taken, parse_time
-from mz_recordings.playing.crew import elsewhere, refused
+from mz_recordings.playing.crew import counted, elsewhere, refused
 from mz_recordings.playing.standin import KEY
 from mz_recordings.whatif.variants import Variant, content
 
@@ -82,6 +83,10 @@ class Tape(World):
         """`mz` is killed while the altered call is under way, and finds what it left afterwards."""
         self.limit = STEPS_MAX + STEPS_MAX_CALL * len(cassette.taken)
 
+    @cached_property
+    def counted(self) -> Mapping[str, int]:
+        return counted(self.cassette)
+
     def tick(self, name: str) -> None:
         """Raises Endless."""
         super().tick(name)
@@ -114,7 +119,7 @@ class Tape(World):
         other.store, other.blobs = self.store.copy(other.tick, moment.length), MemoryBlobs()
         other.blobs.kept, other.objects = ChainMap({}, self.blobs.kept), ChainMap({}, self.objects)
         other.base, other.refs, other.now_us, other._names = self.base, dict(moment.refs), moment.now_us, self._names
-        other.played, other.results = self.played, self.results
+        other.played, other.results, other.counted = self.played, self.results, self.counted
         other.variant, other.dies = variant, dies
         return other
 
@@ -198,6 +203,9 @@ class TapeAgents:
 
     def estimate_tokens(self, agent: str, prompt: str) -> int:
         return self._tape.adapters[agent].estimate_tokens(prompt)
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        return self._tape.counted.get(spec.key.partition("/")[2])
 
     def format_prompt(self, agent: str, prompt: str) -> str:
         return self._tape.adapters[agent].format_prompt(prompt)

@@ -91,6 +91,8 @@ class World:
         """Agents without sessions."""
         self.naming: set[str] = set()
         """Agents that name their sessions themselves."""
+        self.counts: Callable[[CallSpec], int | None] = lambda spec: None
+        """What an agent says that a call's first request holds."""
         self.talks: dict[tuple[str, str], list[str]] = {}
         """By agent and session: the prompts of the calls that were made in it."""
         self.pushes: list[Commit] = []
@@ -337,10 +339,14 @@ class SimulatedAgents:
             session=said["session"] or None,
             usage=(usage,),
             problem=result.problem,
+            version="1",
         )
 
     def estimate_tokens(self, agent: str, prompt: str) -> int:
         return len(prompt) // 4
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        return self.world.counts(spec)
 
     def format_prompt(self, agent: str, prompt: str) -> str:
         return prompt

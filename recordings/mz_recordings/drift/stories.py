@@ -18,6 +18,7 @@ Line = dict[str, Any]
 ELSEWHERE = frozenset(
     {
         "prompt", "estimated_tokens", "estimated_nanousd", "model", "agent", "template", "whole",
+        "prompt_tokens", "whole_tokens", "counted",
         "usage", "reported_nanousd", "parser",
         "digest", "report", "note", "title", "body", "detail",
         "message", "files", "insertions", "deletions", "touched", "changes",

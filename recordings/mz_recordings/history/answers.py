@@ -205,7 +205,12 @@ class Answers:
         adapter, request = self.means.adapters.get(agent), self.tape.ahead(AgentRequested)
         if adapter is not None:
             return adapter.estimate_tokens(prompt)
-        return request.estimated_tokens - REPLY_TOKENS if request is not None else 0
+        return 0 if request is None else _tokens_of(request, prompt)
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        """As it was counted then."""
+        request = self.tape.ahead(AgentRequested)
+        return request.counted if request is not None else None
 
     def format_prompt(self, agent: str, prompt: str) -> str:
         adapter = self.means.adapters.get(agent)
@@ -266,3 +271,12 @@ class Answers:
 
     def now_us(self) -> int:
         return self.tape.now_us()
+
+
+def _tokens_of(request: AgentRequested, text: str) -> int:
+    """What was estimated then of the prompt, or of what the prompt would have been without its session."""
+    if request.prompt_tokens is None:
+        return request.estimated_tokens - REPLY_TOKENS
+    if request.whole_tokens is None or hashlib.sha256(text.encode()).hexdigest() == request.prompt:
+        return request.prompt_tokens
+    return request.whole_tokens

@@ -29,7 +29,7 @@ WORLDLY = frozenset({"refs"})
 WHOSE = frozenset({"ref", "key"})
 RESULTS = (ReplyRead, CallPriced, CallSettled, ArtifactParsed, CommandRan)
 VERDICTS = (ArtifactValidated, GateChecked, ChangesChecked)
-ESTIMATES = frozenset({"estimated_tokens", "estimated_nanousd"})
+ESTIMATES = frozenset({"estimated_tokens", "estimated_nanousd", "prompt_tokens", "whole_tokens"})
 """They follow from the prompt."""
 ASKED = frozenset({"prompt"}) | ESTIMATES
 SHOWN_MAX = 300

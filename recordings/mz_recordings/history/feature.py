@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from mz_engine.decide.actions import Action
 from mz_engine.decide.phase import decide
 from mz_engine.effects.dispatch import effect
+from mz_engine.effects.prompt import unmakeable
 from mz_engine.effects.steps import ClaimPaths, Do, Emit, ReserveCall, Scene, SettleCall, Step
 from mz_engine.pins import Pins
 from mz_engine.ports import Interrupted, RemoteRefused, RepositoryUnusable
+from mz_engine.prompts.render import TemplateBroken
 from mz_engine.runner import OWED
 from mz_events.catalog.base import Event, Role
 from mz_events.catalog.call import CallHeld, CallReserved, CallSettled
@@ -223,6 +225,9 @@ def carried_out(action: Action, scene: Scene, tape: Tape, ports: Answers) -> lis
             return produced
         except RepositoryUnusable as unusable:
             return [*produced, FeatureHeld(hold=Hold.FATAL, code=unusable.code)]
+        except TemplateBroken as broken:
+            answer, error, steps = None, None, unmakeable(broken)
+            continue
         except (Interrupted, Unanswered):
             return produced
         answer, error = None, None

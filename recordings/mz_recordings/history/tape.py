@@ -66,7 +66,7 @@ class Tape:
     def unusable(self) -> None:
         """Raises RepositoryUnusable where that is what was recorded here."""
         found = self.next()
-        if isinstance(found, FeatureHeld) and found.hold is Hold.FATAL:
+        if isinstance(found, FeatureHeld) and found.hold is Hold.FATAL and found.template is None:
             raise RepositoryUnusable(found.code or "", "as it was recorded")
 
     def ahead(self, kind: type[E]) -> E | None:

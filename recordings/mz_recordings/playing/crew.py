@@ -21,6 +21,7 @@ from mz_recordings.findings import Noted
 from mz_recordings.playing.standin import DRIFT, KEY, MISSING, SESSION
 from mz_recordings.recording.record import invocation_of
 from mz_recordings.recording.scrub import Places, expand
+from mz_recordings.recording.storycheck import counts_in
 
 REFUSED = b"stand-in: "
 HANGS_SECONDS = 2
@@ -40,7 +41,7 @@ class Crew:
         self._home, self._environment = home, environment
         self._taken = {one.recording.identity: one for one in cassette.taken}
         self._lock = threading.Lock()
-        self._elsewhere = elsewhere(cassette)
+        self._elsewhere, self._counted = elsewhere(cassette), counted(cassette)
         self.played: dict[Identity, Noted] = {}
         """Every recording that was asked for, and what differed."""
         self.missed: list[Identity] = []
@@ -78,6 +79,10 @@ class Crew:
 
     def estimate_tokens(self, agent: str, prompt: str) -> int:
         return self._door.estimate_tokens(agent, prompt)
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        """As when it was recorded: nobody is asked."""
+        return self._counted.get(spec.key.partition("/")[2])
 
     def format_prompt(self, agent: str, prompt: str) -> str:
         return self._door.format_prompt(agent, prompt)
@@ -158,7 +163,13 @@ def elsewhere(cassette: Cassette) -> frozenset[str]:
     """Keys, without their run, of calls whose agent had not the session in which they would have gone on."""
     lines = (line for told in cassette.stories.values() for line in told.splitlines() if b'"session.broken"' in line)
     ends = (json.loads(line) for line in lines)
-    return frozenset(end["key"].partition("/")[2] for end in ends if end.get("reason") == SessionEnd.ELSEWHERE.value)
+    keys = (end.get("key") for end in ends if end.get("reason") == SessionEnd.ELSEWHERE.value)
+    return frozenset(key.partition("/")[2] for key in keys if isinstance(key, str))
+
+
+def counted(cassette: Cassette) -> Mapping[str, int]:
+    """What agents counted of calls, by their keys without the run."""
+    return counts_in(cassette.stories.values())
 
 
 def called_with(spec: CallSpec, adapter: Adapter) -> tuple[str, ...]:

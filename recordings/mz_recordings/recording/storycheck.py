@@ -1,9 +1,13 @@
-"""Pure: whether the bytes of a story can be one: a JSON object a line, each with a type, and with a call where its type
-is about one. What else is in an event is compared, and never relied on."""
+"""Pure: whether the bytes of a story can be one: a JSON object a line, each with a type, with a call where its type is
+about one, and with a count that can be one. What else is in an event is compared, and never relied on."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
 import msgspec
+from mz_engine.ports import COUNT_MAX
 from mz_events.catalog.call import AgentRequested, CallRef
 from mz_events.codec import ALL_EVENTS, type_of
 
@@ -19,6 +23,7 @@ REQUESTED = type_of(AgentRequested)
 class _Line(msgspec.Struct):
     type: str
     ref: CallRef | None = None
+    counted: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Line)
@@ -33,6 +38,13 @@ def calls_in(story: bytes) -> dict[Made, int]:
     refs = [line.ref for line in map(_DECODER.decode, story.splitlines()) if line.type == REQUESTED]
     made = ((ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role) for ref in refs if ref is not None)
     return {call: at for at, call in enumerate(made)}
+
+
+def counts_in(stories: Iterable[bytes]) -> Mapping[str, int]:
+    """What agents counted of the calls that sound stories tell of, by their keys without the run."""
+    lines = (line for told in stories for line in told.splitlines() if b'"counted"' in line)
+    asked = (line for line in map(_DECODER.decode, lines) if line.type == REQUESTED)
+    return {line.ref.key.partition("/")[2]: line.counted for line in asked if line.ref and line.counted is not None}
 
 
 def wrong_in(story: bytes) -> str:

@@ -26,7 +26,7 @@ from mz_events.redact import Secrets
 from mz_events.store import Blobs
 from mz_projections.cell import SESSION_MISSING
 
-from mz_recordings.cassette import BUILDER, Cassette, Hint, Identity, identity_of
+from mz_recordings.cassette import BUILDER, Cassette, Hint, Identity, Taken, identity_of
 from mz_recordings.playing.crew import Crew, called_with
 from mz_recordings.playing.stage import Denials, Memory, ReplayedWorkspace, Scratch, programs_of
 from mz_recordings.playing.standin import SESSION, install
@@ -65,14 +65,19 @@ class Stock(Crew):
 
     def fits(self, identity: Identity, spec: CallSpec, tree: Commit) -> bool:
         """Whether arguments, prompt and tree of the call are as they were recorded."""
+        taken = self._alike(identity, spec)
+        return taken is not None and self.tree_id(tree) == taken.recording.tree_before
+
+    def tells(self, spec: CallSpec) -> bool:
+        """Whether it knows how the call was asked for: arguments and prompt are as they were, and it has its story."""
+        identity = self._identity(spec.key)
+        return identity.feature in self._cassette.stories and self._alike(identity, spec) is not None
+
+    def _alike(self, identity: Identity, spec: CallSpec) -> Taken | None:
         taken = None if identity in self.never else self._taken.get(identity)
-        if taken is None:
-            return False
-        return (
-            called_with(spec, self._door.adapter(spec.agent)) == taken.recording.argv
-            and self._other_prompt(taken, spec, self._places(spec)) is None
-            and self.tree_id(tree) == taken.recording.tree_before
-        )
+        if taken is None or called_with(spec, self._door.adapter(spec.agent)) != taken.recording.argv:
+            return None
+        return taken if self._other_prompt(taken, spec, self._places(spec)) is None else None
 
     def goes_on(self, agent: str, key: str) -> bool:
         """Whether there is a recording of the call that may be served, and that went on in a session."""
@@ -145,6 +150,11 @@ class Team:
 
     def estimate_tokens(self, agent: str, prompt: str) -> int:
         return self._real.estimate_tokens(agent, prompt)
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        """As it was recorded, where the call is as it was then; else the real agent is asked."""
+        known = next((stock for stock in self._stocks.values() if stock.tells(spec)), None)
+        return self._real.count_tokens(spec) if known is None else known.count_tokens(spec)
 
     def format_prompt(self, agent: str, prompt: str) -> str:
         return self._real.format_prompt(agent, prompt)

@@ -104,7 +104,7 @@ def _work(options: Options, around: Around, voice: Voice, told: dict[str, object
     from mz_engine.agents.anthropic_loop.toolbox import Toolbox
 
     place, sessions = Place(around.cwd), Sessions(around.state())
-    if not options.resumes:
+    if not options.resumes and not options.counts:
         sessions.forget_old()
         sessions.begin(options.session)
     toolbox = Toolbox(place, options.tools, around.environment, voice.alive)

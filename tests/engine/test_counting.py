@@ -1,0 +1,348 @@
+"""What a call's first request holds: counted by the agent's API where it can, else estimated; and what is reserved."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given as given_any
+from hypothesis import settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from mz_engine.adapters.prices import GenaiPrices
+from mz_engine.agents import guard
+from mz_engine.agents.anthropic_stream import read_count
+from mz_engine.agents.asking import estimate
+from mz_engine.agents.contract import Invocation
+from mz_engine.agents.process import ASK_SECONDS, AgentProcesses
+from mz_engine.agents.registry import COUNT_PATIENCE_MS, AgentDoor
+from mz_engine.agents.supervise import best_level
+from mz_engine.calibration import expect
+from mz_engine.config import Coefficients
+from mz_engine.effects.call import REPLY_TOKENS, asked_tokens
+from mz_engine.home import HOME, SPOOL
+from mz_engine.pins import Pins
+from mz_engine.ports import COUNT_MAX, CallResult, CallSpec, Interrupted
+from mz_engine.session import Session
+from mz_events.catalog.call import AgentRequested, CallReserved, ReplyRead
+from mz_events.catalog.run import FeatureRested, Rest
+from mz_events.names import FeatureId, feature_stream, run_stream
+from mz_events.redact import Secrets
+from mz_projections.state import Conversation
+from mz_qa.simulation.world import NANO_PER_TOKEN, World
+
+from tests.engine.test_conversations import deliver, new_world, pins
+from tests.support import anthropic_cli, trial
+from tests.support.dialects.messages import Messages
+from tests.support.endpoint import Answer, Endpoint, Reply, Request
+from tests.support.processes import call, fresh_key, left, repository, shell
+from tests.support.workshop import Workshop
+
+HELD = Conversation(agent="a", model="m", id="s", key="k", estimated_tokens=3000)
+
+
+# by rule --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("counted", "goes_on", "tokens"),
+    [(None, None, 400), (None, HELD, 3400), (1234, None, 1234), (1234, HELD, 1234), (5, HELD, 5)],
+)
+def test_what_was_counted_goes_before_what_was_estimated(
+    counted: int | None, goes_on: Conversation | None, tokens: int
+) -> None:
+    assert asked_tokens(counted, 400, goes_on) == tokens
+
+
+MANY = st.integers(0, 2_000_000)
+SHARES = st.floats(0, 1).map(lambda share: round(share, 3))
+KNOWN = st.builds(
+    Coefficients, agent=st.just("a"), model=st.just(""), phase=st.just(""), calls=st.just(5),
+    input=st.floats(0.1, 30).map(lambda ratio: round(ratio, 3)), output=st.floats(0.1, 5), cache_read=SHARES,
+    cache_write=st.just(0.0), input_tokens=MANY, output_tokens=MANY,
+)  # fmt: skip
+PRICES = GenaiPrices()
+
+
+@settings(max_examples=200, deadline=None)
+@given_any(MANY, MANY, st.one_of(st.none(), KNOWN))
+def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, known: Coefficients | None) -> None:
+    """With the same prompt, calibrated or not; but for the one token that a share of it may be rounded by."""
+
+    def reserved(tokens: int) -> int:
+        guess = expect((known,) if known else (), "a", "m", "write", tokens, REPLY_TOKENS)
+        found = PRICES.estimate(
+            "claude-sonnet-4-6", guess.input, guess.output, 1_790_000_000_000_000, guess.cache_read, guess.cache_write
+        )
+        assert found is not None
+        return found
+
+    fresh = asked_tokens(None, prompt, None)
+    going_on = asked_tokens(None, prompt, replace(HELD, estimated_tokens=held))
+    assert reserved(going_on) >= reserved(fresh) - 3_000
+
+
+@given_any(st.binary(max_size=400))
+def test_any_bytes_are_a_count_or_none(said: bytes) -> None:
+    found = read_count(said)
+    assert found is None or 0 < found <= COUNT_MAX
+
+
+# in a simulated world -------------------------------------------------------------------------------------------------
+def builders(world: World, feature: str = "b") -> list[AgentRequested]:
+    stream = world.store.read(feature_stream(trial.RUN, FeatureId(feature)))
+    found = [one.event for one in stream if isinstance(one.event, AgentRequested)]
+    return [one for one in found if one.ref.role == "builder"]
+
+
+def test_a_call_that_goes_on_counts_what_its_session_holds() -> None:
+    """The estimate of the call before is what it holds: its prompts and replies, one after the other."""
+    first, *others = builders(deliver(new_world(), pins()))
+    assert first.estimated_tokens > REPLY_TOKENS
+    held = first.estimated_tokens
+    assert len(others) > 2
+    for one in others:
+        assert (one.resumes, one.counted) == (True, None)
+        assert one.prompt_tokens is not None
+        assert one.estimated_tokens == held + one.prompt_tokens + REPLY_TOKENS
+        assert one.estimated_nanousd == one.estimated_tokens * NANO_PER_TOKEN
+        held = one.estimated_tokens
+
+
+def test_a_session_that_begins_anew_holds_nothing() -> None:
+    world = deliver(new_world(), pins())
+    whole = [one for feature in "abc" for one in builders(world, feature) if not one.resumes]
+    assert len(whole) > 3, "one for each feature, and one after each rollback"
+    for one in whole:
+        prompt = len(world.blobs.get(one.prompt).decode()) // 4
+        assert one.estimated_tokens == prompt + REPLY_TOKENS
+
+
+def counting(pinned: Pins, counts: Mapping[int, int | None]) -> tuple[World, list[AgentRequested]]:
+    """A run whose agent counts some of the calls of `b`: by their number, from 0."""
+    world, seen = new_world(), list[str]()
+
+    def count(spec: CallSpec) -> int | None:
+        if spec.key.split("/")[1] != "b" or not spec.key.endswith(".builder"):
+            return None
+        if spec.key not in seen:
+            seen.append(spec.key)
+        return counts.get(seen.index(spec.key))
+
+    world.counts = count
+    return world, builders(deliver(world, pinned))
+
+
+def test_what_the_agent_counts_is_recorded_and_reserved() -> None:
+    world, (first, second, third, *_) = counting(pins(), {0: 7_000, 1: 9_500})
+    assert (first.counted, first.estimated_tokens) == (7_000, 7_000 + REPLY_TOKENS)
+    assert (second.counted, second.estimated_tokens) == (9_500, 9_500 + REPLY_TOKENS)
+    assert third.counted is None
+    assert third.prompt_tokens is not None
+    assert third.estimated_tokens == second.estimated_tokens + third.prompt_tokens + REPLY_TOKENS
+    reserved = {one.event.key: one.event.nanousd for one in world.store.log if isinstance(one.event, CallReserved)}
+    for one in (first, second, third):
+        assert reserved[one.ref.key] == one.estimated_tokens * NANO_PER_TOKEN
+
+
+def test_prompts_are_measured_alone_all_the_same() -> None:
+    """What a session saves is told by its prompts (`mz cost --sessions`), counted or not."""
+    _, plain = counting(pins(), {})
+    _, counted = counting(pins(), {0: 7_000, 1: 9_500, 2: 11_000})
+    assert [(one.prompt_tokens, one.whole_tokens) for one in plain] == [
+        (one.prompt_tokens, one.whole_tokens) for one in counted
+    ]
+
+
+# a question beside a call ---------------------------------------------------------------------------------------------
+def ask(root: Path, script: str, **more: Any) -> tuple[int | None, str]:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(root)}
+    result = AgentProcesses(root, environment, Secrets({}), **more).ask(call(fresh_key()), shell(script))
+    return result.exit, result.stdout.decode()
+
+
+def test_a_question_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Neither a spool, which could be taken for the call's, nor a process, nor, where that can be, a file."""
+    place = repository(tmp_path)
+    status, said = ask(tmp_path, 'pwd; echo "$MZ_KEY"; (setsid sleep 600 &); touch note 2>/dev/null; exit 3')
+    cwd, key = said.split()
+    assert (status, cwd) == (3, str(place))
+    assert key.startswith("check/claude-code/")
+    assert not left(key, 0)
+    assert not (tmp_path / HOME / SPOOL).exists()
+    fenced = best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE)
+    assert [one.name for one in place.iterdir()] == ([] if fenced else ["note"])
+
+
+def test_a_question_that_hangs_ends_with_the_run(tmp_path: Path) -> None:
+    """And by itself after a while that is short for a call, whatever limits that has."""
+    repository(tmp_path)
+    stop, begun = threading.Event(), time.monotonic()
+    threading.Timer(0.5, stop.set).start()
+    with pytest.raises(Interrupted):
+        ask(tmp_path, "sleep 600", stop=stop)
+    assert time.monotonic() - begun < ASK_SECONDS / 2
+
+
+def test_a_question_has_no_temporary_directory_that_nobody_makes(tmp_path: Path) -> None:
+    repository(tmp_path)
+    script = replace(shell('echo "${TMPDIR-none}"'), temporary=True)
+    processes = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({}))
+    assert processes.ask(call(fresh_key()), script).stdout == b"none\n"
+
+
+class Answers:
+    """Processes that answer any question after the same time with the same words."""
+
+    def __init__(self, duration_ms: int, said: bytes) -> None:
+        self.duration_ms, self.said, self.questions = duration_ms, said, 0
+
+    def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+        raise AssertionError(spec.key)
+
+    def ask(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+        self.questions += 1
+        exit_code = 0 if self.said else 1
+        return CallResult(stdout=self.said, stderr=b"", exit=exit_code, duration_ms=self.duration_ms)
+
+    def salvage(self, key: str) -> CallResult | None:
+        raise AssertionError(key)
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "said", "questions"),
+    [
+        (COUNT_PATIENCE_MS, b"", 1),
+        (COUNT_PATIENCE_MS - 1, b"", 3),
+        (COUNT_PATIENCE_MS, b'{"type": "count", "input_tokens": 7}', 3),
+    ],
+    ids=["waited for nothing", "refused", "slow"],
+)
+def test_nobody_waits_twice_for_nothing(duration_ms: int, said: bytes, questions: int) -> None:
+    processes = Answers(duration_ms, said)
+    door, spec = AgentDoor(processes, {}), replace(call(fresh_key()), agent="anthropic")
+    assert {door.count_tokens(spec) for _ in range(3)} == {7 if said else None}
+    assert processes.questions == questions
+
+
+def test_a_question_may_be_about_anything_but_say_little(tmp_path: Path) -> None:
+    repository(tmp_path)
+    result = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({})).ask(call(fresh_key()), shell("yes"))
+    assert result.problem is not None
+    assert result.problem.code == "output-limit"
+    missing = Invocation(argv=("no-such-program",), stdin=b"", env={})
+    none = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({})).ask(call(fresh_key()), missing)
+    assert none.problem is not None
+    assert none.problem.code == "tool-missing"
+
+
+# the real program -----------------------------------------------------------------------------------------------------
+class CountsOnce(Messages):
+    """An API whose counting goes out of order."""
+
+    counted = 0
+
+    def other(self, path: str, body: dict[str, Any]) -> Mapping[str, Any] | None:
+        self.counted += path.endswith("/count_tokens")
+        return super().other(path, body) if self.counted == 1 else None
+
+
+def works(request: Request) -> Answer:
+    """Writes what the phase asks for."""
+    place = "letters/alpha.md" if request.prompt.startswith("Sign") else "notes/alpha.md"
+    return Reply("Done.") if request.results() else Reply("", (request.write(place, "# Alpha\nabout alpha\n"),))
+
+
+@pytest.mark.slow
+def test_a_run_reserves_by_the_count_and_goes_on_without(tmp_path: Path) -> None:
+    made, dialect = Workshop(tmp_path, settings="agent: anthropic\nsessions: continue\n"), CountsOnce()
+    made.ramble()
+    with Endpoint(works, speaks=(dialect,)) as endpoint:
+        made.environment = anthropic_cli.environment(tmp_path / "home", endpoint.url)
+        with Session(made.root, made.environment, lambda recorded: None) as session:
+            session.begin({}, ("alpha",))
+            started = session.drive().started
+            assert started is not None
+            events = [one.event for one in session.store.read(feature_stream(started.run, FeatureId("alpha")))]
+            asked = [one for one in events if isinstance(one, AgentRequested)]
+            prompts = [estimate(session.blobs.get(one.prompt).decode()) for one in asked]
+    read = [one for one in events if isinstance(one, ReplyRead)]
+    assert (endpoint.complaints, dialect.counted) == ([], 2)
+    assert [(one.ref.phase, one.resumes) for one in asked] == [("write", False), ("sign", True)]
+    assert [one.terminal for one in read] == ["success", "success"]
+    write, sign = asked
+    assert write.counted == read[0].usage[0].input, "as the API counted its first request, instructions and tools too"
+    assert write.estimated_tokens == write.counted + REPLY_TOKENS > prompts[0] + REPLY_TOKENS
+    assert sign.counted is None
+    assert sign.estimated_tokens == write.estimated_tokens + prompts[1] + REPLY_TOKENS
+    assert [one.nanousd for one in events if isinstance(one, CallReserved)] == [one.estimated_nanousd for one in asked]
+    assert len(list((made.root / HOME / SPOOL).iterdir())) == len(asked), "questions leave none"
+
+
+class NeverCounts(Messages):
+    """An API that keeps whoever counts waiting."""
+
+    def __init__(self) -> None:
+        self.asked, self.over = threading.Event(), threading.Event()
+
+    def other(self, path: str, body: dict[str, Any]) -> Mapping[str, Any] | None:
+        if path.endswith("/count_tokens"):
+            self.asked.set()
+            self.over.wait(60)
+        return super().other(path, body)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) -> None:
+    """Neither money nor a call: the next resume counts anew."""
+    made, dialect = Workshop(tmp_path, settings="agent: anthropic\n"), NeverCounts()
+    made.ramble()
+    with Endpoint(works, speaks=(dialect,)) as endpoint:
+        made.environment = anthropic_cli.environment(tmp_path / "home", endpoint.url)
+        with Session(made.root, made.environment, lambda recorded: None) as session:
+            session.begin({}, ("alpha",))
+
+            def end() -> None:
+                dialect.asked.wait(60)
+                session.stop()
+                session.kill()
+
+            threading.Thread(target=end, daemon=True).start()
+            started = session.drive().started
+            dialect.over.set()
+            assert started is not None
+            streams = (feature_stream(started.run, FeatureId("alpha")), run_stream(started.run))
+            events = [one.event for stream in streams for one in session.store.read(stream)]
+    assert dialect.asked.is_set()
+    assert not [one for one in events if isinstance(one, AgentRequested | CallReserved)]
+    assert [one.status for one in events if isinstance(one, FeatureRested)] == [Rest.STOPPED]
+    assert endpoint.requests == []
+
+
+@pytest.mark.slow
+def test_the_program_counts_and_touches_nothing(tmp_path: Path) -> None:
+    """A conversation that goes on is counted with all that it holds. Nobody is asked for an answer; no conversation is
+    begun, made longer or, where it is old, forgotten."""
+    place, home = repository(tmp_path / "project"), tmp_path / "home"
+    kept = home / ".local" / "state" / "mz" / "anthropic" / "s-1.json"
+    kept.parent.mkdir(parents=True)
+    said = [("user", "Write a note. " * 100), ("assistant", "It is written. " * 100)]
+    messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]
+    kept.write_text(json.dumps({"format": 1, "cwd": str(place), "messages": messages}))
+    os.utime(kept, (1e9, 1e9))
+    before = kept.read_bytes()
+    with Endpoint(lambda _: Reply("This costs money.")) as endpoint:
+        around = anthropic_cli.environment(home, endpoint.url)
+        door = AgentDoor(AgentProcesses(tmp_path / "project", around, Secrets({})), around)
+        spec = replace(call(fresh_key()), agent="anthropic", prompt="Make it longer.", session="s-2")
+        fresh, going_on = door.count_tokens(spec), door.count_tokens(replace(spec, session="s-1", resumes=True))
+    assert fresh is not None
+    assert going_on is not None
+    assert going_on > fresh + estimate("".join(text for _, text in said)) > fresh > estimate(spec.prompt)
+    assert endpoint.requests == []
+    assert [(one.name, one.read_bytes()) for one in kept.parent.iterdir()] == [("s-1.json", before)]
+    assert list(place.iterdir()) == []
