@@ -120,15 +120,15 @@ def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tupl
         elif _lost(feature):
             lost.setdefault(_root(view, feature), []).append(f"{feature.feature}: {standing(feature)}")
         elif feature.hold is Hold.FATAL and feature.code == TEMPLATE_BROKEN:
-            broken.append(f"{feature.feature}: {standing(feature)}")
+            broken.append(f"{feature.feature}: {standing(feature)}{what_is_broken(feature, words)}")
         elif feature.hold is Hold.BUDGET:
             unpaid.append(f"{feature.feature}: {standing(feature)}")
         elif feature.status in GOES_ON:
             going.append(f"{feature.feature}: {standing(feature)}")
     going_on = f"mz resume {view.run}"
     broken_helps = (
-        "mend the template: `mz gate --layer 1` says what is wrong. This run keeps the one that it began "
-        f"with: mz cancel {view.run} && {going_on} && mz clean {view.run}, then: mz run"
+        "mend the template below pipelines/templates: `mz gate --layer 1` tries all of them. This run keeps the one "
+        f"that it began with: mz cancel {view.run} && {going_on} && mz clean {view.run}, then: mz run"
     )
     held_up = [(why, f"mz retry {because}") for because, why in lost.items()]
     held_up += [(broken, broken_helps)] if broken else []
@@ -148,6 +148,13 @@ def _why(feature: FeatureView, words: Words) -> str:
     place = f" in {asked.phase}{'/' if asked.unit else ''}{asked.unit}" if asked and asked.phase else ""
     detail = shorten(line(words(asked.detail)), DETAIL_MAX) if asked else ""
     return f"{feature.feature}: {standing(feature)}{place}{': ' if detail else ''}{detail}"
+
+
+def what_is_broken(feature: FeatureView, words: Words) -> str:
+    """Where in which template, and what is wrong there, to be put behind other words; empty where it is no template."""
+    found = feature.broken
+    detail = shorten(line(words(found.detail)), DETAIL_MAX) if found else ""
+    return f" in {found.place}{': ' if detail else ''}{detail}" if found else ""
 
 
 def _answering(feature: FeatureView) -> str:

@@ -15,8 +15,9 @@ from mz_engine.errors import MzError
 from mz_engine.home import HOME, VIEWS
 from mz_engine.pins import Pins, decode_pins
 from mz_engine.pricing.card import may_cross
+from mz_engine.pricing.deviations import Usages, total
 from mz_engine.pricing.names import bare
-from mz_engine.pricing.reconcile import Usages, agrees, explain, total
+from mz_engine.pricing.reconcile import agrees, explain
 from mz_events.catalog.run import RunStarted
 from mz_events.names import feature_stream, run_stream
 from mz_events.store import BlobMissing

@@ -14,7 +14,7 @@ from mz_cli.advice import Around, Words, answers, builds_on, listed, resume_comm
 from mz_cli.render.table import Table, columns
 from mz_cli.render.text import compact, count, instant, line, moment, money, nanousd_of, usd
 from mz_cli.shapes.base import Tests, Tokens
-from mz_cli.shapes.run import ChecksShape, FeatureStatus, FeatureSummary, RunStatus, WaitingShape
+from mz_cli.shapes.run import BrokenShape, ChecksShape, FeatureStatus, FeatureSummary, RunStatus, WaitingShape
 
 FATAL = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING, TEMPLATE_BROKEN: Exit.INVALID}
 """Codes of fatal problems with exit codes of their own; others mean that something is missing here."""
@@ -24,6 +24,8 @@ REPOSITORY = frozenset({
 })  # fmt: skip
 NOT_REPORTED = "not reported"
 UNPRICED = "unpriced"
+FEWER = "may tell fewer tokens than were used"
+"""Of sessions whose own files say so."""
 NO_FEATURES = "The run has no features."
 ALONE = Around()
 """For who looks at nothing but the fold."""
@@ -119,10 +121,18 @@ def _standing(view: FeatureView, run: str, words: Words, around: Around) -> dict
         "until": instant(view.until_us),
         "because": view.because or None,
         "code": view.code or None,
+        "broken": _broken(view, words),
         "waiting": _waiting(view, run, words, around),
         "next": resume_command(run, view, around),
         "target": view.target or None,
     }
+
+
+def _broken(view: FeatureView, words: Words) -> BrokenShape | None:
+    found = view.broken
+    if found is None:
+        return None
+    return BrokenShape(template=found.template, line=found.line, detail=words(found.detail) or None)
 
 
 def _waiting(view: FeatureView, run: str, words: Words, around: Around) -> WaitingShape | None:

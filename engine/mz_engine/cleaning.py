@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-Kind = Literal["worktree", "capture", "rescue", "spool", "pull-request"]
+Kind = Literal["worktree", "capture", "rescue", "spool", "temporary", "pull-request"]
 Standing = Literal["ended", "open", "held", "told", "unknown"]
 """Of a run. ended: finished. open: not finished. held: a process works on it now. told: finished, but a message waits
 that may take it up again. unknown: the log does not have it."""
@@ -21,6 +21,8 @@ WHY: Mapping[Standing, str] = {
     "unknown": "the log has no such run",
 }
 BESIDE = "its worktree stays"
+USED = "a process of its call still runs"
+STUCK = "it could not be removed"
 RESUMABLE = frozenset({"open", "told"})
 """Runs whose captures a resume would build worktrees from."""
 
@@ -32,7 +34,7 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     feature: str | None
     name: str
-    """A path relative to the repository, or the name of a ref."""
+    """A path relative to the repository, for `temporary` an absolute one; or the name of a ref."""
     size_bytes: int | None = None
     """None for a ref."""
     value: str = ""
@@ -40,6 +42,8 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     unheld: tuple[str, ...] = ()
     """Of a worktree: files that no capture and no branch holds. Of a rescued ref: itself, where nothing else leads to
     its commit."""
+    used: bool = False
+    """Of a temporary directory: a process of its call still runs."""
     stays: str | None = None
     """Why it stays; None: it goes."""
 
@@ -77,6 +81,8 @@ def goes_with(capture: Leftover, spared: Collection[tuple[str, str | None]]) -> 
 def why_stays(leftover: Leftover, standing: Standing, asked: Asked) -> str | None:
     """None: it goes."""
     forced = asked.force and leftover.run in asked.runs
+    if leftover.kind == "temporary" and standing != "held":  # A call begins with an empty one, also after a resume.
+        return USED if leftover.used else None
     if standing == "held" or (standing != "ended" and not forced):
         return WHY[standing].format(run=leftover.run)
     if standing in RESUMABLE and leftover.kind in ("capture", "rescue"):

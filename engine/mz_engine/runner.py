@@ -51,9 +51,10 @@ from mz_projections.state import (
 from mz_engine.decide.actions import ReadReply, Settle
 from mz_engine.decide.phase import decide
 from mz_engine.effects.dispatch import effect
+from mz_engine.effects.prompt import unmakeable
 from mz_engine.effects.steps import ClaimPaths, Do, Effect, Emit, ReserveCall, Scene, SettleCall, Step
 from mz_engine.pins import Pins
-from mz_engine.ports import TEMPLATE_BROKEN, Interrupted, Ports, RemoteRefused, RepositoryUnusable
+from mz_engine.ports import Interrupted, Ports, RemoteRefused, RepositoryUnusable
 from mz_engine.prompts.render import TemplateBroken
 
 OWED = (Settle, ReadReply)
@@ -126,9 +127,8 @@ class FeatureRun:
             self._steps = None
             self._emit((FeatureHeld(hold=Hold.FATAL, code=error.code),))
             return True
-        except TemplateBroken:
-            self._steps = None
-            self._emit((FeatureHeld(hold=Hold.FATAL, code=TEMPLATE_BROKEN),))
+        except TemplateBroken as broken:
+            self._steps = unmakeable(broken)
             return True
         except Interrupted:
             self._steps = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -40,6 +41,7 @@ from mz_events.envelope import Recorded
 from mz_projections.views import (
     BUILDER,
     ArtifactView,
+    Broken,
     CallView,
     CommandView,
     CommitView,
@@ -48,6 +50,9 @@ from mz_projections.views import (
     Refusal,
     Waiting,
 )
+
+UNHELD: Mapping[str, None] = {"waiting": None, "hold": None, "until_us": None, "broken": None}
+"""What is said of a feature only while it waits or is held."""
 
 
 def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
@@ -76,7 +81,7 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
 
 def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> FeatureView:
     """Beginning, rests and their ends."""
-    ended: dict[str, Any] = {"ended_us": recorded.recorded_at_us, "waiting": None, "hold": None}
+    ended: dict[str, Any] = {"ended_us": recorded.recorded_at_us, **UNHELD}
     match event:
         case FeatureStarted():
             begun = view.started_us if view.started_us is not None else recorded.recorded_at_us
@@ -90,16 +95,17 @@ def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> Featu
             )  # fmt: skip
             return replace(view, status="waiting", waiting=waiting)
         case FeatureHeld():
-            return replace(view, status="held", hold=event.hold, until_us=event.until_us, code=event.code or "")
+            broken = Broken(template=event.template, line=event.line, detail=event.detail) if event.template else None
+            return replace(
+                view, status="held", hold=event.hold, until_us=event.until_us, code=event.code or "", broken=broken
+            )
         case CallHeld():
             return view
         case HumanAnswered() | HoldReleased():
-            return replace(view, status="working", waiting=None, hold=None, until_us=None, because="", code="")
+            return replace(view, status="working", because="", code="", **UNHELD)
         case FeatureRetried(to=to):
             again = _superseded(view, to, recorded.recorded_at_us) if to else view
-            return replace(
-                again, status="working", waiting=None, hold=None, until_us=None, because="", code="", ended_us=None
-            )
+            return replace(again, status="working", because="", code="", ended_us=None, **UNHELD)
         case FeatureDelivered():
             return replace(view, status=event.terminal, touched=event.touched, **ended)
         case FeatureFailed():

@@ -135,7 +135,9 @@ def _started(event: feature.PhaseStarted) -> str:
 
 
 def _held(event: feature.FeatureHeld) -> str:
-    return f"waits: {event.hold.value}" + (f" ({event.code})" if event.code else "")
+    line = f":{event.line}" if event.line else ""
+    place = f" in {event.template}{line}" if event.template else ""
+    return f"waits: {event.hold.value}" + (f" ({event.code}{place})" if event.code else "")
 
 
 def _asked(event: feature.HumanRequested) -> str:

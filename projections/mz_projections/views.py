@@ -171,6 +171,18 @@ class Waiting(View, frozen=True, kw_only=True):
     place: str
 
 
+class Broken(View, frozen=True, kw_only=True):
+    """A template that no prompt could be made of."""
+
+    template: Path
+    line: int | None
+    detail: Digest | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.template}:{self.line}" if self.line else self.template
+
+
 class FeatureView(View, frozen=True, kw_only=True):
     """Everything that is shown of one feature."""
 
@@ -186,6 +198,8 @@ class FeatureView(View, frozen=True, kw_only=True):
     """The feature that this one is held by, or the stream@version that delivered it before."""
     code: str = ""
     """Of a failure or a fatal problem."""
+    broken: Broken | None = None
+    """What halted the run, where that was a template."""
     branch: str = ""
     target: str = ""
     started_us: int | None = None

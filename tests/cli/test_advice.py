@@ -17,10 +17,10 @@ from mz_events.catalog.check import ArtifactValidated, Violation
 from mz_events.catalog.feature import Ask, PhaseStarted
 from mz_events.catalog.inbox import AnswerLeft
 from mz_events.catalog.run import Hold, Verdict
-from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
+from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream, parse_path
 from mz_events.store import Append
 from mz_projections.queue import Letter
-from mz_projections.views import FeatureView, RunView, Waiting
+from mz_projections.views import Broken, FeatureView, RunView, Waiting
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.story import RUN, START_US, Story
@@ -134,6 +134,9 @@ def test_a_broken_template_needs_a_new_run() -> None:
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code=TEMPLATE_BROKEN)
     ((why, helps),) = told(a_run(view, status="halted"))
     assert why == "a: held (template-broken)"
+    broken = Broken(template=parse_path("write.md.j2"), line=3, detail=None)
+    ((why, _),) = told(a_run(msgspec.structs.replace(view, broken=broken), status="halted"))
+    assert why == "a: held (template-broken) in write.md.j2:3: Which one?"
     assert helps.startswith("mend the template")
     assert helps.endswith(f"mz cancel {RUN} && mz resume {RUN} && mz clean {RUN}, then: mz run")
 

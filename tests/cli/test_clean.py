@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import msgspec
 import pytest
 from filelock import FileLock
 from mz_engine.adapters.git import GitWorkspace
+from mz_engine.adapters.temporary import temporary
+from mz_engine.cleaning import STUCK, USED
 from mz_engine.config import WorkspaceSettings
 from mz_engine.ports import Moved, Place
 from mz_events.catalog.inbox import RetryLeft
@@ -18,10 +21,10 @@ from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_recordings.playing.sample import make_sample
 
-from tests.cli.drive import Result, on_terminal, run, spawn
+from tests.cli.drive import MZ, Result, on_terminal, run, spawn
 from tests.cli.fakeagent import FakeAgent
 from tests.cli.story import RUN, START_US, Story
-from tests.support.gitrepo import GitRepo
+from tests.support.gitrepo import POWERLESS, GitRepo
 
 OTHER = "20260302-120000-beef"
 
@@ -107,6 +110,68 @@ def test_an_unfinished_run_stays_unless_it_is_named_with_force(
     assert scene.kinds(answer, "removed") == {(RUN, "worktree"), (RUN, "spool")}
     assert not worktree.exists()
     assert scene.refs() == [f"refs/mz/{RUN}/login"], "a resume builds the worktree from it"
+
+
+def test_temporary_directories_of_killed_calls_go(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of any run that nobody works on; what is not a directory of our own is none, whatever its name."""
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for place in (mine, theirs):
+        place.mkdir()
+    scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
+    dead, linked = (scene.stories[run].ref(feature, "prd").key for run, feature in ((OTHER, "audit"), (RUN, "login")))
+    monkeypatch.setenv("TMPDIR", str(mine))
+    left = temporary(scene.home, dead, os.environ)
+    (left / "cache").mkdir(parents=True)
+    (left / "cache" / "x").write_text("bytes")
+    (left / "cache").chmod(0o500)
+    temporary(scene.home, linked, os.environ).symlink_to(theirs)
+    (theirs / "kept").write_text("somebody's")
+    with subprocess.Popen(["sleep", "60"], env={"MZ_KEY": dead, "PATH": os.environ["PATH"]}) as child:
+        try:
+            found = msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)
+            assert [each["stays"] for each in found["stays"] if each["kind"] == "temporary"] == [USED]
+        finally:
+            child.kill()
+    (dry,) = [
+        each
+        for each in msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)["removed"]
+        if each["kind"] == "temporary"
+    ]
+    assert (dry["run"], dry["feature"], dry["name"]) == (OTHER, "audit", str(left))
+    assert left.is_dir()
+    assert run(capsys, "clean", "--yes").exit == 0
+    assert not left.exists()
+    assert (theirs / "kept").read_text() == "somebody's"
+    left = temporary(scene.home, linked, os.environ)
+    left.unlink()
+    left.mkdir()
+    with FileLock(scene.home / ".mz" / "run.lock"):
+        assert run(capsys, "clean", "--yes").exit == 0
+    assert left.is_dir(), "a process works on its run"
+    assert run(capsys, "clean", "--yes").exit == 0
+    assert not left.exists(), "the next call of that run makes its own"
+
+
+def test_what_could_not_be_removed_is_not_said_to_be(scene: Scene) -> None:
+    scene.left(RUN, "login")
+    spools = scene.home / ".mz" / "spool"
+    (spool,) = spools.iterdir()
+    spools.chmod(0o500)
+    command = [*POWERLESS, *MZ, "clean", "--yes"]
+    try:
+        told = subprocess.run([*command, "--json"], cwd=scene.home, capture_output=True, text=True, check=True)
+        again = subprocess.run(command, cwd=scene.home, capture_output=True, text=True, check=True)
+    finally:
+        spools.chmod(0o700)
+    assert spool.is_dir()
+    found = msgspec.json.decode(told.stdout)
+    name = str(spool.relative_to(scene.home))
+    assert name not in {each["name"] for each in found["removed"]}
+    assert [each["stays"] for each in found["stays"] if each["name"] == name] == [STUCK]
+    assert found["freed_bytes"] == sum(each["bytes"] or 0 for each in found["removed"])
+    assert again.stderr == f"{name}: {STUCK}\nfreed 0 B\n"
 
 
 def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

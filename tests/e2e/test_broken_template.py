@@ -9,11 +9,13 @@ from mz_cli.summary import exit_of_code
 from mz_engine.exits import Exit
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_engine.session import Session
+from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.inbox import CancelLeft
 from mz_events.catalog.run import Hold, Rest
-from mz_events.names import FeatureId, inbox_stream
+from mz_events.names import FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
 
+from tests.cli.drive import spawn
 from tests.support.workshop import WRITE, Workshop
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,14 @@ def test_the_run_halts_and_can_be_given_up(tmp_path: Path) -> None:
         assert rested is not None
         assert (rested.status, rested.hold, rested.code) == (Rest.HELD, Hold.FATAL, TEMPLATE_BROKEN)
         assert state.halted is not None
+        (held,) = [
+            each.event
+            for each in session.store.read(feature_stream(run, "alpha"))
+            if isinstance(each.event, FeatureHeld)
+        ]
+        assert (held.template, held.line) == ("write.md.j2", WRITE.count("\n") + 1)
+        assert held.detail is not None
+        assert session.blobs.get(held.detail) == b"'None' has no attribute 'id'"
         session.resume(run)
         assert session.drive().halted is not None, "its template is pinned"
         for feature in ("alpha", "beta"):
@@ -39,3 +49,5 @@ def test_the_run_halts_and_can_be_given_up(tmp_path: Path) -> None:
         session.resume(run)
         assert session.drive().finished
     assert exit_of_code(TEMPLATE_BROKEN) is Exit.INVALID
+    again = spawn(workshop.root, "replay", "--run", run, **workshop.environment)
+    assert (again.exit, again.out.endswith(": as recorded\n")) == (0, True), again

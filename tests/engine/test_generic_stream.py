@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mz_engine.agents import linear
 from mz_engine.agents.generic_form import AgentDescription
-from mz_engine.agents.generic_stream import read_output
+from mz_engine.agents.generic_stream import LINE_CHARS, read_output
 from mz_engine.agents.registry import built_in, load_patterns
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass, Usage
@@ -209,6 +210,52 @@ def test_colours_go_and_what_the_description_takes_out() -> None:
     told = described(output={"remove": ["^> ", "^Tokens: .*"]}, ends={"exits": [0]})
     seen = read(told, b"\x1b[?25l\x1b[38;5;141m> \x1b[0mHello\r\n\nTokens: 5\n\x1b]0;title\x07there\x1b[0m\n")
     assert seen.text == "Hello\n\nthere"
+
+
+WAYS = "(a+)+$"
+"""Matches a line of `a` in more ways than there are atoms."""
+ALL_BUT = b"\n".join([b"a" * (LINE_CHARS - 1) + b"b"] * 100)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"output": {"remove": [WAYS]}, "ends": {"exits": [0]}},
+        {"output": {"version_words": WAYS}, "ends": {"exits": [0]}},
+        {"output": {}, "ends": {"proof": {"stream": "stdout", "words": WAYS}}},
+        {"output": {}, "ends": {"exits": [0], "disproof": {"stream": "stdout", "words": WAYS}}},
+        {"output": {}, "ends": {"exits": [1]}, "problems": [{"code": "full", "kind": "phase", "words": [WAYS]}]},
+    ],
+    ids=["remove", "version", "proof", "disproof", "problems"],
+)
+def test_no_output_is_searched_for_ever(parts: dict[str, object]) -> None:
+    seen = reading(described(**parts), CallResult(stdout=ALL_BUT, stderr=ALL_BUT, exit=0, duration_ms=1))
+    assert (seen.terminal == "success") is (seen.problem is None)
+
+
+MANY = "x{0,1000}" * 50 + "y"
+"""A hundred thousand states, each of which a line of `x` could be in."""
+
+
+@pytest.mark.timeout(10)
+def test_what_would_take_long_all_the_same_is_refused() -> None:
+    assert linear.form(MANY).wrong == "it is too large: it repeats too much, too often"
+    assert linear.form(f"(?:{MANY})?").wrong == linear.form(MANY).wrong
+    line = "x" * (LINE_CHARS - 1) + "z"
+    for large in ("(x?)" * 2_000 + "y", "x{0,1000}" * 5 + "y"):
+        assert linear.form(large).wrong == ""
+        assert not linear.found((large,), line)
+        assert linear.without((large, "z"), line) == line[:-1]
+
+
+def test_half_a_character_is_none() -> None:
+    """JSON can hold it, UTF-8 cannot."""
+    line = "a\ud800b"
+    assert linear.found(("^a.b$",), line)
+    assert linear.group("^a(.)b$", line) == "?"
+    assert linear.without(("b",), line) == "a?"
+    assert linear.without(("c",), line) == "a?b"
 
 
 # those that come with mz ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import requirements
@@ -19,6 +19,8 @@ from mz_engine.prompts.load import load_templates
 from mz_engine.prompts.render import TemplateBroken, render
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from tests.support.examples import examples
 
 CONFIG = Config()
 PIPELINE = load_pipeline("monozukuri", Path(__file__).parent)[0]
@@ -239,7 +241,7 @@ hostile = st.lists(
 
 
 @given(title=hostile, body=hostile)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_the_request_cannot_leave_its_fence(title: str, body: str) -> None:
     lines = re.split(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", prompt("code", title=title, body=body))
     assert lines.count(BEGIN) == lines.count(END) == 1
@@ -249,7 +251,7 @@ def test_the_request_cannot_leave_its_fence(title: str, body: str) -> None:
 
 
 @given(text=hostile)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_an_artifact_cannot_leave_its_block(text: str) -> None:
     shown = prompt("code", inputs={"prd": text}).split("### The artifact `prd` of an earlier phase\n\n")[1]
     fence = shown.split("\n", 1)[0]
@@ -274,6 +276,8 @@ def test_blank_lines_of_what_is_shown_are_kept() -> None:
         ("{{ inputs.update({'a': 'b'}) }}", "own.md.j2:1: "),
         ("{{ 1 // 0 }}", "own.md.j2:1: ZeroDivisionError"),
         ("{{ outputs[99].path }}", "own.md.j2:1: "),
+        ("{% macro f() %}{{ f() }}{% endmacro %}\n{{ f() }}", "own.md.j2:1: RecursionError"),
+        ("a\n{% include 'own.md.j2' %}", "own.md.j2:2: RecursionError"),
         ("{% include 'part.md.j2' %}", "part.md.j2:3: 'x' is undefined"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_events.catalog.base import Event
@@ -218,6 +219,25 @@ def test_status_of_a_feature_by_its_own_stream() -> None:
     assert (ended.status, ended.waiting, ended.ended_us) == ("cancelled", None, 3000)
     assert of_login(STARTED, FeatureFailed(code="merge")).code == "merge"
     assert of_login(STARTED, FeatureDelivered(terminal="merged", head=TREE)).status == "merged"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        HoldReleased(heard=4, hold=Hold.FATAL),
+        FeatureRetried(heard=4, to="", note=None, who=DIGEST),
+        FeatureCancelled(heard=4),
+        FeatureFailed(code="merge"),
+        FeatureDelivered(terminal="merged", head=TREE),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_a_template_that_halted_it_is_told_only_meanwhile(after: Event) -> None:
+    held = FeatureHeld(hold=Hold.FATAL, code="template-broken", template=Path("code.md.j2"), line=3)
+    halted = of_login(STARTED, held).broken
+    assert halted is not None
+    assert halted.place == "code.md.j2:3"
+    assert of_login(STARTED, held, after).broken is None
 
 
 def test_attempts_are_calls_of_the_phases_own_agent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from msgspec.structs import replace
 from mz_engine.agents.claude_code import ClaudeCode
 from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn, Watch
 from mz_engine.agents.generic import Described
+from mz_engine.agents.jsonline import decode
 from mz_engine.agents.registry import built_in, descriptions, load_patterns
 from mz_engine.ports import CallResult, CallSpec, Reading
 from mz_qa.conformance.contract import conform, told_by
-from mz_qa.conformance.endings import ASKED, endings, failures
-from mz_qa.conformance.readings import Stream, attempt, complete, read_all, unsound
+from mz_qa.conformance.endings import ASKED, Ending, endings, failures
+from mz_qa.conformance.readings import Stream, attempt, carrier, complete, parted, read_all, read_stream, unsound
 from mz_qa.conformance.rehearsal import rehearse
 from mz_qa.layers.adapters import check_adapters, streams
 
@@ -88,6 +90,69 @@ def test_any_bytes_give_a_reading_or_a_classified_failure(
     assert list(unsound(adapter, attempt(adapter, result))) == []
 
 
+STORED = [(agent, stored) for agent in built_in() for stored in endings(agent)]
+
+
+def test_what_a_cut_object_leaves_is_no_object() -> None:
+    """So that all cuts inside a line are one; and every place of a stream is either inside such a line or cut by
+    itself."""
+    seen = 0
+    for agent, stored in STORED:
+        data = getattr(stored.result, carrier(built_in()[agent], Stream(name="", result=stored.result)))
+        objects, words, ends = parted(data)
+        covered = {*words}
+        for line in objects:
+            covered |= {*range(line.start, line.end + 1)}
+            whole = data[line.start : line.end]
+            if len(whole) <= 1500:
+                assert not any(decode(whole[:cut]) for cut in range(len(whole.rstrip()))), whole
+                seen += 1
+        assert covered == {*range(len(data) + 1)}
+        assert {*ends} <= {*words}
+    assert seen > 200
+
+
+class Watched(ClaudeCode):
+    """Keeps what its parser was given."""
+
+    def __init__(self) -> None:
+        super().__init__(load_patterns())
+        self.seen: list[bytes] = []
+
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        self.seen.append(result.stdout)
+        return super().parse_output(result, watch)
+
+
+def test_lines_of_words_are_cut_around_their_ends_and_every_parse_is_told() -> None:
+    """However few places between them are in the sample."""
+    words = b"".join(b"%d is a line of many words, none of which matters\n" % at for at in range(40))
+    adapter, result = Watched(), replace(WORKS.result, stdout=words)
+    told = checked(read_stream(adapter, Stream(name="words", result=result), 400))
+    assert told["readings"] == len(adapter.seen)
+    cuts = {len(data) for data in adapter.seen if words.startswith(data)}
+    ends = [at for at, byte in enumerate(words) if byte == ord("\n")]
+    assert cuts >= {end + by for end in ends for by in (-2, -1, 0, 1)}
+
+
+@given(stored=st.sampled_from(STORED), first=st.floats(0, 1), second=st.floats(0, 1), chosen=st.integers(0))
+def test_cuts_within_one_object_are_read_alike(
+    stored: tuple[str, Ending], first: float, second: float, chosen: int
+) -> None:
+    adapter, result = built_in()[stored[0]], stored[1].result
+    said = carrier(adapter, Stream(name="", result=result))
+    data = getattr(result, said)
+    objects, _, _ = parted(data)
+    if objects:
+        line = objects[chosen % len(objects)]
+        low, high = line.inside[0], line.inside[-1]
+        one, other = (
+            attempt(adapter, replace(result, **{said: data[: low + int(part * (high - low))]}))
+            for part in (first, second)
+        )
+        assert one == other
+
+
 @pytest.mark.slow
 def test_an_adapter_without_streams_proves_nothing(tmp_path: Path) -> None:
     class Unknown(Broken):
@@ -154,6 +219,21 @@ class Shrinks(Broken):
         return len(prompt) % 100
 
 
+class Miscounts(Broken):
+    """Whatever its program says is a number."""
+
+    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
+        result = spawn(spec, Invocation(argv=("claude", "--count"), stdin=b"", env={}))
+        found = re.search(rb"-?[0-9]{1,40}", result.stdout)
+        return int(found[0]) if found else None
+
+
+class CountsAloud(Broken):
+    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
+        spawn(spec, Invocation(argv=("claude", "--count", spec.prompt), stdin=b"", env=dict(environment)))
+        return None
+
+
 class Shortens(Broken):
     def format_prompt(self, prompt: str) -> str:
         return prompt.replace("- `x` stays as it is.\n", "")
@@ -213,6 +293,10 @@ class Twice(Broken):
         (KnowsTools, "capabilities", "browse"),
         (LacksTier, "capabilities", "it needs cheap, mid, premium"),
         (Shrinks, "estimates", "fewer tokens for a longer prompt"),
+        (Miscounts, "counts", "counts -5 tokens"),
+        (Miscounts, "counts", "a program that failed"),
+        (CountsAloud, "counts", "the prompt into the arguments"),
+        (CountsAloud, "counts", "more variables to count than to call"),
         (Shortens, "prompts", "loses or moves the line '- `x` stays as it is.'"),
         (Tells, "arguments", "puts the prompt into the arguments"),
         (Leaks, "arguments", "puts a variable's value into the arguments"),
@@ -255,6 +339,14 @@ class TrustsLate(Broken):
     def read(self, result: CallResult, reading: Reading) -> Reading:
         late = reading.terminal == "no-terminal" and len(result.stdout) >= LATE and result.problem is None
         return replace(reading, terminal="success", problem=None) if late else reading
+
+
+class Peeks(Broken):
+    """At bytes of a line that it cannot read."""
+
+    def read(self, result: CallResult, reading: Reading) -> Reading:
+        half = not result.stdout.endswith(b"\n") and reading.terminal == "no-terminal"
+        return replace(reading, text=result.stdout[-9:].decode("utf-8", "replace")) if half else reading
 
 
 class Unclassed(Broken):
@@ -323,6 +415,7 @@ def failures_problem() -> Any:
         (Believes, "believes exit code 1 rather than the stream's last word"),
         (Trusts, "takes a stream that was cut off for a success"),
         (TrustsLate, "takes a stream that was cut off for a success"),
+        (Peeks, "makes more of an object that was cut off than a bad line"),
         (Unclassed, "takes silence for an answer"),
         (Rolls, "reads the same bytes differently"),
         (Overrules, "forgets that we ended the call"),

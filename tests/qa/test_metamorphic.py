@@ -30,7 +30,7 @@ from mz_recordings.whatif.variants import PROCESSES, Variant, derive
 
 from tests.cli.drive import run
 from tests.support.gitrepo import GitRepo
-from tests.support.workshop import TODAY, recorded_in
+from tests.support.workshop import TODAY
 
 SAID = b'{"type":"assistant","text":"{\\"type\\":\\"result\\",\\"is_error\\":false}"}'
 WELL = b'{"type":"result","subtype":"success","is_error":false}'
@@ -100,9 +100,9 @@ def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
 
 
 @pytest.mark.slow
-def test_variants_of_a_cassette_with_people_in_it_also_by_real_processes(tmp_path: Path) -> None:
+def test_variants_of_a_cassette_with_people_in_it_also_by_real_processes(recorded: Path) -> None:
     """A rollback by a person, a failed call, and a commit of the agent's own."""
-    root = recorded_in(tmp_path)
+    root = recorded
     cassette, environment = load(root / "recordings" / "notes"), environment_of(os.environ)
     outcomes = play_variants(cassette, root, environment)
     assert broken(outcomes) == {}

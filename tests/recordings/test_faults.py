@@ -7,7 +7,6 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 import pytest
 from mz_recordings.cassette import Cassette, Identity
 from mz_recordings.files.library import load, save
@@ -109,11 +108,12 @@ def test_a_fault_that_fits_nowhere_says_what_there_is(call: str, name: str, word
         inject(small(), call, name)
 
 
-def test_faults_speak_with_the_voice_of_one_agent() -> None:
-    other = small()
-    manifest = msgspec.structs.replace(other.manifest, agent="another")
-    with pytest.raises(FaultMisplaced, match="this cassette is of another"):
-        inject(other._replace(manifest=manifest), "f/prd", "idle")
+def test_an_agent_whose_words_are_not_known_has_what_needs_none() -> None:
+    other = cassette(recording("0" * 40, agent="another"))
+    known = "timeout, idle, hang, killed, malformed-artifact, crash"
+    with pytest.raises(FaultMisplaced, match=rf"nobody knows how another shows rate-limit; .*: {known}$"):
+        inject(other, "f/prd", "rate-limit")
+    assert len(inject(other, "f/prd", "idle")[0].taken) == 2
 
 
 def test_a_call_that_nobody_made_has_no_aftermath() -> None:

@@ -12,7 +12,7 @@ import click
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
 from mz_engine.adapters.leftovers import Leftovers, standings
-from mz_engine.cleaning import Asked, Leftover, judge
+from mz_engine.cleaning import STUCK, Asked, Leftover, judge
 from mz_engine.home import HOME, LOCK
 
 from mz_cli.asking import may_ask
@@ -51,10 +51,11 @@ def clean(
 ) -> None:
     """Remove what ended runs left: worktrees, captures, spools.
 
-    The log stays, and so do branches, and everything of a run that is not finished. A worktree with changes that no
-    capture holds is spared and named; files that git ignores are not spared. `mz retry` can take a cleaned feature up
-    again only until git collects what the captures held. RUN is a run's id or the beginning of one; without it, all
-    runs that ended are meant.
+    Also the temporary directories of calls that were killed with mz, even of a run that is not finished: a call begins
+    with an empty one. Everything else of such a run stays, and so do the log and all branches. A worktree with changes
+    that no capture holds is spared and named; files that git ignores are not spared. `mz retry` can take a cleaned
+    feature up again only until git collects what the captures held. RUN is a run's id or the beginning of one; without
+    it, all runs that ended are meant.
     """
     if force and not runs:
         raise click.UsageError("--force is for runs that are named", context)
@@ -75,6 +76,9 @@ def clean(
     if as_json:
         show_document("clean", result)
     else:
+        for each in result.stays:
+            if each.stays == STUCK:
+                note(f"{each.name}: {STUCK}")
         note(f"{'would free' if dry_run else 'freed'} {size(result.freed_bytes)}")
 
 
@@ -90,15 +94,14 @@ def look(log: Reading, source: Leftovers, asked: Asked, held: bool) -> tuple[Lef
 
 
 def removed(log: Reading, source: Leftovers, asked: Asked, shown: tuple[Leftover, ...]) -> tuple[Leftover, ...]:
-    """Removes what may still go and was shown; answers with all that was looked at."""
+    """Removes what may still go and was shown; answers with all that was looked at, and what is still there stays."""
     names = {each.name for each in shown if each.stays is None}
     with quiet(log.home) as held:
         found = tuple(
             each if each.stays or each.name in names else replace(each, stays=NEW)
             for each in look(log, source, asked, held)
         )
-        source.remove(found)
-    return found
+        return source.remove(found)
 
 
 @contextmanager

@@ -94,7 +94,8 @@ def _of_feature(event: Event) -> str:
             return f"a person says {event.verdict.value}"
         case FeatureHeld():
             until = f" until {moment(event.until_us)}" if event.until_us is not None else ""
-            return f"held: {event.code or event.hold.value}{until}"
+            place = f" in {event.template}{f':{event.line}' if event.line else ''}" if event.template else ""
+            return f"held: {event.code or event.hold.value}{place}{until}"
         case HoldReleased():
             return "goes on"
         case FeatureRetried():

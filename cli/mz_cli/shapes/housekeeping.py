@@ -35,11 +35,11 @@ class LeftoverShape(Shape, frozen=True, kw_only=True):
     """One thing that a run left."""
 
     kind: str
-    """`worktree`, `capture`, `rescue`, `spool` or `pull-request`."""
+    """`worktree`, `capture`, `rescue`, `spool`, `temporary` or `pull-request`."""
     run: str
     feature: str | None
     name: str
-    """A path relative to the repository, or the name of a ref."""
+    """A path relative to the repository, for `temporary` an absolute one; or the name of a ref."""
     bytes: int | None
     """Null for a ref: git decides when its objects go."""
     stays: str | None

@@ -50,6 +50,16 @@ class ChecksShape(Shape, frozen=True, kw_only=True):
     pending: int
 
 
+class BrokenShape(Shape, frozen=True, kw_only=True):
+    """A template of which no prompt could be made."""
+
+    template: str
+    """Below `pipelines/templates/`."""
+    line: int | None
+    detail: str | None
+    """What is wrong there."""
+
+
 class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     title: str
     source: str | None
@@ -74,6 +84,8 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     until: str | None
     because: str | None
     code: str | None
+    broken: BrokenShape | None
+    """What halted the run, where that was a template."""
     waiting: WaitingShape | None
     next: str | None
     """The command that helps it on, where one is needed."""

@@ -8,7 +8,8 @@ import pathlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied
+from msgspec.structs import replace
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.names import inbox_stream, run_stream
 from mz_events.store import Store
@@ -24,8 +25,10 @@ from mz_engine.adapters.git_remote import TARGETS
 from mz_engine.adapters.git_repository import describe
 from mz_engine.adapters.git_scan import Walker
 from mz_engine.adapters.git_worktree import Worktree
+from mz_engine.adapters.temporary import left_temporary, remove_temporary
+from mz_engine.agents.guard import marked
 from mz_engine.agents.spool import directory
-from mz_engine.cleaning import Leftover, Standing
+from mz_engine.cleaning import STUCK, Leftover, Standing
 from mz_engine.home import HOME, PULL_REQUESTS, SPOOL
 from mz_engine.ports import Place, RepositoryUnusable
 
@@ -55,7 +58,8 @@ class Leftovers:
 
     def __init__(self, root: pathlib.Path, store: Store, environment: Mapping[str, str] = os.environ) -> None:
         self._repository = describe(root, environment)
-        self._root, self._store = self._repository.root, store
+        self._root, self._store, self._environment = self._repository.root, store, environment
+        self._named = root
         self._home = self._root / HOME
         self._git = Git(self._repository.directory, environment)
         self._objects = Objects(self._git, self._repository.object_format)
@@ -67,7 +71,7 @@ class Leftovers:
         known = tuple(runs)
         found = [*self._worktrees(refs), *self._captures(refs), *self._bodies()]
         for run in known:
-            found += self._spools(run)
+            found += self._of_calls(run)
         return tuple(sorted(found, key=lambda each: each.run))
 
     def _refs(self) -> dict[str, str]:
@@ -140,21 +144,30 @@ class Leftovers:
         done = self._git.run("for-each-ref", "--count=1", f"--contains={oid}", *places, check=False)
         return done.code == 0 and bool(done.out)
 
-    def _spools(self, run: str) -> Iterator[Leftover]:
-        """Those of calls whose outcome is recorded."""
-        folder = self._home / SPOOL
+    def _of_calls(self, run: str) -> Iterator[Leftover]:
+        """Spools of calls whose outcome is recorded, and temporary directories of any."""
         for stream, _ in self._store.streams(f"{run_stream(run)}/"):
+            feature = stream.rpartition("/")[2]
             for recorded in self._store.read(stream):
-                if isinstance(recorded.event, AgentReplied | AgentFailed | AgentLost):
-                    place = directory(folder, recorded.event.ref.key)
-                    if place.is_dir():
-                        yield Leftover(
-                            kind="spool",
-                            run=run,
-                            feature=stream.rpartition("/")[2],
-                            name=str(place.relative_to(self._root)),
-                            size_bytes=size_of(place),
-                        )
+                if isinstance(recorded.event, AgentRequested):
+                    yield from self._temporary(run, feature, recorded.event.ref.key)
+                elif isinstance(recorded.event, AgentReplied | AgentFailed | AgentLost):
+                    yield from self._spool(run, feature, recorded.event.ref.key)
+
+    def _spool(self, run: str, feature: str, key: str) -> Iterator[Leftover]:
+        place = directory(self._home / SPOOL, key)
+        if place.is_dir():
+            name = str(place.relative_to(self._root))
+            yield Leftover(kind="spool", run=run, feature=feature, name=name, size_bytes=size_of(place))
+
+    def _temporary(self, run: str, feature: str, key: str) -> Iterator[Leftover]:
+        """What stays where `mz` itself was killed. The log names the calls: nothing is looked for by its looks in a
+        directory that is everybody's."""
+        for place in left_temporary(self._named, key, self._environment):
+            yield Leftover(
+                kind="temporary", run=run, feature=feature, name=str(place), size_bytes=size_of(place),
+                used=bool(marked(key)),
+            )  # fmt: skip
 
     def _bodies(self) -> Iterator[Leftover]:
         for run in children(self._home / PULL_REQUESTS):
@@ -164,16 +177,20 @@ class Leftovers:
                 yield Leftover(kind="pull-request", run=run.name, feature=file.stem, name=name, size_bytes=size)
 
     # removing ---------------------------------------------------------------------------------------------------------
-    def remove(self, leftovers: Iterable[Leftover]) -> None:
+    def remove(self, leftovers: Iterable[Leftover]) -> tuple[Leftover, ...]:
         """Worktrees before the captures that hold what was in them: killed half-way, nothing is without either. What is
-        gone already is fine. Raises RepositoryUnusable, OSError; what went until then is gone."""
-        going = [each for each in leftovers if each.stays is None]
+        gone already is fine. Answers with all of them: what is still there after all stays. Raises
+        RepositoryUnusable, OSError; what went until then is gone."""
+        every = tuple(leftovers)
+        going = [each for each in every if each.stays is None]
         for each in going:
             if each.kind == "worktree":
                 assert each.feature is not None
                 self._worktree(each.run, each.feature).disconnect()
             elif each.kind == "spool":
                 shutil.rmtree(self._root / each.name, ignore_errors=True)
+            elif each.kind == "temporary":
+                remove_temporary(pathlib.Path(each.name))
             elif each.kind == "pull-request":
                 (self._root / each.name).unlink(missing_ok=True)
         refs = [each for each in going if each.value]
@@ -186,6 +203,11 @@ class Leftovers:
                     (self._home / kind / run / "new").rmdir()
                 with contextlib.suppress(OSError):
                     (self._home / kind / run).rmdir()
+        return tuple(replace(each, stays=STUCK) if self._is_stuck(each) else each for each in every)
+
+    def _is_stuck(self, each: Leftover) -> bool:
+        """An absolute name stays what it is."""
+        return each.stays is None and not each.value and os.path.lexists(self._root / each.name)
 
     def _worktree(self, run: str, feature: str) -> Worktree:
         started = (

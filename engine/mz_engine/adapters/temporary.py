@@ -6,6 +6,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import stat
 from collections.abc import Mapping
 
 VARIABLE = "TMPDIR"
@@ -19,6 +20,22 @@ def temporary(root: pathlib.Path, key: str, environment: Mapping[str, str]) -> p
     return _place(environment) / f"mz-{name}"
 
 
+def left_temporary(root: pathlib.Path, key: str, environment: Mapping[str, str]) -> tuple[pathlib.Path, ...]:
+    """Those of the call that are there, wherever an environment like this one, or an ordinary one, has them."""
+    name = temporary(root, key, environment).name
+    places = dict.fromkeys((_place(environment), *map(pathlib.Path, USUAL)))
+    return tuple(each for place in places if is_ours(each := place / name))
+
+
+def is_ours(place: pathlib.Path) -> bool:
+    """Whether it is a directory of this user's: in `/tmp` anybody can put a link or a directory of any name."""
+    try:
+        found = place.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
 def make_temporary(place: pathlib.Path) -> None:
     """Makes it, empty and for the caller alone. Raises OSError."""
     remove_temporary(place)
@@ -26,9 +43,10 @@ def make_temporary(place: pathlib.Path) -> None:
 
 
 def remove_temporary(place: pathlib.Path) -> None:
-    """Removes it with all that is in it, if it is there; what cannot be removed stays."""
-    if place.is_symlink() or not place.is_dir():
+    """Removes it with all that is in it, if it is there and this user's; what cannot be removed stays."""
+    if not is_ours(place):
         return
+    _open(place)
     for folder, below, _ in os.walk(place):
         for name in below:
             _open(pathlib.Path(folder, name))

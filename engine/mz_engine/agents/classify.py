@@ -14,6 +14,8 @@ from typing import Literal
 import msgspec
 from mz_events.catalog.call import Problem, ProblemClass
 
+from mz_engine.agents import linear
+
 LINES_READ = 100
 """Of the agent's words, from the end."""
 LINE_BYTES = 2000
@@ -67,11 +69,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_patterns(text: str) -> Patterns:
-    """The patterns of `problems.toml`; raises msgspec.ValidationError, tomllib.TOMLDecodeError or re.error."""
+    """The patterns of `problems.toml`; raises msgspec.ValidationError, ValueError or re.error."""
     patterns = msgspec.convert(tomllib.loads(text), Patterns)
-    for words in (patterns.blocker.words, *(entry.words for entry in patterns.problem)):
-        for word in words:
-            re.compile(word)
+    for entry in patterns.problem:
+        for word in entry.words:
+            if wrong := linear.form(word).wrong:
+                raise ValueError(f"{entry.code}: {word!r}: {wrong}")
+    for word in patterns.blocker.words:
+        re.compile(word)
     return patterns
 
 
@@ -99,9 +104,10 @@ def _by_name(ending: Ending, patterns: Patterns) -> Pattern | None:
 
 
 def _by_words(ending: Ending, patterns: Patterns) -> Pattern | None:
-    lines = _tail(ending.words)
+    every = tuple(word for entry in patterns.problem for word in entry.words)
+    lines = [line for line in _tail(ending.words) if linear.found(every, line, caseless=True)]
     for entry in patterns.problem:
-        if any(_matches(entry.words, line) for line in lines):
+        if any(linear.found(entry.words, line, caseless=True) for line in lines):
             return entry
     return None
 
@@ -123,7 +129,9 @@ def _wait_in(words: str) -> int | None:
 
 
 def _blocker(text: str, patterns: Patterns) -> Problem | None:
-    if any(_matches(patterns.blocker.words, line) for line in _own_words(text)):
+    # These look behind, which RE2 cannot; nobody else writes any.
+    words = patterns.blocker.words
+    if any(re.search(word, line, re.IGNORECASE) for line in _own_words(text) for word in words):
         return Problem(kind=ProblemClass.HUMAN, code="agent-blocker")
     return None
 
@@ -142,7 +150,3 @@ def _own_words(text: str) -> Iterator[str]:
 
 def _tail(words: str) -> list[str]:
     return [line[:LINE_BYTES] for line in words.splitlines()[-LINES_READ:]]
-
-
-def _matches(words: tuple[str, ...], line: str) -> bool:
-    return any(re.search(word, line, re.IGNORECASE) for word in words)

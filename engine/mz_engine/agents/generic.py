@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from mz_engine.adapters.environment import variables
-from mz_engine.agents.asking import VERSION_BYTES_MAX, VERSION_SECONDS, Said, estimate, key_of_check
+from mz_engine.agents.asking import Answer, ask_version, estimate
 from mz_engine.agents.classify import Patterns
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
 from mz_engine.agents.generic_form import MODEL, SESSION, TOOLS, AgentDescription
 from mz_engine.agents.generic_stream import read_output
-from mz_engine.agents.supervise import Bounds, Launch, supervise
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec, Reading
 
@@ -60,11 +58,12 @@ class Described:
                 ),
             )
         asked = (command, "--version") if self._told.version is None else self._told.version
-        version = self._version(asked, environment) if asked else ""
-        if version is None:
+        own = self._told.environment
+        answer = ask_version(asked, self.name, VERSION, environment, own) if asked else Answer("")
+        if answer.version is None:
             return AuthCheck(
                 code="tool-missing",
-                message=f"`{' '.join(asked)}` gave no version",
+                message=f"`{' '.join(asked)}` gave no version ({answer.why})",
                 fix=(
                     f"run it by hand to see why, and {self._install} again"
                     if self._install
@@ -77,12 +76,17 @@ class Described:
                 code="auth-missing",
                 message=f"`{command}` has neither a login nor a key",
                 fix=f"log in ({'; '.join(ways)})",
-                version=version,
+                version=answer.version,
             )
-        return AuthCheck(version=version)
+        return AuthCheck(version=answer.version)
 
     def estimate_tokens(self, prompt: str) -> int:
         return estimate(prompt)
+
+    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
+        """None: a description does not say how to ask."""
+        del spec, environment, spawn
+        return None
 
     def format_prompt(self, prompt: str) -> str:
         return prompt
@@ -106,18 +110,6 @@ class Described:
             argv += [word.replace(SESSION, spec.session) for word in words]
         passed = {name: environment[name] for name in told.passes if name in environment}
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **told.environment})
-
-    def _version(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
-        """The first number with a dot in what it prints; None where it fails or prints none."""
-        launch = Launch(
-            argv=argv,
-            env=variables(environment, key_of_check(self.name), own=self._told.environment),
-            cwd=Path(environment.get("HOME", "/")),
-        )
-        said = Said()
-        ended = supervise(launch, Bounds(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), said)
-        found = VERSION.search(bytes(said.stdout))
-        return found[0].decode() if found and ended.exit == 0 else None
 
     def _has_login(self, environment: Mapping[str, str]) -> bool:
         login = self._told.login

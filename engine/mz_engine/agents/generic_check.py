@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from mz_engine.agents import linear
 from mz_engine.agents.generic_form import (
     MODEL,
     SESSION,
@@ -176,12 +177,11 @@ def _expressions(told: AgentDescription) -> Iterator[Wrong]:
         if not CODE.match(problem.code):
             yield ("problems", number, "code"), f"{problem.code[:80]!r} is not a code such as rate-limit"
     for route, expression in found:
-        try:
-            known = re.compile(expression)
-        except (re.error, OverflowError, RecursionError) as error:
-            yield route, f"{expression[:80]!r} is not a regular expression: {error}"
-        else:
-            if known.fullmatch("") and route[0] != "output":
-                yield route, f"{expression[:80]!r} matches an empty line too, so it says nothing"
-            if route[-1] == "version_words" and known.groups != 1:
-                yield route, f"{expression[:80]!r} has {known.groups} groups; the version is what its only one matches"
+        known = linear.form(expression)
+        if known.wrong:
+            yield route, f"{expression[:80]!r} is not a regular expression as RE2 knows them: {known.wrong}"
+            continue
+        if known.empty and route[0] != "output":
+            yield route, f"{expression[:80]!r} matches an empty line too, so it says nothing"
+        if route[-1] == "version_words" and known.groups != 1:
+            yield route, f"{expression[:80]!r} has {known.groups} groups; the version is what its only one matches"

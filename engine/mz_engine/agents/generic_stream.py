@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from msgspec.structs import replace
 from mz_events.catalog.call import ProblemClass, Usage
 
+from mz_engine.agents import linear
 from mz_engine.agents.classify import Ending, Pattern, Patterns, classify
 from mz_engine.agents.contract import Watch
 from mz_engine.agents.generic_form import (
@@ -35,7 +36,7 @@ COUNTED = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", 
 UNNAMED = "unknown"
 """The model, where neither the output nor the call names one."""
 LINE_CHARS = 2000
-"""Longer lines are not looked through for words: an expression may take for ever over them."""
+"""Longer lines are not looked through for words: they are the model's, not the program's own."""
 STARTS_MAX = 20
 """So many beginnings of lines are tried for a JSON document."""
 VERSION_LINES_MAX = 30
@@ -190,9 +191,7 @@ def without(words: str, expressions: tuple[str, ...]) -> str:
         return words
     kept = []
     for line in words.split("\n"):
-        less = line
-        for expression in expressions if len(line) <= LINE_CHARS else ():
-            less = re.sub(expression, "", less)
+        less = linear.without(expressions, line) if len(line) <= LINE_CHARS else line
         if less or not line:
             kept.append(less)
     return "\n".join(kept)
@@ -203,8 +202,7 @@ def _version_in(stdout: str, output: Output) -> str:
     if not output.version_words:
         return ""
     lines = (line for line in stdout.split("\n")[:VERSION_LINES_MAX] if len(line) <= LINE_CHARS)
-    found = next((match for line in lines if (match := re.search(output.version_words, line))), None)
-    return found[1] or "" if found else ""
+    return next((said for line in lines if (said := linear.group(output.version_words, line)) is not None), "")
 
 
 def _by_events(result: CallResult, ends: Ends, events: list[Json], stdout: str, stderr: str) -> Terminal:
@@ -241,7 +239,7 @@ def _proven(ends: Ends, stdout: str, stderr: str) -> bool:
 
 def _stands(proof: Proof, stdout: str, stderr: str) -> bool:
     words = stdout if proof.stream == "stdout" else stderr
-    return any(re.search(proof.words, line) for line in words.split("\n") if len(line) <= LINE_CHARS)
+    return any(linear.found((proof.words,), line) for line in words.split("\n") if len(line) <= LINE_CHARS)
 
 
 # tokens and money -----------------------------------------------------------------------------------------------------

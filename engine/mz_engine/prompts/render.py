@@ -50,7 +50,7 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
         text = environment(templates).get_template(name).render(fields(data))
     except TemplateError as error:
         raise broken(name, error) from error
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
         raise TemplateBroken(*place(name, error), f"{type(error).__name__}: {error}") from error
     return BLANK.sub("\n\n", text).strip().replace(KEPT, "\n") + "\n"
 

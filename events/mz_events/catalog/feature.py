@@ -141,6 +141,12 @@ class FeatureHeld(Event, frozen=True, kw_only=True, tag="feature.held"):
     hold: Hold
     until_us: int | None = None
     code: str | None = None
+    template: Path | None = None
+    """The one that no prompt could be made of, below the folder of templates."""
+    line: int | None = None
+    """Of that template."""
+    detail: Digest | None = None
+    """Blob: what is wrong there."""
 
 
 class HoldReleased(Event, frozen=True, kw_only=True, tag="feature.hold-released"):

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import get_args
 
 import msgspec
-from mz_engine.agents.contract import Adapter, Capabilities, Invocation, Tells
+from mz_engine.agents.contract import Adapter, Capabilities, Invocation, Spawn, Tells
 from mz_engine.pipelines.definition import Tool
-from mz_engine.ports import CallResult, CallSpec, Place
+from mz_engine.ports import COUNT_MAX, CallResult, CallSpec, Place
+from mz_events.catalog.call import Problem, ProblemClass
 from mz_recordings.findings import Finding
 
 from mz_qa.layers.facts import Checked, Said
@@ -27,13 +28,33 @@ CANARY = "canary-value-of-"
 FOREIGN = ("DATABASE_URL", "GITHUB_TOKEN", "NPM_TOKEN", "PYPI_TOKEN", "SSH_AUTH_SOCK")
 """Variables that are none of an agent's business."""
 
+
+def _said(stdout: bytes, status: int | None = 0, problem: Problem | None = None) -> CallResult:
+    return CallResult(stdout=stdout, stderr=b"", exit=status, duration_ms=1, problem=problem)
+
+
+COUNTED = b'{"type":"start"}\n{"type":"count","input_tokens":%s}\n{"type":"end","status":"success"}\n'
+ANSWERS = (
+    _said(COUNTED % b"1200"),
+    _said(b""),
+    _said(b"\xff\x00 no JSON \n[[[[\n" + b"[" * 100_000),
+    *(_said(COUNTED % number) for number in (b"0", b"-5", b"1e9", b"12.5", b"true", b'"7"', b"null", b"[1]")),
+    *(_said(COUNTED % (b"9" * digits)) for digits in (12, 30, 5000)),
+    _said(b'{"type":"count"}\n{"type":"count","input_tokens":12'),
+    _said(COUNTED % b"1200", 3),
+    _said(COUNTED % b"1200", None),
+    _said(COUNTED % b"1200", -15, problem=Problem(kind=ProblemClass.TRANSIENT, code="timeout")),
+    _said(COUNTED % b"1200", problem=Problem(kind=ProblemClass.PHASE, code="output-limit")),
+)
+"""What a program may do that is asked to count: it answers, says nothing or something else, fails, or never ends."""
+
 Check = Callable[[Adapter], Iterator[str]]
 """Says what is broken, in words that follow the adapter's name."""
 
 
 def conform(adapter: Adapter) -> Iterator[Said]:
     """Everything that can be found out without a stream and without a process."""
-    for check in (functions, capabilities, estimates, prompts, arguments, environment, tools, sessions):
+    for check in (functions, capabilities, estimates, counts, prompts, arguments, environment, tools, sessions):
         yield Checked("contract checks")
         yield from complaints(adapter, check.__name__, check)
 
@@ -55,7 +76,7 @@ def broken(adapter: Adapter, check: str, words: str) -> Finding:
 
 # the contract itself --------------------------------------------------------------------------------------------------
 def functions(adapter: Adapter) -> Iterator[str]:
-    """All six are there, and take what the contract says."""
+    """All of them are there, and take what the contract says."""
     for name, wanted in inspect.getmembers(Adapter, inspect.isfunction):
         if name.startswith("_"):
             continue
@@ -120,6 +141,34 @@ def estimates(adapter: Adapter) -> Iterator[str]:
         yield f"estimates {counts[-1]} tokens for {len(text.encode())} bytes"
     if adapter.estimate_tokens(text) != adapter.estimate_tokens(text):
         yield "estimates the same prompt differently"
+
+
+def counts(adapter: Adapter) -> Iterator[str]:
+    """Whatever its program says when it is asked to count, what comes of it can be a number of tokens, or is none; it
+    is asked at most once, and nothing that a call would not show is shown to it."""
+    (call,) = invocation_of(adapter, spec_of(adapter))
+    for answer in ANSWERS:
+        started: list[Invocation] = []
+        found = adapter.count_tokens(spec_of(adapter), Everything(), _answering(answer, started))
+        if found is not None and not (type(found) is int and 0 < found <= COUNT_MAX):
+            yield f"counts {str(found)[:40]} tokens where its program says {answer.stdout[:60]!r}"
+        if found is not None and (answer.problem is not None or answer.exit != 0):
+            yield "takes the word of a program that failed for a count of tokens"
+        if len(started) > 1:
+            yield f"starts {len(started)} processes to count once"
+        line = "\0".join(word for one in started for word in one.argv)
+        if CANARY in line or any(part in line for part in PROMPT.split("\n") if len(part) > 12):
+            yield "puts a variable's value or the prompt into the arguments when it counts"
+        if any(set(one.env) - set(call.env) for one in started):
+            yield "passes on more variables to count than to call"
+
+
+def _answering(answer: CallResult, started: list[Invocation]) -> Spawn:
+    def spawn(given: CallSpec, invocation: Invocation) -> CallResult:
+        started.append(invocation)
+        return answer
+
+    return spawn
 
 
 def prompts(adapter: Adapter) -> Iterator[str]:

@@ -1,18 +1,27 @@
 """Pure: what every adapter's parser must keep to: any bytes give a reading or a classified failure, never an exception.
 
 From every stream that was recorded come its prefixes, and others by seeded damage: the same on every machine.
+
+All prefixes of a stream are covered, though not all are parsed. A line that is a JSON object has no prefix that is one,
+since the brace that opens it is closed by its last; so a parser that takes lines apart before it looks into them reads
+all cuts inside such a line alike: as the lines before it, and one that is bad. That a parser does so is looked at in
+every such line, behind its first brace, in its middle and before its last brace. In lines of any other kind, which
+may hold words, every place is a cut of its own: all of them are parsed where a stream has few, else a sample, and
+another one of those around the ends of such lines. So are lines of a stream that has more of them than `OBJECTS_MAX`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.agents.contract import Adapter, Tells
+from mz_engine.agents.contract import Adapter, Tells, Watch
+from mz_engine.agents.jsonline import decode
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_recordings.findings import Finding
@@ -21,11 +30,17 @@ from mz_qa.conformance.contract import broken, told_by
 from mz_qa.conformance.endings import ASKED, Ending
 from mz_qa.layers.facts import Checked, Said
 
+T = TypeVar("T")
+
 OURS = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
 LYING_EXITS = (0, 1, 143, -9, None)
 VALUES = (b"null", b"-1", b"1e999", b"[]", b"{}", b'"\\ud800"', b"[" * 2000, b"9" * 400, b"true", b"\xff\xfe", b"\0",
           b'"--help"')  # fmt: skip
 """What may stand where something else was expected."""
+OBJECTS_MAX = 500
+"""Objects of one stream that are cut."""
+AROUND = (-2, -1, 0, 1)
+"""Cuts at the end of a line of words, where a parser that takes words line by line may go wrong."""
 FOUND_MAX = 3
 """Findings of one kind for one stream: the rest would only repeat them."""
 
@@ -40,7 +55,9 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 def read_all(
     adapter: Adapter, endings: Sequence[Ending], failures: Sequence[Ending], streams: Sequence[Stream], budget: int
 ) -> Iterator[Said]:
-    """The parser on all of them; at most about so many parses, shared out evenly. `failures` are of any agent."""
+    """The parser on all of them. `budget`, shared out evenly, is how many accidents and samples of cuts there are;
+    parses beside it are those of objects (`OBJECTS_MAX`) and of line ends, whose number the streams decide. `failures`
+    are of any agent."""
     for ending in (*endings, *failures):
         yield Checked("endings")
         yield from expected(adapter, ending)
@@ -76,10 +93,27 @@ def expected(adapter: Adapter, ending: Ending) -> Iterator[Finding]:
 
 def read_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[Said]:
     """One stream whole, with other exit codes, cut off, and damaged."""
-    told = [*whole(adapter, stream), *prefixes(adapter, stream, share // 2), *damaged(adapter, stream, share // 2)]
-    yield Checked("readings", len(LYING_EXITS) + share)
+    asked = Asked(adapter)
+    same = cast("Adapter", asked)
+    told = [*whole(same, stream), *prefixes(same, stream, share // 2), *damaged(same, stream, share // 2)]
+    yield Checked("readings", asked.parses)
     for words in list(dict.fromkeys(told))[:FOUND_MAX]:
         yield broken(adapter, "parse_output", f"{words} (stream {stream.name})")
+
+
+class Asked:
+    """An adapter that knows how often its parser was asked."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter, self.parses = adapter, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._adapter, name)
+
+    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+        """As the adapter does it. Raises what it raises."""
+        self.parses += 1
+        return self._adapter.parse_output(result) if watch is None else self._adapter.parse_output(result, watch)
 
 
 def attempt(adapter: Adapter, result: CallResult) -> Reading | str:
@@ -122,25 +156,62 @@ def prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
     verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, **{said: data[:end]}))), None)
     if verdict is not None and said == "stderr":  # Words, which need not be there to their end.
         verdict = data.rfind(b"\n", 0, verdict - 1) + 2
-    for cut in cuts(len(data), lines, verdict, share):
-        reading = attempt(adapter, replace(stream.result, **{said: data[:cut]}))
+    objects, words, ends = parted(data)
+    last = (verdict if verdict is not None else len(data)) - 2
+    around = sorted({end + by for end in ends for by in AROUND if 0 <= end + by <= len(data)})
+    kept = {cut for each in objects for cut in (each.start, *each.inside, each.end)}
+    kept |= {*spread(words, share), *spread(around, share)}
+    kept |= {cut for cut in range(last - 1, last + 4) if 0 <= cut <= len(data)}
+    readings = {cut: attempt(adapter, replace(stream.result, **{said: data[:cut]})) for cut in sorted(kept)}
+    for cut, reading in readings.items():
         yield from unsound(adapter, reading)
-        if isinstance(reading, str):
-            continue
         # The line end after the last word may be missing.
-        if reading.terminal == "success" and (verdict is None or cut < verdict - 1):
+        good = not isinstance(reading, str) and reading.terminal == "success"
+        if good and (verdict is None or cut < verdict - 1):
             yield "takes a stream that was cut off for a success"
+    yield from torn(objects, readings)
 
 
-def cuts(size: int, lines: Sequence[int], verdict: int | None, share: int) -> list[int]:
-    """Where a stream is cut: around the ends of its lines and in between, over all of its length; always around its
-    last word, where it matters most."""
-    around = {end + by for end in lines for by in (-2, -1, 0, 1)}
-    stride = range(0, size + 1, max(1, size // max(1, share)))
-    every = sorted({cut for cut in (*around, *stride) if 0 <= cut <= size})
-    last = (verdict if verdict is not None else size) - 2
-    kept = {*every[:: -(-len(every) // (share * 2))], *(cut for cut in every if last - 1 <= cut <= last + 3)}
-    return sorted(kept)
+class ObjectLine(NamedTuple):
+    """Where a line that is a JSON object stands in its stream."""
+
+    start: int
+    inside: tuple[int, ...]
+    """Cuts behind its first brace, in the middle, and before its last."""
+    end: int
+
+
+def parted(data: bytes) -> tuple[tuple[ObjectLine, ...], tuple[int, ...], tuple[int, ...]]:
+    """The lines that are objects, every place in the others, and where those end."""
+    objects: list[ObjectLine] = []
+    words: list[int] = []
+    ends: list[int] = []
+    at = 0
+    for line in data.split(b"\n"):
+        end, close = at + len(line), at + line.rfind(b"}")
+        if line.startswith(b"{") and decode(line) is not None:
+            objects.append(ObjectLine(at, tuple(sorted({at + 1, (at + 1 + close) // 2, close})), end))
+        else:
+            words += range(at, end + 1)
+            ends.append(end)
+        at = end + 1
+    return spread(objects, OBJECTS_MAX), tuple(words), tuple(ends)
+
+
+def spread(every: Sequence[T], most: int) -> tuple[T, ...]:
+    """All of them, or of too many some at equal distances."""
+    return tuple(every[:: -(-len(every) // most)]) if every else ()
+
+
+def torn(objects: Sequence[ObjectLine], readings: Mapping[int, Reading | str]) -> Iterator[str]:
+    """An object that was cut off anywhere is a bad line, and nothing else comes of it."""
+    for line in objects:
+        before = readings[line.start]
+        if isinstance(before, str):
+            continue
+        wanted = replace(before, bad_lines=before.bad_lines + 1)
+        if any(not isinstance(readings[cut], str) and readings[cut] != wanted for cut in line.inside):
+            yield "makes more of an object that was cut off than a bad line"
 
 
 def carrier(adapter: Adapter, stream: Stream) -> Literal["stdout", "stderr"]:
@@ -188,7 +259,7 @@ def damage(data: bytes, dice: random.Random) -> bytes:
 
 def revalued(data: bytes, dice: random.Random) -> bytes:
     """With another value behind one of its colons."""
-    colons = [at for at, byte in enumerate(data) if byte == ord(":")]
+    colons = [found.start() for found in re.finditer(b":", data)]
     if not colons:
         return dice.choice(VALUES)
     at = dice.choice(colons) + 1

@@ -7,7 +7,7 @@ adapter is what is to be tested.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -114,24 +114,30 @@ def _unsettled(story: Sequence[Told]) -> str | None:
 
 
 # the second opinion ---------------------------------------------------------------------------------------------------
-def succeeds(agent: str, stdout: bytes) -> bool | None:
+def succeeds(agent: str, stdout: bytes, stderr: bytes = b"") -> bool | None:
     """Whether the output holds a terminal event, and the last one says that all went well. None: nobody knows how this
     agent's output ends."""
+    if agent in SUCCESSES_ASIDE:
+        return SUCCESSES_ASIDE[agent](stdout, stderr)
     judge = SUCCESSES.get(agent)
     return None if judge is None else judge(stdout)
 
 
 def _last(stdout: bytes, *kinds: str) -> dict[str, Any] | None:
     """The last line that is an event of one of these types."""
-    last = None
-    for line in stdout.split(b"\n"):
+    found = [event for event in _events(stdout) if event.get("type") in kinds]
+    return found[-1] if found else None
+
+
+def _events(stream: bytes) -> Iterator[dict[str, Any]]:
+    """The lines that are objects."""
+    for line in stream.split(b"\n"):
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and event.get("type") in kinds:
-            last = event
-    return last
+        if isinstance(event, dict):
+            yield event
 
 
 def _claude(stdout: bytes) -> bool:
@@ -160,7 +166,17 @@ def _anthropic(stdout: bytes) -> bool:
     return last is not None and last.get("status") == "success" and last.get("error") is None
 
 
+def _aider(stdout: bytes, stderr: bytes) -> bool:
+    """Its log ends, and no message that it began is left without an answer; an answer that is too long is none."""
+    said = [str(event.get("event")) for event in _events(stderr)]
+    sent = [event for event in said if event.startswith("message_send")]
+    too_long = any(line.startswith(b"Model ") and b" has hit a token limit!" in line for line in stdout.split(b"\n"))
+    return sent[-1:] == ["message_send"] and "exit" in said and not too_long
+
+
 SUCCESSES: Mapping[str, Callable[[bytes], bool]] = {
     "anthropic": _anthropic, "claude-code": _claude, "codex": _codex, "gemini": _gemini,
 }  # fmt: skip
 """By agent: whether its output is that of a call that went well."""
+SUCCESSES_ASIDE: Mapping[str, Callable[[bytes, bytes], bool]] = {"aider": _aider}
+"""By agent whose standard error says so, the second argument."""

@@ -49,6 +49,8 @@ def _codex(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
         yield f"failed-{status}-as-json", _line({"type": "turn.failed", "error": {"message": answer}}), 1
     for said in ODD:
         yield f"failed-{said!r}", _line({"type": "turn.failed", "error": said}), 0
+    cut = "stream disconnected before completion: the connection was closed"
+    yield "disconnected", _line({"type": "turn.failed", "error": {"message": cut}}), 1
     yield "error-alone", _line({"type": "error", "message": "Reconnecting 5/5"}), 1
     yield "begun-again", _line(last) + _line({"type": "turn.started"}), 0
     yield "in-words", _line({"type": "item.completed", "item": {"type": "agent_message", "text": str(last)}}), 0
@@ -59,6 +61,13 @@ def _gemini(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
     for status in STATUSES:
         error = {"type": "ApiError", "message": f"[API Error: status {status}: something went wrong]"}
         yield f"error-{status}", _line({**last, "status": "error", "error": error}), status % 256
+    busy = {"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}
+    told = {"type": "unknown", "message": f"[API Error: {json.dumps(busy)}]"}
+    yield "overloaded", _line({**last, "status": "error", "error": told}), 503 % 256
+    cut = {"type": "unknown", "message": "[API Error: terminated]"}
+    yield "disconnected", _line({**last, "status": "error", "error": cut}), 1
+    turns = {"type": "FatalTurnLimitedError", "message": "Reached max session turns for this session."}
+    yield "turns", _line({**last, "status": "error", "error": turns}), 53
     yield "error-unsaid", _line({**last, "status": "error"}), 0
     for said in ODD:
         yield f"status-{said!r}", _line({**last, "status": said}), 0
@@ -73,6 +82,11 @@ def _anthropic(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
         error = {"kind": "api", "status": status, "message": "something went wrong"}
         yield f"error-{status}", _line({**last, "status": "error", "error": error}), 1
         yield f"success-with-{status}", _line({**last, "error": error}), 0
+    for name, kind, words in (
+        ("disconnected", "connection_error", "connection error: peer closed connection"),
+        ("turns", "max_turns", "the model had not finished after 50 requests"),
+    ):
+        yield name, _line({**last, "status": "error", "error": {"kind": kind, "message": words}}), 1
     for said in ODD:
         yield f"status-{said!r}", _line({**last, "status": said}), 0
     yield "no-status", _line({key: value for key, value in last.items() if key != "status"}), 0
@@ -82,4 +96,68 @@ def _anthropic(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
 ENDINGS: Mapping[str, Ending] = {
     "anthropic": _anthropic, "claude-code": _claude, "codex": _codex, "gemini": _gemini,
 }  # fmt: skip
-"""By agent."""
+"""By agent whose last line on standard output says how the call ended."""
+
+
+# on standard error ----------------------------------------------------------------------------------------------------
+Aside = Callable[[bytes, bytes], Iterator[tuple[str, bytes, bytes, int]]]
+"""What was recorded of both streams, standard error second -> others: a name, the bytes of both, the exit code."""
+AIDER = {
+    "rate-limit": "litellm.RateLimitError: RateLimitError: OpenAIException - Please try again in 20s.",
+    "billing": "litellm.RateLimitError: RateLimitError: OpenAIException - insufficient_quota",
+    "auth-failure": "litellm.AuthenticationError: AuthenticationError: OpenAIException - Incorrect API key provided.",
+    "overloaded": "litellm.InternalServerError: InternalServerError: OpenAIException - The server had an error.",
+    "connection": "litellm.APIConnectionError: APIConnectionError: OpenAIException - Connection error.",
+    "model-missing": "litellm.NotFoundError: NotFoundError: OpenAIException - The model does not exist.",
+}
+KIRO = {
+    "rate-limit": "error: Too many requests, please wait before trying again.",
+    "billing": "error: You have reached your monthly usage limit.",
+    "auth-failure": "Authentication failed. Your API key may be invalid or expired. Check your KIRO_API_KEY value.",
+    "overloaded": "Kiro is having trouble responding right now: request failed",
+}
+
+
+def _aider(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]]:
+    """Its log says that a message was sent, and that it came to its end; why not, it says in words. It exits 0."""
+    lines = stderr.splitlines(keepends=True)
+    sent = max((at for at, line in enumerate(lines) if b'"message_send"' in line), default=None)
+    if sent is None:
+        return
+    head, last = b"".join(lines[:-1]), lines[-1]
+    unsent = b"".join((*lines[:sent], *lines[sent + 1 :]))
+    begun = _line({"event": "message_send_starting", "properties": {}})
+    failed = _line({"event": "message_send_exception", "properties": {"exception": "it broke"}})
+    for name, words in AIDER.items():
+        said = words.encode() + b"\n"
+        yield f"ends-{name}", stdout + said, unsent, 0
+        yield f"{name}-then-success", said + stdout, stderr, 0
+        yield f"success-then-{name}", stdout + said, head + begun + last, 0
+    yield "ends-exception", stdout, b"".join(lines[:sent]) + failed + b"".join(lines[sent + 1 :]), 0
+    yield "ends-token-limit", stdout + b"Model openai/gpt-5.1 has hit a token limit!\n", stderr, 0
+    yield "ends-in-words", stdout + lines[sent], unsent, 0
+    yield from _cut(stdout, stderr)
+
+
+def _kiro(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]]:
+    """What a finished turn cost stands there, and what went wrong."""
+    unpaid = b"".join(line for line in stderr.splitlines(keepends=True) if b"Credits:" not in line)
+    for name, words in KIRO.items():
+        said = words.encode() + b"\n"
+        yield f"ends-{name}", stdout, unpaid + said, 1
+        yield f"ends-{name}-exit-0", stdout, unpaid + said, 0
+        yield f"{name}-then-success", stdout, said + stderr, 0
+    yield "ends-without-credits", stdout, unpaid, 0
+    yield from _cut(stdout, stderr)
+
+
+def _cut(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]]:
+    at = 0
+    for number, line in enumerate(stderr.splitlines(keepends=True)):
+        yield f"stderr-cut-after-line-{number}", stdout, stderr[:at], 0
+        yield f"stderr-cut-in-line-{number + 1}", stdout, stderr[: at + len(line) // 2], 0
+        at += len(line)
+
+
+ASIDE: Mapping[str, Aside] = {"aider": _aider, "kiro": _kiro}
+"""By agent whose standard error says how the call ended."""

@@ -10,7 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from mz_recordings.cassette import Cassette, Identity, StoredFile, Taken
-from mz_recordings.whatif.faults import AGENT, FAULTS, Fault, failure, stream
+from mz_recordings.whatif.faults import FAULTS, Fault, failure
+from mz_recordings.whatif.variants import content
+from mz_recordings.whatif.voices import Spoken, faults_of, speak
 
 
 class FaultMisplaced(Exception):
@@ -24,17 +26,20 @@ def inject(cassette: Cassette, call: str, name: str) -> tuple[Cassette, Identity
     fault = FAULTS.get(name)
     if fault is None:
         raise FaultMisplaced(f"there is no fault {name!r}; there are: {', '.join(FAULTS)}")
-    if cassette.manifest.agent != AGENT:
-        raise FaultMisplaced(f"faults are known of {AGENT} only; this cassette is of {cassette.manifest.agent}")
     found = next((one for one in cassette.taken if one.recording.identity.path == call), None)
     if found is None:
         known = ", ".join(one.recording.identity.path for one in cassette.taken)
         raise FaultMisplaced(f"the cassette has no call {call!r}; it has: {known}")
+    agent, said = found.recording.agent, (content(found, "stdout"), content(found, "stderr"))
+    spoken = speak(fault, agent, *said)
+    if spoken is None:
+        known = ", ".join(faults_of(agent, *said))
+        raise FaultMisplaced(f"nobody knows how {agent} shows {name}; before this call there may be: {known}")
     wanted, taken = found.recording.identity, list[Taken]()
     for one in cassette.taken:
         identity = one.recording.identity
         if one is found:
-            taken.append(_failed(one, fault))
+            taken.append(_failed(one, fault, spoken))
         later = _cell(identity) == _cell(wanted) and identity.attempt >= wanted.attempt
         taken.append(_renamed(one, replace(identity, attempt=identity.attempt + 1)) if later else one)
     manifest = replace(cassette.manifest, stories={})
@@ -45,18 +50,21 @@ def _cell(identity: Identity) -> tuple[str, str, str, int, str]:
     return identity.feature, identity.phase, identity.unit, identity.iteration, identity.role
 
 
-def _failed(one: Taken, fault: Fault) -> Taken:
+def _failed(one: Taken, fault: Fault, spoken: Spoken) -> Taken:
     """The same call, asked the same, gone wrong; it leaves nothing in the tree."""
     recording, name = one.recording, one.recording.identity.name
-    contents = {f"{name}.stream-json": stream(fault)}
-    files = [StoredFile(kind="stdout", name=f"{name}.stream-json", sha256=_sha256(stream(fault)))]
+    contents = {f"{name}.stream-json": spoken.stdout}
+    files = [StoredFile(kind="stdout", name=f"{name}.stream-json", sha256=_sha256(spoken.stdout))]
+    if spoken.stderr:
+        contents[f"{name}.stderr"] = spoken.stderr
+        files.append(StoredFile(kind="stderr", name=f"{name}.stderr", sha256=_sha256(spoken.stderr)))
     if (prompt := recording.find("prompt")) is not None:
         files.insert(0, replace(prompt, name=f"{name}.prompt.md"))
         contents[f"{name}.prompt.md"] = one.contents[prompt.name]
     changed = replace(
         recording,
         outcome="lost" if fault.lost else "replied",
-        exit=fault.exit,
+        exit=spoken.exit,
         failure=failure(fault),
         tree_after=recording.tree_before,
         files=tuple(files),

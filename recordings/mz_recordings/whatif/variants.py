@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_recordings.cassette import Cassette, Failure, Identity, Kind, Pace, Recording, StoredFile, Taken
-from mz_recordings.whatif.endings import ENDINGS
+from mz_recordings.whatif.endings import ASIDE, ENDINGS
 
 HUGE_BYTES = 2_000_000
 SIGNALS = (-9, -15)
@@ -83,6 +83,7 @@ def derive(taken: Taken) -> tuple[Variant, ...]:
         *_endings(taken.recording, stdout),
     ]
     whole = [Variant(taken.recording.identity, name, data, stderr, ended) for name, data, ended in found]
+    whole += _aside(taken.recording, stdout, stderr)
     base = Variant(taken.recording.identity, "", stdout, stderr, code)
     whole += _processes(base)
     seen: dict[tuple[object, ...], Variant] = {}
@@ -227,6 +228,13 @@ def _endings(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, 
         yield f"ends-{name}-exit-0", head + other, 0
         yield f"success-then-{name}", stdout + other, code
         yield f"{name}-then-success", head + other + lines[-1], 0
+
+
+def _aside(recording: Recording, stdout: bytes, stderr: bytes) -> Iterator[Variant]:
+    """Of agents whose standard error says how the call ended: that, otherwise."""
+    ending = ASIDE.get(recording.agent)
+    for name, out, err, code in ending(stdout, stderr) if ending else ():
+        yield Variant(recording.identity, name, out, err, code)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
