@@ -3,6 +3,7 @@
 BIN := .venv/bin
 CODE := events projections engine recordings qa cli tests
 WORKERS ?= 2
+unexport PYTHONDONTWRITEBYTECODE  # Else each process compiles everything again.
 
 .PHONY: demo test quick lint types fix clis recordings replay gate figures dev help
 .DEFAULT_GOAL := help

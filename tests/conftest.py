@@ -1,9 +1,16 @@
-"""Adapter: what holds for every test: how much property tests try (a few examples in `make quick`), and signals."""
+"""Adapter: what holds for every test: how much property tests try (a few examples in `make quick`), signals, that what
+was compiled is kept, and a small project that was run and recorded once for all."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import sys
+from pathlib import Path
 
+import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 settings.register_profile("quick", max_examples=15, deadline=None)
@@ -12,3 +19,25 @@ settings.load_profile("full")
 
 # A shell starts what it puts into the background with SIGINT ignored, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# To compile all tests and what they start, again and again, costs each worker more than half of its start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project of the workshop with a run in its log and a cassette of it in its library; only to be read. Whichever
+    worker comes first makes it, and each has a copy: not even a reader of another worker is seen in it."""
+    from tests.support.workshop import recorded_in  # It loads most of `mz`, and most tests do without.
+
+    own = tmp_path_factory.getbasetemp()
+    made = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "recorded"
+    with FileLock(made.with_suffix(".lock")):
+        if not (made / "done").exists():
+            shutil.rmtree(made, ignore_errors=True)
+            made.mkdir()
+            recorded_in(made)
+            (made / "done").touch()
+        copy = tmp_path_factory.mktemp("workshop") / "project"
+        return Path(shutil.copytree(made / "project", copy, symlinks=True))

@@ -50,9 +50,10 @@ def spawn(home: Path, *words: str, **environment: str) -> Result:
 
 def on_terminal(
     home: Path, *words: str, columns: int = 100, rows: int = 30, env: Mapping[str, str] | None = None,
-    answers: str = "",
+    answers: str = "", code: int | None = None,
 ) -> str:  # fmt: skip
-    """What a terminal of that size receives; stdout and stderr are both that terminal, and `answers` is typed."""
+    """What a terminal of that size receives; stdout and stderr are both that terminal, and `answers` is typed. `code`:
+    how it must exit; None: anyhow."""
     mine, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -66,6 +67,7 @@ def on_terminal(
         while chunk := os.read(mine, 65536):
             received += chunk
     os.close(mine)
-    child.wait(timeout=SECONDS_MAX)
+    exited = child.wait(timeout=SECONDS_MAX)
     late.cancel()
+    assert code in (None, exited), received
     return received.decode("utf-8", "replace").replace("\r\n", "\n")

@@ -14,11 +14,14 @@ from tests.cli.drive import on_terminal, spawn
 
 FEATURE_KEYS = {"id", "status", "branch", "phases", "attempts", "tests", "tokens", "estimated_usd", "reported_usd",
                 "computed_usd"}  # fmt: skip
+MONEY = sorted(name for name in FEATURE_KEYS if name.endswith("_usd"))
 
 
 @pytest.mark.slow
-def test_as_json(tmp_path: Path) -> None:
-    answer = spawn(tmp_path, "demo", "--keep", "tally", "--json")
+@pytest.mark.parametrize("agent", AGENTS[1:])
+def test_another_agents_answers_as_json(tmp_path: Path, agent: str) -> None:
+    """Those of the first agent are shown on a terminal, below."""
+    answer = spawn(tmp_path, "demo", "--agent", agent, "--keep", "tally", "--json")
     assert answer.exit == 0, answer
     shown = msgspec.json.decode(answer.out)
     assert set(shown) == {"schema", "repository", "run", "features"}
@@ -31,12 +34,18 @@ def test_as_json(tmp_path: Path) -> None:
         assert feature["tests"]["passed"] > 0
         assert feature["tests"]["failed"] == 0
         assert min(feature["tokens"].values()) > 0
-        assert all(float(feature[name]) > 0 for name in FEATURE_KEYS if name.endswith("_usd"))
+        assert all(float(feature[name]) > 0 for name in ("estimated_usd", "computed_usd"))
         asked = ["git", "rev-parse", "--verify", "--quiet", feature["branch"]]
         subprocess.run(asked, cwd=shown["repository"], check=True)
-    assert max(count for feature in shown["features"] for count in feature["attempts"].values()) > 1
     looked = spawn(tmp_path / "tally", "status", "--json")
     assert msgspec.json.decode(looked.out)["run"] == shown["run"]
+    assert agents_of(tmp_path / "tally") == [agent]
+
+
+def agents_of(home: Path) -> list[str]:
+    """Who was asked."""
+    groups = msgspec.json.decode(spawn(home, "cost", "--by", "agent", "--json").out)["groups"]
+    return [group["name"] for group in groups]
 
 
 def test_the_agents_of_the_demo_are_those_that_are_bundled() -> None:
@@ -47,23 +56,18 @@ def test_the_agents_of_the_demo_are_those_that_are_bundled() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", AGENTS[1:])
-def test_another_agents_answers(tmp_path: Path, agent: str) -> None:
-    answer = spawn(tmp_path, "demo", "--agent", agent, "--keep", "tally", "--json")
-    assert answer.exit == 0, answer
-    shown = msgspec.json.decode(answer.out)
-    assert [feature["status"] for feature in shown["features"]] == ["delivered"] * 3
-    calls = msgspec.json.decode(spawn(tmp_path / "tally", "cost", "--by", "agent", "--json").out)["groups"]
-    assert [group["name"] for group in calls] == [agent]
-
-
-@pytest.mark.slow
 def test_on_a_terminal(tmp_path: Path) -> None:
-    shown = on_terminal(tmp_path, "demo", "--keep", "tally", columns=100, env={"NO_COLOR": "1"})
+    """With the answers of the first agent, which tells money too, and was asked for changes."""
+    shown = on_terminal(tmp_path, "demo", "--keep", "tally", columns=100, env={"NO_COLOR": "1"}, code=0)
     assert "\x1b" not in shown
     assert "group-thousands  prd techspec tasks code" in shown
     assert "none was spent" in shown
     assert f"cd {tmp_path / 'tally'}" in shown
+    features = msgspec.json.decode(spawn(tmp_path / "tally", "status", "--json").out)["features"]
+    assert [feature["status"] for feature in features] == ["delivered"] * 3
+    assert max(count for feature in features for count in feature["attempts"].values()) > 1
+    assert all(float(feature[name]) > 0 for feature in features for name in MONEY)
+    assert agents_of(tmp_path / "tally") == [AGENTS[0]]
 
 
 def test_a_place_that_is_taken(tmp_path: Path) -> None:

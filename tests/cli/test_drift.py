@@ -22,7 +22,7 @@ from syrupy.assertion import SnapshotAssertion
 from tests.cli.drive import run, spawn
 from tests.support.changed import with_event, with_fields, with_file, with_line
 from tests.support.gitrepo import GitRepo
-from tests.support.workshop import Copy, clone, recorded_in
+from tests.support.workshop import Copy, clone
 
 WRITE = "beta/write.a2"
 COST = Finding(
@@ -122,11 +122,6 @@ def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixtu
 
 
 # the real thing -------------------------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded_in(tmp_path_factory.mktemp("workshop"))
-
-
 @pytest.fixture
 def copy(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copy:
     made = clone(recorded, tmp_path / "clone")

@@ -26,7 +26,7 @@ from tests.cli.drive import MZ, run, spawn
 from tests.cli.story import RUN, Story
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import git
-from tests.support.workshop import clone, recorded_in
+from tests.support.workshop import clone
 
 PROMPT = Divergence(
     place="run/r1/alpha@12", kind="arguments", finding="PROMPT", recorded="agent.requested", produced="agent.requested",
@@ -146,12 +146,6 @@ def test_no_commit_is_blamed_for_the_clock_or_for_where_answers_are_from() -> No
 
 
 # the real thing -------------------------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with a run and a cassette of it; only to be read."""
-    return recorded_in(tmp_path_factory.mktemp("workshop"))
-
-
 @pytest.mark.slow
 def test_a_real_run_in_words_as_json_and_for_reports(recorded: Path, tmp_path: Path) -> None:
     root = tmp_path / "project"

@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn
 from tests.support.gitrepo import GitRepo
-from tests.support.workshop import Copy, Workshop, clone, recorded_in
+from tests.support.workshop import Copy, Workshop, clone
 
 PROMPT = Finding(
     kind="PROMPT", what="the prompt is another one", feature="alpha", call="write", cause="write.md.j2",
@@ -96,11 +96,6 @@ def test_nothing_to_record(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # the real thing -------------------------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded_in(tmp_path_factory.mktemp("workshop"))
-
-
 @pytest.fixture
 def copy(recorded: Path, tmp_path: Path) -> Copy:
     made = clone(recorded, tmp_path / "clone")

@@ -43,7 +43,7 @@ from mz_recordings.rerecord.rerecord import Outcome, Prepared
 from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.support.again import Again
 from tests.support.gitrepo import GitRepo
-from tests.support.workshop import STORY, clone, recorded_in
+from tests.support.workshop import STORY, clone
 
 SIGN = "pipelines/templates/sign.md.j2"
 NOBODY = Asked(Wish(), "", "live", False, None, frozenset(), False, False)
@@ -197,11 +197,6 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], c
 
 
 # the real thing -------------------------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded_in(tmp_path_factory.mktemp("workshop"))
-
-
 @pytest.fixture
 def again(recorded: Path, tmp_path: Path) -> Again:
     copy = clone(recorded, tmp_path / "clone")

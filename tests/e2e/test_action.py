@@ -22,7 +22,7 @@ from tests.cli.drive import spawn
 from tests.support.actions import Job
 from tests.support.gitrepo import GitRepo
 from tests.support.tree import ROOT
-from tests.support.workshop import Copy, clone, recorded_in
+from tests.support.workshop import Copy, clone
 
 PUBLIC: dict[str, dict[str, Any]] = {
     "github": {
@@ -33,11 +33,6 @@ PUBLIC: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 REPLAY, KEEP, ALERTS = "Replay", "Keep the reports", "Show alerts on the lines they are about"
 EDIT = ("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded_in(tmp_path_factory.mktemp("workshop"))
 
 
 @pytest.fixture

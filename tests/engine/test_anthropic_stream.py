@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.anthropic_stream import read_stream
 from mz_engine.agents.registry import load_patterns
@@ -13,6 +13,7 @@ from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.anthropic_cases import ANTHROPIC
+from tests.support.examples import examples
 
 PATTERNS = load_patterns()
 EXPECTED = ANTHROPIC.expected
@@ -150,7 +151,7 @@ EVENTS = st.dictionaries(KEYS, JSON).flatmap(
 LINES = st.binary(max_size=40) | EVENTS.map(lambda event: json.dumps(event).encode())
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(LINES, max_size=6), st.sampled_from([0, 1, 143, -9, None]))
 def test_any_bytes_give_a_reading(lines: list[bytes], code: int | None) -> None:
     seen = reading(CallResult(stdout=b"\n".join(lines), stderr=b"\xff", exit=code, duration_ms=1))

@@ -220,10 +220,8 @@ def test_searching_is_bounded(root: Path, toolbox: Toolbox) -> None:
 
 
 def test_an_expression_without_end_is_ended(root: Path) -> None:
-    began = time.process_time()
     with pytest.raises(Refused, match="of computing"), files.limited(0.2):
         re.search(r"(a+)+$", "a" * 60 + "b")
-    assert time.process_time() - began < 5
 
 
 def test_files_that_cannot_be_read_do_not_lift_the_limit() -> None:

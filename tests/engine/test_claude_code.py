@@ -68,11 +68,28 @@ def test_the_command_is_missing(tmp_path: Path) -> None:
     assert "npm install" in found.fix
 
 
-@pytest.mark.parametrize("script", ["exit 1", "echo hello", "echo 2.1.0; exit 3", ":"])
-def test_the_command_gives_no_version(tmp_path: Path, script: str) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, script, ANTHROPIC_API_KEY="k"))
-    assert found.code == "tool-missing"
-    assert found.version == ""
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("exit 1", "exit 1; it printed nothing"),
+        ("echo hello; echo more", "exit 0; it printed: hello"),
+        ("echo 2.1.0; exit 3", "exit 3; it printed: 2.1.0"),
+        ("echo no such module >&2; kill -9 $$", "signal 9; it printed: no such module"),
+        ("echo the key is tell-nobody", "exit 0; it printed: the key is <redacted>"),
+        ("echo y; sleep 0.3; exec yes", "ended for more than 10,000 bytes; it printed: y"),
+        (":", "exit 0; it printed nothing"),
+    ],
+)
+def test_the_command_gives_no_version(tmp_path: Path, script: str, why: str) -> None:
+    found = ADAPTER.check_auth(outside(tmp_path, script, ANTHROPIC_API_KEY="tell-nobody"))
+    assert (found.code, found.version) == ("tool-missing", "")
+    assert found.message == f"{tmp_path}/bin/claude --version gave no version ({why})"
+
+
+def test_the_command_cannot_be_executed(tmp_path: Path) -> None:
+    (programs.put_program(tmp_path, "claude", "") / "claude").write_text("#!/no/such/interpreter\n")
+    found = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert found.message.endswith("(" + f"{tmp_path}/claude: No such file or directory; it printed nothing)")
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
@@ -117,21 +134,31 @@ def test_a_broken_login_file_is_none(tmp_path: Path) -> None:
 class Nowhere:
     """Processes that end at once."""
 
+    def __init__(self) -> None:
+        self.versions: list[str] = []
+
     def spawn(self, spec: CallSpec, invocation: object) -> CallResult:
+        self.versions.append(spec.version)
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
+
+    ask = spawn
 
     def salvage(self, key: str) -> CallResult | None:
         return None
 
 
 def test_the_door(tmp_path: Path) -> None:
-    door = AgentDoor(Nowhere(), outside(tmp_path, "echo 2.1.197", ANTHROPIC_API_KEY="k"))
+    processes = Nowhere()
+    door = AgentDoor(processes, outside(tmp_path, "echo 2.1.197", ANTHROPIC_API_KEY="k"))
     result = door.call(spec("x", None))
     assert result.version == "2.1.197"
+    assert door.call(spec("x", None)) == result
+    assert processes.versions == ["", "2.1.197"], "what the command says is asked after the first call"
     assert door.check("claude-code").version == "2.1.197"
     assert door.read("claude-code", result).terminal == "no-terminal"
     assert door.model("claude-code", "cheap").startswith("claude-haiku")
     assert door.salvage("k") is None
+    assert door.count_tokens(spec("x", None)) is None, "its command line cannot say"
 
 
 def test_an_unknown_agent_names_the_known_ones(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.classify import Patterns
 from mz_engine.agents.claude_stream import gather, read_stream
@@ -16,6 +16,7 @@ from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.claude_cases import CLAUDE
+from tests.support.examples import examples
 from tests.support.tree import ROOT
 from tests.support.values import JSON
 
@@ -81,14 +82,14 @@ def test_every_prefix_is_read(name: str) -> None:
         assert seen.bad_lines <= 1
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_read(data: bytes) -> None:
     seen = reading(CallResult(stdout=data, stderr=data, exit=None, duration_ms=1))
     assert seen.terminal in ("success", "error", "no-terminal")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
     events = []

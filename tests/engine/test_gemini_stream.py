@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.gemini_stream import read_stream, said
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, Reading
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
+from tests.support.examples import examples
 from tests.support.gemini_cases import GEMINI
 from tests.support.values import JSON
 
@@ -87,7 +88,7 @@ def test_every_prefix_is_read(name: str) -> None:
         assert seen.bad_lines <= 1
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
     events = []

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_engine.adapters.temporary import temporary
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import AgentProcesses
@@ -19,6 +20,7 @@ from mz_engine.ports import CallResult
 from mz_events.catalog.call import ProblemClass
 from mz_events.redact import Secrets
 
+from tests.support.gitrepo import POWERLESS
 from tests.support.mounts import in_small_filesystem
 from tests.support.processes import call, fresh_key, left, levels, repository, shell, wait_for, wait_until_marked
 from tests.support.tree import ROOT
@@ -70,6 +72,21 @@ def test_a_temporary_directory_of_its_own_is_gone_with_the_call(tmp_path: Path) 
     own, mode = agents.spawn(call(fresh_key()), asked).stdout.decode().split()
     assert (Path(own).parent, mode) == (around, "700")
     assert not list(around.iterdir())
+
+
+@pytest.mark.parametrize("mode", [0o500, 0])
+def test_one_that_the_agent_closed_goes_all_the_same(mode: int, tmp_path: Path) -> None:
+    """By one who may not do everything, as root may."""
+    own = tmp_path / "mz-own"
+    (own / "a").mkdir(parents=True)
+    (own / "b").write_text("left")
+    own.chmod(mode)
+    script = (
+        "import pathlib, sys; from mz_engine.adapters.temporary import remove_temporary; "
+        "remove_temporary(pathlib.Path(sys.argv[1]))"
+    )
+    subprocess.run([*POWERLESS, sys.executable, "-c", script, str(own)], check=True)
+    assert not own.exists()
 
 
 def test_what_a_crash_left_of_it_is_removed(tmp_path: Path) -> None:
@@ -186,6 +203,16 @@ def test_a_finished_call_can_be_salvaged_as_it_was(tmp_path: Path) -> None:
     result = door.spawn(call(key, total_seconds=1), shell("echo out; echo err >&2; sleep 60"))
     assert door.salvage(key) == result
     assert result.problem is not None
+
+
+def test_what_is_salvaged_tells_the_version_that_was_known_when_it_began(tmp_path: Path) -> None:
+    repository(tmp_path)
+    key = fresh_key()
+    door = processes(tmp_path)
+    door.spawn(replace(call(key), version="0.169.0"), shell("echo out"))
+    salvaged = door.salvage(key)
+    assert salvaged is not None
+    assert salvaged.version == "0.169.0"
 
 
 def test_a_call_that_never_began_leaves_nothing_to_salvage(tmp_path: Path) -> None:

@@ -134,6 +134,19 @@ def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
         assert (ended.ending, ended.exit) == (Ending.MISSING, None)
 
 
+def test_what_could_not_be_started_harms_nobody_with_the_same_key(tmp_path: Path) -> None:
+    (tmp_path / "tool").touch(0o755)
+    key, ends = fresh_key(), list[Ended]()
+    waiting = launch(("sh", "-c", "until test -e done; do sleep 0.05; done"), tmp_path, key)
+    other = threading.Thread(target=lambda: ends.append(supervise(waiting, MINUTE, Heard())))
+    other.start()
+    wait_until_marked(key, 2)
+    assert supervise(launch(("./tool",), tmp_path, key), MINUTE, Heard()).ending is Ending.MISSING
+    (tmp_path / "done").touch()
+    other.join()
+    assert [(ended.ending, ended.exit) for ended in ends] == [(Ending.EXITED, 0)]
+
+
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     ended, _ = run("true", tmp_path / "gone")
     assert ended.ending is Ending.UNSTARTABLE

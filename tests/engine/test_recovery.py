@@ -112,6 +112,16 @@ def crash_and_resume(pinned: Pins, cut: int, seed: int) -> World:
     return world
 
 
+def test_a_salvaged_reply_tells_the_version_that_its_output_names() -> None:
+    pinned = trial.pins()
+    worlds = (crash_and_resume(pinned, cut, 7) for cut in range(20, 400, 10))
+    salvaged = (
+        one.event for world in worlds for one in world.store.log
+        if isinstance(one.event, AgentReplied) and one.event.salvaged
+    )  # fmt: skip
+    assert next(salvaged).version == "1"
+
+
 def steps_of_a_clean_run(pinned: Pins, seed: int) -> int:
     world = trial.new_world()
     trial.begin(world, pinned, ITEMS)

@@ -14,12 +14,7 @@ from mz_recordings.findings import Finding
 
 from tests.support.gates import checked, findings, project_of
 from tests.support.gitrepo import GitRepo
-from tests.support.workshop import Copy, clone, recorded_in
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded_in(tmp_path_factory.mktemp("workshop"))
+from tests.support.workshop import Copy, clone
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Fixtures: a small project, run and recorded once, and copies of it for each test."""
+"""Fixtures: copies of a small project that was run and recorded, one for each test."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.workshop import Copy, clone, recorded_in
-
-
-@pytest.fixture(scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project, recorded; only to be read."""
-    return recorded_in(tmp_path_factory.mktemp("workshop"))
+from tests.support.workshop import Copy, clone
 
 
 @pytest.fixture

@@ -4,17 +4,19 @@ It works from its prompt alone, so that a call that was lost and is made again g
 written to `calls.log` before anything else is done: what the world saw is counted there. `acts/FEATURE.PHASE.py`, for
 the second iteration `acts/FEATURE.PHASE.2.py`, is executed once, instead of the answer, with `cwd`, `root`, `key`,
 `say` and `answer` at hand.
+
+It is started some thousand times, and loads the standard library alone: what the script says is written beside it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-
-from tests.support.script_demo import FEATURE, PHASE, REWORK, Action, Take, play
+from typing import Any
 
 MODEL = "claude-sonnet-4-6"
 VERSION = "2.1.197 (Claude Code)"
@@ -22,11 +24,22 @@ VERSION = "2.1.197 (Claude Code)"
 
 def install(directory: Path) -> Path:
     """Puts `claude` into the directory, which belongs on PATH, and returns it."""
+    import msgspec
+
+    from tests.support.script_demo import FEATURE, PHASE, REWORK, features, play
+
     (directory / "acts").mkdir(parents=True)
+    script = {
+        "feature": FEATURE.pattern,
+        "phase": PHASE.pattern,
+        "rework": REWORK,
+        "plays": {name: play(name) for name in features()},
+    }
+    (directory / "script.json").write_bytes(msgspec.json.encode(script))
     program = directory / "claude"
     root = Path(__file__).resolve().parents[2]
     program.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
+        f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
         f"from tests.support.fake_claude import main\nmain({str(directory)!r})\n"
     )
     program.chmod(0o755)
@@ -45,11 +58,12 @@ def main(directory: str) -> None:
     prompt, key = sys.stdin.read(), os.environ["MZ_KEY"]
     with open(Path(directory) / "calls.log", "a") as log:
         log.write(f"{key}\n")
-    feature, phase = FEATURE.search(prompt), PHASE.search(prompt)
+    script = json.loads((Path(directory) / "script.json").read_bytes())
+    feature, phase = (re.search(script[name], prompt) for name in ("feature", "phase"))
     assert feature, prompt[:200]
     assert phase, prompt[:200]
-    takes = play(feature[1])[phase[1]]
-    take = takes[-1] if REWORK in prompt else takes[0]
+    takes = script["plays"][feature[1]][phase[1]]
+    take = takes[-1] if script["rework"] in prompt else takes[0]
 
     def answer() -> None:
         perform(take, prompt)
@@ -64,14 +78,14 @@ def main(directory: str) -> None:
     exec(done.read_text(), {"cwd": cwd, "root": cwd.parents[3], "key": key, "say": say, "answer": answer})
 
 
-def perform(take: Take, prompt: str) -> None:
+def perform(take: dict[str, Any], prompt: str) -> None:
     """What the real CLI would leave in the tree and on the stream."""
     session = sys.argv[sys.argv.index("--session-id") + 1]
     say({"type": "system", "subtype": "init", "session_id": session, "model": MODEL, "claude_code_version": "2.1.197"})
-    for step in take.steps:
-        for action in step.use:
+    for step in take["steps"]:
+        for action in step["use"]:
             carry_out(action)
-    words = take.steps[-1].say or "Done."
+    words = take["steps"][-1]["say"] or "Done."
     message = {"id": "msg_1", "model": MODEL, "role": "assistant", "content": [{"type": "text", "text": words}]}
     say({"type": "assistant", "session_id": session, "message": message})
     tokens = {"inputTokens": len(prompt) // 4, "outputTokens": len(words) // 4 + 1}
@@ -91,15 +105,15 @@ def perform(take: Take, prompt: str) -> None:
     )
 
 
-def carry_out(action: Action) -> None:
-    if action.run:
-        subprocess.run(["sh", "-c", action.run], capture_output=True, check=False)
-    elif action.write:
-        Path(action.write).parent.mkdir(parents=True, exist_ok=True)
-        Path(action.write).write_text(action.text)
-    elif action.edit:
-        text = Path(action.edit).read_text()
-        if action.new in text:
+def carry_out(action: dict[str, str]) -> None:
+    if action["run"]:
+        subprocess.run(["sh", "-c", action["run"]], capture_output=True, check=False)
+    elif action["write"]:
+        Path(action["write"]).parent.mkdir(parents=True, exist_ok=True)
+        Path(action["write"]).write_text(action["text"])
+    elif action["edit"]:
+        text = Path(action["edit"]).read_text()
+        if action["new"] in text:
             return
-        assert action.old in text, action
-        Path(action.edit).write_text(text.replace(action.old, action.new, 1))
+        assert action["old"] in text, action
+        Path(action["edit"]).write_text(text.replace(action["old"], action["new"], 1))

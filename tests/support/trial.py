@@ -12,6 +12,7 @@ from typing import Literal
 from mz_engine.config import Command, Config, PullRequests
 from mz_engine.coordinator import Coordinator
 from mz_engine.pins import Pins, encode_pins
+from mz_engine.pipelines.definition import Pipeline
 from mz_engine.pipelines.load import find_pipeline
 from mz_engine.pipelines.own import Material, sound_material
 from mz_engine.ports import CallSpec
@@ -32,12 +33,16 @@ def material() -> Material:
     return sound_material(ROOT)
 
 
+@cache
+def pipeline() -> Pipeline:
+    return find_pipeline("trial", ROOT).pipeline
+
+
 def pins(config: Config | None = None) -> Pins:
     """The trial pipeline with its own rules and templates."""
     made = material()
     templates = {name: text for name, text in made.templates.items() if name.startswith("trial/")}
-    pipeline = find_pipeline("trial", ROOT).pipeline
-    return Pins(pipeline=pipeline, rules=made.rules, templates=templates, config=config or trial_config())
+    return Pins(pipeline=pipeline(), rules=made.rules, templates=templates, config=config or trial_config())
 
 
 def trial_config(sessions: Literal["fresh", "continue"] = "fresh", failover: tuple[str, ...] = ()) -> Config:

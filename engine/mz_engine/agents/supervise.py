@@ -268,7 +268,10 @@ class Supervision:
             self._handle(TICK_SECONDS)
 
     def _sweep(self) -> None:
-        """What the guard did not live to kill, or cannot see."""
+        """What the guard did not live to kill, or cannot see. Where nothing was started, nothing is left: whoever
+        carries the key then belongs to somebody else."""
+        if b"unstartable" in self._said or b"broken" in self._said:
+            return
         if self._level == guard.MARKER or b"exit" not in self._said:
             kill_marked(self._launch.env.get(guard.MARK, ""), patience_seconds=0)
 

@@ -18,22 +18,24 @@ SHARED = "shared.yaml"
 @cache
 def load_rules() -> dict[str, RuleSet]:
     """The built-in rule sets by name."""
-    import yaml
-
     folder = resources.files("mz_engine.artifacts") / "rules"
     texts = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")}
     del texts[SHARED]
-    sets = (assemble(yaml.safe_load(text), shared_rules()) for _, text in sorted(texts.items()))
+    sets = (assemble(_parsed(text), shared_rules()) for _, text in sorted(texts.items()))
     return {rules.name: rules for rules in sets}
 
 
 @cache
 def shared_rules() -> dict[str, dict[str, Any]]:
     """Rules that sets take over by `shared: NAME`."""
+    return dict(_parsed((resources.files("mz_engine.artifacts") / "rules" / SHARED).read_text("utf-8")))
+
+
+def _parsed(text: str) -> Any:
+    """By PyYAML's loader in C where there is one: every run reads all rules, and the other takes ten times as long."""
     import yaml
 
-    found = yaml.safe_load((resources.files("mz_engine.artifacts") / "rules" / SHARED).read_text("utf-8"))
-    return dict(found)
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def assemble(data: dict[str, Any], shared: dict[str, dict[str, Any]]) -> RuleSet:
@@ -64,7 +66,5 @@ def count_patterns() -> CountPatterns:
 
 
 def read(name: str, shape: type[T]) -> T:
-    import yaml
-
     text = (resources.files("mz_engine.artifacts") / name).read_text("utf-8")
-    return msgspec.convert(yaml.safe_load(text), shape)
+    return msgspec.convert(_parsed(text), shape)
