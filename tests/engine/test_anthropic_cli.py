@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -34,6 +35,31 @@ def test_ways_to_end(name: str, tmp_path: Path) -> None:
     assert (seen.terminal, seen.problem.code if seen.problem else "") == (expected.terminal, expected.code)
     assert result.exit == (143 if name == "terminated" else 0 if expected.terminal == "success" else 1)
     assert result.stderr == b""
+
+
+TORN = """
+import os, signal
+from mz_engine.agents.anthropic_loop import main
+from mz_engine.agents.anthropic_loop.facts import Stopped
+
+class Client:
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        self.open = True
+    def __del__(self):
+        assert self.open
+
+signal.signal(signal.SIGTERM, main._stop)
+try:
+    Client()
+except Stopped:
+    print("stopped")
+"""
+
+
+def test_what_a_signal_tears_in_the_middle_says_nothing() -> None:
+    said = subprocess.run([sys.executable, "-c", TORN], check=True, capture_output=True)
+    assert (said.stdout, said.stderr) == (b"stopped\n", b"")
 
 
 def test_the_stored_streams_are_of_the_installed_package(tmp_path: Path) -> None:

@@ -67,6 +67,10 @@ class Api:
         except Exception as error:
             raise Failure("invalid_request_error", f"the API cannot be called: {error}") from error
 
+    def close(self) -> None:
+        """Ends what connections are kept open."""
+        self._client.close()
+
     def ask(self, request: Block, told: Told, alive: Callable[[], None]) -> Answer:
         """One request to its end. Raises Failure, or Broken."""
         message, request_id, ended = None, None, False

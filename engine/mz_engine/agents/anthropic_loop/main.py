@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, get_args
@@ -108,14 +109,15 @@ def _work(options: Options, around: Around, voice: Voice, told: dict[str, object
         sessions.forget_old()
         sessions.begin(options.session)
     toolbox = Toolbox(place, options.tools, around.environment, voice.alive)
-    loop = Loop(options, Api(around.environment), toolbox, sessions, voice, str(place.root), around.sleep)
-    if options.counts:
-        voice.say("count", input_tokens=loop.count(prompt))
-        return
-    try:
-        told["text"], told["stop_reason"] = loop.run(prompt)
-    finally:
-        told["requests"] = loop.requests
+    with closing(Api(around.environment)) as api:
+        loop = Loop(options, api, toolbox, sessions, voice, str(place.root), around.sleep)
+        if options.counts:
+            voice.say("count", input_tokens=loop.count(prompt))
+            return
+        try:
+            told["text"], told["stop_reason"] = loop.run(prompt)
+        finally:
+            told["requests"] = loop.requests
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -148,6 +150,8 @@ def _version() -> str:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    """What is torn in the middle may complain when it is dropped; those words are no news of the call."""
+    sys.unraisablehook = lambda _: None
     raise Stopped
 
 
