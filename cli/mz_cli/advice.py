@@ -124,17 +124,28 @@ def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tupl
         elif feature.hold is Hold.BUDGET:
             unpaid.append(f"{feature.feature}: {standing(feature)}")
         elif feature.status in GOES_ON:
-            going.append(f"{feature.feature}: {standing(feature)}")
+            going.append(f"{feature.feature}: {standing(feature)}{_told(feature, words)}")
     going_on = f"mz resume {view.run}"
-    broken_helps = (
-        "mend the template below pipelines/templates: `mz gate --layer 1` tries all of them. This run keeps the one "
-        f"that it began with: mz cancel {view.run} && {going_on} && mz clean {view.run}, then: mz run"
-    )
     held_up = [(why, f"mz retry {because}") for because, why in lost.items()]
-    held_up += [(broken, broken_helps)] if broken else []
+    held_up += [(broken, _anew(view))] if broken else []
     held_up += [(unpaid, f"raise budget in mz.yaml, then: {going_on}")] if unpaid else []
     held_up += [(going, going_on)] if going else []
     return (*questions, *(("\n".join(few([line(each) for each in why])), helps) for why, helps in held_up))
+
+
+def _anew(run: RunView) -> str:
+    """How a run that can come no further makes room for another one. A branch that holds work is named, and never in
+    what is to be pasted."""
+    left = [each for each in run.features if each.branch and each.status not in OVER]
+    bare = [each.branch for each in left if not each.commits]
+    work = [each.branch for each in left if each.commits]
+    room = f"mz cancel {run.run} && mz resume {run.run} && mz clean --yes {run.run}"
+    room += f" && git branch -D {' '.join(bare)}" if bare else ""
+    keep = f"; keep what you need of {', '.join(work)}, then: git branch -D {' '.join(work)}" if work else ""
+    return (
+        "mend the template below pipelines/templates: `mz gate --layer 1` tries all of them. This run keeps the one "
+        f"that it began with: {room}{keep}, then: mz run"
+    )
 
 
 def _root(run: RunView, feature: FeatureView) -> str:
@@ -148,6 +159,16 @@ def _why(feature: FeatureView, words: Words) -> str:
     place = f" in {asked.phase}{'/' if asked.unit else ''}{asked.unit}" if asked and asked.phase else ""
     detail = shorten(line(words(asked.detail)), DETAIL_MAX) if asked else ""
     return f"{feature.feature}: {standing(feature)}{place}{': ' if detail else ''}{detail}"
+
+
+def _told(feature: FeatureView, words: Words) -> str:
+    """What the agent said of the problem that the feature is held for, to be put behind other words; empty where
+    nothing is known of it."""
+    last = feature.calls[-1] if feature.calls else None
+    if feature.hold is not Hold.FATAL or last is None or last.problem != feature.code:
+        return ""
+    detail = shorten(line(words(last.detail)), DETAIL_MAX)
+    return f": {detail}" if detail else ""
 
 
 def what_is_broken(feature: FeatureView, words: Words) -> str:

@@ -26,6 +26,8 @@ SHOWN = (">calls", ">tokens", ">estimated", ">reported", ">computed", ">differen
 ADDED = (*NUMBERS, ">missed", ">unpriced", "why")
 """In a pipe."""
 OTHER = (">what if", ">change")
+AFTER_AMOUNTS = ("reasons", "thrown_away_calls", "thrown_away_usd", "what_if_usd", "change_usd")
+"""Of a spreadsheet's columns, the last ones."""
 DETAILS_MAX = 5
 TOLD = ("cache-lifetime", "tier", "promotion", "sub-agent")
 """Reasons of which there is more to say than their name."""
@@ -233,11 +235,20 @@ def within(error: float) -> bool:
 
 
 def details(calls: Iterable[Judged]) -> tuple[str, ...]:
-    """What the reasons mean, each once; none where reported and computed agree."""
-    told = dict.fromkeys(f"{each.why}: {each.detail}" for each in calls if each.detail and each.why in TOLD)
+    """What the reasons mean, each once; none where reported and computed agree. First who reports no money at all."""
+    listed = tuple(calls)
+    told = dict.fromkeys(f"{each.why}: {each.detail}" for each in listed if each.detail and each.why in TOLD)
     shown = list(told)[:DETAILS_MAX]
     more = len(told) - len(shown)
-    return (*shown, *([f"and {more} more: mz cost --by attempt"] if more > 0 else []))
+    return (*_silent(listed), *shown, *([f"and {more} more: mz cost --by attempt"] if more > 0 else []))
+
+
+def _silent(calls: Sequence[Judged]) -> tuple[str, ...]:
+    """Agents whose calls lack a reason because none of them reported money."""
+    reporting = {each.call.agent for each in calls if each.call.reported_nanousd is not None}
+    unknown = {each.call.agent for each in calls if each.why == "unknown" and each.call.computed_nanousd is not None}
+    silent = sorted(unknown - reporting)
+    return (f"{', '.join(silent)} reported no money: nothing to compare with `computed`",) if silent else ()
 
 
 def cost_csv(spending: Spending) -> str:
@@ -245,11 +256,12 @@ def cost_csv(spending: Spending) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = [name for name in Amounts.__struct_fields__ if name != "calls"]
-    writer.writerow([spending.by, "calls", *names, "why", "thrown_away_calls", "thrown_away_usd", "what_if_usd"])
+    writer.writerow([spending.by, "calls", *names, *AFTER_AMOUNTS])
     for group in spending.groups:
         sums = _amounts(group.totals)
-        wasted = (group.wasted.calls, usd(group.wasted.computed_nanousd), usd(group.other_nanousd))
-        cells = (sums["calls"], *(sums[name] for name in names), _why(group.reasons, True), *wasted)
+        wasted = (group.wasted.calls, usd(group.wasted.computed_nanousd))
+        other = (usd(group.other_nanousd), usd(group.change_nanousd))
+        cells = (sums["calls"], *(sums[name] for name in names), _why(group.reasons, True), *wasted, *other)
         writer.writerow([csv_name(group.name), *("" if cell is None else cell for cell in cells)])
     return out.getvalue()
 

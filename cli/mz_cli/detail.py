@@ -125,11 +125,14 @@ def _phase(phase: PhaseView, view: FeatureView, wanted: Wanted) -> PhaseShape:
 
 
 def _attempt(call: CallView, wanted: Wanted, words: Words) -> AttemptShape:
+    shown = wanted.outputs and bool(call.problem)
     return AttemptShape(
         key=call.key, place=call.place, phase=call.phase, unit=call.unit or None, iteration=call.iteration,
         attempt=call.attempt, role=call.role, agent=call.agent, model=call.model, asked_at=instant(call.asked_us),
         outcome=call.outcome, exit=call.exit, duration_ms=call.duration_ms, problem=call.problem or None,
-        detail=words(call.detail) or None, changed=call.changed, reverted=call.offences,
+        detail=words(call.detail) or None, bad_lines=call.bad_lines, stdout_digest=call.stdout,
+        stderr_digest=call.stderr, stdout=words(call.stdout) if shown and call.stdout else None,
+        stderr=words(call.stderr) if shown and call.stderr else None, changed=call.changed, reverted=call.offences,
         refusals=tuple(_refusal(refusal, words) for refusal in call.refusals),
         tokens=Tokens(input=call.input_tokens, output=call.output_tokens),
         estimated_usd=usd(call.estimated_nanousd), reported_usd=usd(call.reported_nanousd),

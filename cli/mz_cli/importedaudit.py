@@ -168,7 +168,7 @@ def audit_table(report: ImportedAudit, names: dict[str, str] | None = None) -> T
 def _exact(each: SessionAudit) -> tuple[str, ...]:
     return (
         each.session, each.project or NOT_TOLD, each.first or ABSENT, *_counts(each),
-        each.reported_usd or NOT_REPORTED, each.computed_usd or UNPRICED, each.place,
+        each.reported_usd or NOT_REPORTED, each.computed_usd or _unpriced(each), each.place,
     )  # fmt: skip
 
 
@@ -176,8 +176,13 @@ def _brief(each: SessionAudit, names: dict[str, str]) -> tuple[str, ...]:
     return (
         names.get(f"{PREFIX}{each.session}", each.session), each.agent, each.project or NOT_TOLD,
         (each.first or ABSENT)[:16], *_counts(each), _money(each.reported_usd) or ABSENT,
-        _money(each.computed_usd) or UNPRICED,
+        _money(each.computed_usd) or _unpriced(each),
     )  # fmt: skip
+
+
+def _unpriced(each: SessionAudit) -> str:
+    """Where there is no request, nothing lacks a price."""
+    return UNPRICED if each.requests else ABSENT
 
 
 def _counts(each: SessionAudit) -> tuple[str, str, str, str]:

@@ -67,6 +67,8 @@ class Totals(msgspec.Struct):
     sessions: set[str] = set()
     reporting: set[str] = set()
     """The sessions with reported money."""
+    asking: set[str] = set()
+    """The sessions with requests."""
     short: set[str] = set()
     """The sessions whose files may tell fewer tokens than were used."""
     first_s: int | None = None
@@ -82,6 +84,7 @@ class Totals(msgspec.Struct):
         if short:
             self.short.add(row.session)
         if row.requests:
+            self.asking.add(row.session)
             self.by_mz += row.requests if by_mz else 0
             self.models[row.model or NOT_TOLD] = self.models.get(row.model or NOT_TOLD, 0) + row.requests
             self.first_s = row.start_s if self.first_s is None else min(self.first_s, row.start_s)
@@ -93,8 +96,8 @@ class Totals(msgspec.Struct):
 
     @property
     def computed(self) -> int | None:
-        """None where nothing that was asked has a price."""
-        return None if self.unpriced and self.unpriced >= self.requests else self.computed_nanousd
+        """None where no tokens are told, or nothing that was asked has a price."""
+        return None if self.unpriced >= self.requests else self.computed_nanousd
 
 
 class ImportedCosts(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +141,9 @@ def imported_costs(log: Imported, by: ImportedBy, period: Period = EVER, zone: t
     short = short_sessions(log)
     groups: dict[str, Totals] = {}
     total = Totals()
+    told = set()
     for row in log.views.sums():
+        told.add(row.session)
         if period.holds(row.start_s * SECOND_US):
             session = sessions.get(row.session)
             for sums in (groups.setdefault(named(row), Totals()), total):
@@ -148,7 +153,8 @@ def imported_costs(log: Imported, by: ImportedBy, period: Period = EVER, zone: t
     )
     return ImportedCosts(
         log=str(log.home), by=by, zone=str(zone or "local"), period=period, groups=tuple(ordered), total=total,
-        notes=tuple(_notes(total)), empty=NOTHING if sessions else EMPTY,
+        notes=tuple(_notes(total, len(sessions) - len(told) if period == EVER else 0)),
+        empty=NOTHING if sessions else EMPTY,
         shorts={stream.removeprefix(PREFIX): name for stream, name in log.short_names().items()}
         if by == "session" else {},
     )  # fmt: skip
@@ -205,12 +211,19 @@ def _shared(log: Imported, name: Callable[[Sum], str]) -> Callable[[Sum], str]:
     return named
 
 
-def _notes(total: Totals) -> Iterator[str]:
+def _notes(total: Totals, silent: int) -> Iterator[str]:
+    """`silent`: sessions that are in no sum."""
     if total.unpriced:
         yield f"{counted(total.unpriced, 'request')} without a price: the cost may be more than `computed` says"
     if total.reporting and len(total.reporting) < len(total.sessions):
         told = f"{len(total.reporting):,} of {counted(len(total.sessions), 'session')}"
-        yield f"`reported` is of {told}: the files of the others tell no money; `computed` is of all"
+        of = "all" if total.reporting <= total.asking else "those with requests"
+        yield f"`reported` is of {told}: the files of the others tell no money; `computed` is of {of}"
+    if untold := len(total.reporting - total.asking):
+        told = f"{counted(untold, 'session')} with money but no requests of its own"
+        yield f"{told}: the cost may be more than `computed` says"
+    if silent:
+        yield f"not in these sums: {counted(silent, 'session')} without requests or money (mz audit --imported)"
     if total.short:
         told = f"{len(total.short):,} of {counted(len(total.sessions), 'session')}"
         yield f"{told} {FEWER}: the cost may be more than `computed` says"
@@ -322,5 +335,5 @@ def _cells(sums: Totals, whole: bool) -> tuple[str, ...]:
         str(sums.requests),
         *(str(number) if whole else compact(number) for number in tokens),
         amount(sums.reported_nanousd) or (NOT_REPORTED if whole else ABSENT),
-        amount(sums.computed) or UNPRICED,
+        amount(sums.computed) or (UNPRICED if sums.requests else ABSENT),
     )

@@ -114,12 +114,28 @@ def _attempt(call: AttemptShape, limits: Limits, ran: Container[str]) -> Iterato
     )
     if call.detail:
         yield line_of(f"    {_told(call.detail, limits)}")
+    yield from _printed(call)
     yield from (line_of(f"    reverted: {reverted}", "yellow") for reverted in call.reverted)
     yield from (text for refusal in call.refusals for text in _refusal(refusal, limits, ran))
     if call.prompt is not None:
         yield line_of("    prompt:")
         yield from (line_of(f"    | {text}") for text in clean(call.prompt).splitlines())
     yield from _patch(call.diff, indent="    ")
+
+
+def _printed(call: AttemptShape) -> Iterator[Line]:
+    """What is known of a failed call besides its words: how the program ended, and what it printed or where to see
+    that."""
+    if not call.problem or call.stdout_digest is None:
+        return
+    known = [f"exit {call.exit}"] if call.exit is not None else []
+    known += [f"{counted(call.bad_lines, 'line')} of its output cannot be read"] if call.bad_lines else []
+    known += ["--output shows what it printed"] if call.stdout is None and call.stderr is None else []
+    yield line_of(f"    {'; '.join(known)}", "dim")
+    for name, text in (("stdout", call.stdout), ("stderr", call.stderr)):
+        if text is not None:
+            yield line_of(f"    {name}:{'' if text else ' (nothing)'}", "dim")
+            yield from (line_of(f"    | {each}") for each in clean(text).splitlines())
 
 
 def _refusal(refusal: RefusalShape, limits: Limits, ran: Container[str]) -> Iterator[Line]:

@@ -167,6 +167,8 @@ def page(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
     yield from map(line_of, _head(detail))
     yield ()
     yield line_of(f"It waits for you: {asked.words}." if asked else "Nothing is asked now.", "bold" if asked else "")
+    if detail.halt:
+        yield from (line_of(detail.halt), line_of(f"  {detail.helps}"))
     for piece in detail.evidence:
         yield ()
         yield line_of(f"{piece.title}:", "bold")

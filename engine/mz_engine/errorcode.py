@@ -13,3 +13,5 @@ class ErrorCode(msgspec.Struct, frozen=True):
     title: str
     explanation: str
     """Why it is an error and how to mend it, for a person who sees it for the first time."""
+    warns: bool = False
+    """It is only ever a warning: nothing ends for it, so it has no exit code."""

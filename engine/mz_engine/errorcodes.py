@@ -143,7 +143,9 @@ _TABLE = (
         "MZ2012",
         Exit.INVALID,
         "unknown setting in the environment",
-        "A warning: a variable is named nearly like a setting, but not quite, and has no effect.",
+        "A variable is named nearly like a setting, but not quite, and has no effect. This is a warning; the command "
+        "goes on.",
+        warns=True,
     ),
     ErrorCode(
         "MZ2013",
@@ -154,7 +156,8 @@ _TABLE = (
         "that mz knows; the base is a branch or another name of a commit. In `prices` a model is a name without "
         "blanks, a day is written YYYY-MM-DD, and no model has two rows of one day. In `agents` a command begins with "
         "a program on PATH and holds no prompt, values are found by keys joined by dots, words by regular "
-        "expressions, and something says what a success is; docs/agents.md explains each part.",
+        "expressions as RE2 knows them (there is no look-around and no back-reference), and something says what a "
+        "success is; docs/agents.md explains each part.",
     ),
     ErrorCode(
         "MZ2014",
@@ -177,6 +180,7 @@ _TABLE = (
         "`budget:` limits money, and the price table does not know a model that the run will ask. For its calls "
         "nothing can be reserved, and only what the agent itself reports is counted afterwards, so the limit may "
         "be passed. Write the model's prices under `prices:` in mz.yaml. This is a warning; the run goes on.",
+        warns=True,
     ),
     # 3: pipelines
     ErrorCode(
@@ -276,8 +280,9 @@ _TABLE = (
         Exit.INVALID,
         "phase is not complete",
         "A phase with an agent has a prompt, and the other way round; outputs and reviews need an agent; a "
-        "phase does something; the pipeline has phases and one of them delivers. Deliveries go in order, each step "
-        "once: `merge_base`, `push`, `open_pr`, `await_checks`.",
+        "phase does something; the pipeline has phases and one of them delivers: it has `open_pr` under `deliver`, "
+        "and `push` before it. Deliveries go in order, each step once: `merge_base`, `push`, `open_pr`, "
+        "`await_checks`.",
     ),
     ErrorCode(
         "MZ3016",
@@ -308,6 +313,7 @@ _TABLE = (
         "A phase gives its agent a tool that this agent, or one that may take over, does not have: aider, say, "
         "runs no commands. The call is made without it, and may fail for that. Choose another agent, or take the "
         "tool from `tools:` of the phase. This is a warning; the run goes on.",
+        warns=True,
     ),
     # 4: the backlog
     ErrorCode(

@@ -63,8 +63,8 @@ NEXT: Mapping[Exit, str] = {
     Exit.BUSY: "Wait for that process, or end it with Ctrl-C; `mz status` shows what it does. A run that waits goes on "
     "with `mz resume`, or is given up with `mz cancel RUN`.",
     Exit.STOPPED: "`mz resume` goes on where it stopped; nothing is paid twice.",
-    Exit.WAITING: "`mz review list` shows what is asked, or what is held, and how to answer; `mz resume` takes the "
-    "answer.",
+    Exit.WAITING: "`mz review list` shows what is asked, and how to answer; `mz resume` takes the answer. `mz status` "
+    "shows what is held, why, and what helps.",
     Exit.LIMIT: "`mz review list` shows which features are held. Raise `budget` in mz.yaml, then `mz resume RUN`: a "
     "budget is the one setting that a resume takes over, and the log says so.",
     Exit.BUG: "The message names a file to report it with. `mz resume` is safe.",

@@ -142,18 +142,21 @@ def _learned(before: CallView, event: Event) -> dict[str, Any]:
         case AgentReplied():
             return {
                 "outcome": "replied", "exit": event.exit, "duration_ms": event.duration_ms,
-                "salvaged": event.salvaged, "stdout": event.stdout, "offences": _offences((), event.offences),
-                "after": event.tree,
+                "salvaged": event.salvaged, "stdout": event.stdout, "stderr": event.stderr,
+                "offences": _offences((), event.offences), "after": event.tree,
             }  # fmt: skip
         case AgentFailed(problem=problem):
             return {
                 "outcome": "failed", "problem": problem.code, "detail": problem.detail,
-                "duration_ms": event.duration_ms, "stdout": event.stdout, "after": event.tree,
+                "duration_ms": event.duration_ms, "stdout": event.stdout, "stderr": event.stderr, "after": event.tree,
             }  # fmt: skip
         case AgentLost():
             return {"outcome": "lost", "problem": "lost", "stdout": event.stdout}
         case ReplyRead(problem=problem):
-            read = {"usage": event.usage, "reported_nanousd": event.reported_nanousd, "text": event.text}
+            read = {
+                "usage": event.usage, "reported_nanousd": event.reported_nanousd, "text": event.text,
+                "bad_lines": event.bad_lines,
+            }  # fmt: skip
             return read if problem is None else {**read, "problem": problem.code, "detail": problem.detail}
         case ChangesChecked():
             return {

@@ -85,6 +85,9 @@ class CallView(View, frozen=True, kw_only=True):
     text: Digest | None = None
     """Blob: the final text of the reply."""
     stdout: Digest | None = None
+    stderr: Digest | None = None
+    bad_lines: int = 0
+    """Of its output: lines that the parser could not read."""
     usage: tuple[Usage, ...] = ()
     changed: tuple[Path, ...] = ()
     offences: tuple[str, ...] = ()

@@ -17,10 +17,10 @@ from mz_events.catalog.check import ArtifactValidated, Violation
 from mz_events.catalog.feature import Ask, PhaseStarted
 from mz_events.catalog.inbox import AnswerLeft
 from mz_events.catalog.run import Hold, Verdict
-from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream, parse_path
+from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream, parse_path
 from mz_events.store import Append
 from mz_projections.queue import Letter
-from mz_projections.views import Broken, FeatureView, RunView, Waiting
+from mz_projections.views import Broken, CallView, CommitView, FeatureView, RunView, Waiting
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.story import RUN, START_US, Story
@@ -138,7 +138,28 @@ def test_a_broken_template_needs_a_new_run() -> None:
     ((why, _),) = told(a_run(msgspec.structs.replace(view, broken=broken), status="halted"))
     assert why == "a: held (template-broken) in write.md.j2:3: Which one?"
     assert helps.startswith("mend the template")
-    assert helps.endswith(f"mz cancel {RUN} && mz resume {RUN} && mz clean {RUN}, then: mz run")
+    room = f"mz cancel {RUN} && mz resume {RUN} && mz clean --yes {RUN}"
+    assert helps.endswith(f"{room}, then: mz run")
+    bare = msgspec.structs.replace(view, branch="feat/a")
+    commit = CommitView(
+        phase="write", unit="", purpose="work", commit=Commit("1" * 40), files=1, insertions=1, deletions=0
+    )  # fmt: skip
+    work = FeatureView(feature="b", status="stopped", branch="feat/b", commits=(commit,))
+    helps = told(a_run(bare, work, status="halted"))[0][1]
+    assert helps.endswith(
+        f"{room} && git branch -D feat/a; keep what you need of feat/b, then: git branch -D feat/b, then: mz run"
+    )
+
+
+def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
+    call = CallView(
+        key="k", place="p", phase="write", unit="", iteration=1, attempt=1, role="builder", agent="house", model="m",
+        prompt=Digest(""), asked_us=0, problem="auth-failure", detail=Digest(""),
+    )  # fmt: skip
+    view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="auth-failure", calls=(call,))
+    assert told(a_run(view, status="halted")) == (("a: held (auth-failure): Which one?", GOING),)
+    other = msgspec.structs.replace(view, code="worktree-lost")
+    assert told(a_run(other, status="halted"))[0][0] == "a: held (worktree-lost)"
 
 
 def test_many_lines_are_counted() -> None:

@@ -362,6 +362,31 @@ def test_as_csv(story: Story, capsys: pytest.CaptureFixture[str], snapshot: Snap
     assert money(*(row["reported_usd"] or None for row in rows)) == money(total["reported_usd"])
 
 
+def test_columns_of_a_spreadsheet_have_names_of_their_own(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "cost", "--by", "why", "--what-if", "model=claude-opus-5", "--csv")
+    head, *rows = csv.reader(io.StringIO(answer.out))
+    assert len(set(head)) == len(head)
+    found = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [(row["why"], row["reasons"], row["what_if_usd"], row["change_usd"]) for row in found] == [
+        ("agree", "agree", "0.05", "0.02"), ("cache-lifetime", "cache-lifetime", "0.10", "0.04"),
+        ("unknown", "unknown", "0.05", "0.02"),
+    ]  # fmt: skip
+
+
+def test_an_agent_without_money_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not one of which only some calls tell none, nor one whose calls nobody could price."""
+    story = Story(home)
+    story.begin("login")
+    story.admit("login")
+    usage = (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),)
+    call(story, "prd", 1, usage, None)
+    said = "claude-code reported no money: nothing to compare with `computed`"
+    assert said in run(capsys, "cost").err
+    call(story, "prd", 2, usage, 30_000_000)
+    story.close()
+    assert said not in run(capsys, "cost").err
+
+
 def test_a_name_is_no_formula(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     story = Story(home)
     story.begin("login")

@@ -205,7 +205,9 @@ def test_money_of_a_call_to_several_models_is_no_single_ones(
     write(tmp_path / "f/a.jsonl", [request(1, session=session, model="claude-haiku-4-5-20251001")])
     run(capsys, "import", str(STREAM), str(tmp_path / "f"))
     report = json.loads(run(capsys, "cost", "--imported", "--by", "model", "--json").out)
-    assert [group["name"] for group in report["groups"] if group["reported_usd"]] == ["(whole calls)"]
+    (whole,) = (group for group in report["groups"] if group["reported_usd"])
+    assert (whole["name"], whole["computed_usd"]) == ("(whole calls)", None)
+    assert not any("no requests of its own" in remark for remark in report["notes"]), "they stand in other groups"
 
 
 def test_people_get_short_ids_and_no_columns_of_nothing(data: Path, sessions: Path, tmp_path: Path) -> None:
@@ -245,7 +247,17 @@ def test_nothing_to_import_is_said(data: Path, capsys: pytest.CaptureFixture[str
     answer = run(capsys, "import")
     assert answer.exit == 0
     assert "nothing to import" in answer.err
-    assert run(capsys, "import", "/no/such/place").exit == 2
+
+
+def test_a_path_that_is_not_there_is_named_and_the_others_are_read(
+    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "import", "/no/such/place", "/nor/such").exit == 2
+    assert not data.exists()
+    answer = run(capsys, "import", "/no/such/place", str(sessions))
+    assert answer.exit == 1
+    assert "not read: /no/such/place: No such file or directory" in answer.err
+    assert "requests_new\t4" in answer.out
 
 
 def test_what_cannot_be_read_ends_with_1(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,6 +398,29 @@ def test_what_has_no_price_is_not_zero(data: Path, sessions: Path, capsys: pytes
     table = imported_table(costs, whole=False)
     assert [row[-1] for row in table.rows] == ["$0.0077", "unpriced", "$0.0077"]
     assert costs.notes == ("1 request without a price: the cost may be more than `computed` says",)
+
+
+def test_what_has_no_tokens_is_not_zero_either(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two sessions without requests: one tells money, the other only a prompt. A third has all."""
+    paid = b'{"type":"result","subtype":"success","session_id":"p1","total_cost_usd":0.25,"num_turns":1}\n'
+    begun = b'{"type":"system","subtype":"init","session_id":"p1","model":"claude-sonnet-4-5","cwd":"/","tools":[]}\n'
+    (tmp_path / "paid.jsonl").write_bytes(begun + paid)
+    write(tmp_path / "begun.jsonl", [prompt()])
+    write(tmp_path / "whole.jsonl", [request(1, session=OTHER)])
+    run(capsys, "import", *(str(tmp_path / f"{name}.jsonl") for name in ("paid", "begun", "whole")))
+    report = json.loads(run(capsys, "cost", "--imported", "--by", "session", "--json").out)
+    assert {group["name"]: (group["computed_usd"], group["reported_usd"]) for group in report["groups"]} == {
+        "claude-code/p1": (None, "0.25"), f"claude-code/{OTHER}": (report["total"]["computed_usd"], None),
+    }  # fmt: skip
+    assert report["notes"] == [
+        "`reported` is of 1 of 2 sessions: the files of the others tell no money; `computed` is of those with requests",
+        "1 session with money but no requests of its own: the cost may be more than `computed` says",
+        "not in these sums: 1 session without requests or money (mz audit --imported)",
+    ]
+    audit = json.loads(run(capsys, "audit", "--imported", "--json").out)
+    assert sorted(each["requests"] for each in audit["sessions"] if each["computed_usd"] is None) == [0, 0]
+    rows = [line.split("\t") for line in run(capsys, "audit", "--imported").out.splitlines()]
+    assert sorted(row[-2] for row in rows[1:])[:2] == ["-", "-"]
 
 
 def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:

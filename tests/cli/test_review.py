@@ -14,6 +14,7 @@ from mz_engine.coordinator import Coordinator
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
+from mz_events.catalog.call import Problem, ProblemClass, ReplyRead
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.inbox import AnswerLeft, CancelLeft
 from mz_events.catalog.run import FeatureRested, Hold, Rest, RunFinished, Verdict
@@ -146,6 +147,26 @@ def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
     assert (found["feature"], found["commands"][0]) == ("later", f"mz resume {story.run}")
     assert f"mz cancel {story.run} --feature later" in found["commands"]
     assert "the budget is used up" in mz("review", "show", "later").out
+
+
+def test_what_is_held_says_why_and_what_helps(mz: Mz, story: Story) -> None:
+    feature = FeatureId("later")
+    story.admit(feature)
+    story.ask(feature, story.ref(feature, "prd"))
+    problem = Problem(kind=ProblemClass.FATAL, code="auth-failure", detail=story.blob("Invalid API key\n"))
+    story.to_feature(
+        feature,
+        ReplyRead(
+            ref=story.ref(feature, "prd"), parser="p/1", terminal="error", session=None, text=story.blob(""),
+            problem=problem,
+        ),
+        FeatureHeld(hold=Hold.FATAL, code="auth-failure"),
+    )  # fmt: skip
+    story.to_run(FeatureRested(feature=feature, version=2, status=Rest.HELD, hold=Hold.FATAL, code="auth-failure"))
+    shown = decoded(mz("review", "show", "later", "--json"))
+    assert (shown["question"], shown["helps"]) == (None, f"mz resume {story.run}")
+    assert shown["halt"] == "later: held (auth-failure): Invalid API key"
+    assert f"Nothing is asked now.\n{shown['halt']}\n  {shown['helps']}\n" in mz("review", "show", "later").out
 
 
 # one question ---------------------------------------------------------------------------------------------------------

@@ -9,13 +9,13 @@ from mz_cli.main import main
 from mz_cli.page import Limits, command_lines
 from mz_cli.render.styled import plain
 from mz_cli.shapes.run import CommandShape
-from mz_events.catalog.call import AgentReplied
+from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyRead
 from mz_events.catalog.check import ArtifactParsed
 from mz_events.catalog.feature import PhaseStarted
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import Story
+from tests.cli.story import TREE, Story
 from tests.support.gitrepo import GitRepo
 
 
@@ -84,6 +84,32 @@ def test_long_messages_are_cut_on_a_terminal_only(story: Story, capsys: pytest.C
     story.close()
     assert "y" * 5000 in run(capsys, "show", "later").out
     assert "y" * 301 not in on_terminal(story.home, "show", "later", columns=6000).split("attempt 1", 1)[1]
+
+
+def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
+    story: Story, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story.admit("later")
+    story.to_feature("later", PhaseStarted(phase="prd", iteration=1))
+    ref = story.ref("later", "prd")
+    story.ask("later", ref)
+    replied = AgentReplied(
+        ref=ref, stdout=story.blob('{"type": "resu\x1b[2J\n'), stderr=story.blob(""), exit=3, duration_ms=4, tree=TREE
+    )
+    read = ReplyRead(
+        ref=ref, parser="p/1", terminal="no-terminal", session=None, text=story.blob(""), bad_lines=1,
+        problem=Problem(kind=ProblemClass.PHASE, code="no-terminal"),
+    )  # fmt: skip
+    story.to_feature("later", replied, read)
+    said = run(capsys, "show", "later").out
+    assert "    exit 3; 1 line of its output cannot be read; --output shows what it printed\n" in said
+    assert "resu" not in said
+    said = run(capsys, "show", "later", "--output").out
+    assert '    exit 3; 1 line of its output cannot be read\n    stdout:\n    | {"type": "resu' in said
+    assert said.endswith("    stderr: (nothing)\n")
+    assert "\x1b" not in said
+    (call,) = msgspec.json.decode(run(capsys, "show", "later", "--output", "--json").out)["calls"]
+    assert (call["bad_lines"], call["stderr"]) == (1, "")
 
 
 def test_erased_words_are_left_out(story: Story, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,18 @@ def test_a_terminal_gets_it_within_its_width(snapshot: SnapshotAssertion) -> Non
     assert shown == snapshot
 
 
+def test_the_readme_shows_what_a_terminal_gets() -> None:
+    """What it leaves out, it marks."""
+    shown = on_terminal(CASES, "transcript", "sub-agent-stream-2.1.197.jsonl", env={"NO_COLOR": "1"})
+    real = "\n".join(line.rstrip() for line in shown.splitlines())
+    sample = (ROOT / "README.md").read_text("utf-8").partition("$ mz transcript run.jsonl\n")[2].partition("\n```")[0]
+    assert "\n...\n" in sample
+    for part in sample.removesuffix("\n...").split("\n...\n"):
+        before, found, real = real.partition(f"{part}\n")
+        assert found, part
+        assert bool(before) == (not part.startswith("what ")), part
+
+
 def test_escape_sequences_of_an_agent_never_reach_a_terminal(tmp_path: Path) -> None:
     data = (CASES / "works-stream-2.1.197.jsonl").read_bytes()
     evil = data.replace(b"Done: note.md", b"Done\\u001b]0;owned\\u0007\\u202e: note.md")

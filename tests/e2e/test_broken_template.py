@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,7 @@ from mz_events.catalog.run import Hold, Rest
 from mz_events.names import FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
 
-from tests.cli.drive import spawn
+from tests.cli.drive import MZ, spawn
 from tests.support.workshop import WRITE, Workshop
 
 pytestmark = pytest.mark.slow
@@ -51,3 +55,26 @@ def test_the_run_halts_and_can_be_given_up(tmp_path: Path) -> None:
     assert exit_of_code(TEMPLATE_BROKEN) is Exit.INVALID
     again = spawn(workshop.root, "replay", "--run", run, **workshop.environment)
     assert (again.exit, again.out.endswith(": as recorded\n")) == (0, True), again
+
+
+def test_the_way_out_can_be_pasted(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    workshop.repository.write({"pipelines/templates/write.md.j2": WRITE + "{{ unit.id }}\n"})
+    workshop.repository.commit()
+    program = tmp_path / "bin" / "mz"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(MZ)} "$@"\n')
+    program.chmod(0o755)
+    halted = spawn(workshop.root, "run", "--feature", "alpha", **workshop.environment)
+    assert halted.exit == Exit.INVALID, halted
+    found = re.search(r"began with: (mz cancel .+), then: mz run", " ".join(halted.err.split()))
+    assert found is not None, halted
+    assert found[1].endswith(" && git branch -D feat/alpha")
+    workshop.repository.write({"pipelines/templates/write.md.j2": WRITE})
+    workshop.repository.commit()
+    pasted = subprocess.run(
+        ["sh", "-ec", found[1]], cwd=workshop.root, env={**os.environ, **workshop.environment}, check=False,
+        capture_output=True, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert pasted.returncode == 0, pasted
+    again = spawn(workshop.root, "run", "--feature", "alpha", **workshop.environment)
+    assert (again.exit, "conflict" in again.out + again.err) == (Exit.WAITING, False), again

@@ -44,9 +44,14 @@ def explain(code: str | None, as_json: bool) -> None:
     answer(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}: {shape.title}")
     answer(f"\n{wrapped(shape.explanation)}")
     if shape.kind == "error":
-        answer("\n" + wrapped(f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"))
+        answer("\n" + wrapped(ends_with(shape)))
     elif shape.codes:
         answer("\n" + wrapped(f"Errors that lead to it: {', '.join(shape.codes)}"))
+
+
+def ends_with(shape: ExplainShape) -> str:
+    """What a command that met the error ends with."""
+    return "No exit code." if shape.exit is None else f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"
 
 
 def wrapped(text: str) -> str:
@@ -60,7 +65,7 @@ def show_all(as_json: bool) -> None:
     if as_json:
         show_document("explain-all", ExplainAllShape(errors=errors, exits=exits))
         return
-    rows = [(each.code, str(each.exit), each.title) for each in errors]
+    rows = [(each.code, "-" if each.exit is None else str(each.exit), each.title) for each in errors]
     rows += [(f"exit {each.code}", each.code, each.title) for each in exits]
     show(Table(columns=columns("code", ">exit", "meaning"), rows=tuple(rows), empty=""))
 
@@ -82,8 +87,9 @@ def shape_of(word: str) -> ExplainShape:
 
 def of_error(code: ErrorCode) -> ExplainShape:
     return ExplainShape(
-        kind="error", code=code.code, title=code.title, explanation=code.explanation, exit=code.exit.value, codes=()
-    )
+        kind="error", code=code.code, title=code.title, explanation=code.explanation,
+        exit=None if code.warns else code.exit.value, codes=(),
+    )  # fmt: skip
 
 
 def of_exit(exit_code: Exit) -> ExplainShape:
@@ -93,5 +99,5 @@ def of_exit(exit_code: Exit) -> ExplainShape:
         title=MEANINGS[exit_code],
         explanation=NEXT.get(exit_code, MEANINGS[exit_code]),
         exit=exit_code.value,
-        codes=tuple(each.code for each in CODES.values() if each.exit is exit_code),
+        codes=tuple(each.code for each in CODES.values() if each.exit is exit_code and not each.warns),
     )

@@ -56,9 +56,8 @@ def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> in
     if "" in paths:
         raise click.UsageError("a PATH is empty: a variable without a value?", context)
     chosen = tuple(Path(each).absolute() for each in paths) or existing(known_places(Path.home(), os.environ))
-    missing = [each for each in chosen if not is_there(each)]
-    if missing:
-        raise click.UsageError(f"there is no {missing[0]}", context)
+    if chosen and not any(map(is_there, chosen)):
+        raise click.UsageError(f"there is no {chosen[0]}", context)
     outcome = run(home, chosen)
     result = result_of(outcome, home)
     if as_json:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 
 import click
+from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerLeft
 from mz_events.catalog.run import Verdict
 from mz_events.names import FeatureId, feature_stream
 from mz_projections.queue import Question
+from mz_projections.views import FeatureView
 
+from mz_cli.advice import waits
 from mz_cli.cases import Desk, desk, find_desk, pipeline_of, state_of, the_question, unfinished
 from mz_cli.changes import patch
-from mz_cli.context import Reading, reading
+from mz_cli.context import Reading, is_held, reading
 from mz_cli.evidence import Piece, evidence
 from mz_cli.help import section
 from mz_cli.inbox import keep, leave, who
@@ -36,6 +39,7 @@ from mz_cli.reviewpage import (
 from mz_cli.sent import show_sent
 from mz_cli.shapes.people import QuestionShape, ReviewDetail, ReviewList
 from mz_cli.wording import given, written
+from mz_cli.worktrees import around
 
 DETAIL_MAX = 300
 LINES_MAX = 40
@@ -140,6 +144,8 @@ def detail_of(log: Reading, found: Desk, feature: str) -> ReviewDetail:
     can = effects(state, pipeline_of(log, found.run)) if question else ()
     events = tuple(log.store.read(feature_stream(run, feature)))
     pieces = evidence(question, state, events, log.words) if question else ()
+    shape = shape_of(log, found, question) if question else halted_shape(found.run, view, log.words)
+    halt, helps = (None, None) if shape else halting(log, found, view)
 
     def changed(piece: Piece) -> str:
         assert piece.span is not None
@@ -151,7 +157,9 @@ def detail_of(log: Reading, found: Desk, feature: str) -> ReviewDetail:
         title=log.words(view.title),
         status=view.status,
         branch=view.branch or None,
-        question=shape_of(log, found, question) if question else halted_shape(found.run, view, log.words),
+        question=shape,
+        halt=halt,
+        helps=helps,
         effects=effect_shapes(can, feature),
         evidence=evidence_shapes(pieces, log.words, changed),
         decisions=tuple(decision_shape(each, log.words) for each in found.decisions if each.feature == feature),
@@ -161,6 +169,12 @@ def detail_of(log: Reading, found: Desk, feature: str) -> ReviewDetail:
             if each.feature in (feature, None) and each.kind != "pause" and each.fate != "taken"
         ),
     )
+
+
+def halting(log: Reading, found: Desk, view: FeatureView) -> tuple[str | None, str | None]:
+    """Why a feature that asks nothing does not go on, and what helps, as `mz status` says it."""
+    alone, beside = replace(found.run, features=(view,)), around(log.home, found.letters)
+    return next(iter(waits(alone, is_held(log.home), log.words, beside)), (None, None)) if view.hold else (None, None)
 
 
 @review.page(

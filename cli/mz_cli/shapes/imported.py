@@ -75,7 +75,7 @@ class ImportedAmounts(Shape, frozen=True, kw_only=True):
     total_tokens: int
     """Input and output."""
     computed_usd: str | None
-    """Null: no request has a price."""
+    """Null: there is no request, or none has a price."""
     reported_usd: str | None
     """By the agents; null: they reported none. It may cover other requests than `computed_usd` does."""
 

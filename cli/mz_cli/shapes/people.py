@@ -98,6 +98,10 @@ class ReviewDetail(Shape, frozen=True, kw_only=True):
     branch: str | None
     question: QuestionShape | None
     """Null: nothing is asked now."""
+    halt: str | None
+    """Where nothing is asked and the feature does not go on: why, in words."""
+    helps: str | None
+    """And what helps then."""
     effects: tuple[EffectShape, ...]
     """What each answer does, the most natural first."""
     evidence: tuple[EvidenceShape, ...]

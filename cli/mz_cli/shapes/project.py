@@ -93,7 +93,8 @@ class ExplainShape(Shape, frozen=True, kw_only=True):
     """`MZ2003`, or the number of an exit code."""
     title: str
     explanation: str
-    exit: int
+    exit: int | None
+    """null: it is only ever a warning."""
     codes: tuple[str, ...]
     """Of an exit code: the errors that lead to it."""
 

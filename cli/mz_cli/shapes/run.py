@@ -177,6 +177,14 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     duration_ms: int | None
     problem: str | None
     detail: str | None
+    bad_lines: int
+    """Of its output: lines that could not be read."""
+    stdout_digest: str | None
+    stderr_digest: str | None
+    stdout: str | None
+    """With `--output`, of a call that failed: all that it printed."""
+    stderr: str | None
+    """With `--output`, of a call that failed."""
     changed: tuple[str, ...]
     reverted: tuple[str, ...]
     refusals: tuple[RefusalShape, ...]

@@ -48,7 +48,7 @@ def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watc
     end: Json = told.end or {}
     error = mapping(end.get("error"))
     text, words, stderr = string(end.get("text")), string(error.get("message")), last_words(result.stderr)
-    terminal = _terminal(told.end)
+    terminal = terminal_of(told.end)
     ending = Ending(
         ours=result.problem,
         terminal=terminal,
@@ -98,7 +98,8 @@ def _note(told: Told, event: Json) -> None:
             pass
 
 
-def _terminal(end: Json | None) -> Literal["success", "error", "no-terminal"]:
+def terminal_of(end: Json | None) -> Literal["success", "error", "no-terminal"]:
+    """How a call ended, by its `end`; None: it has none."""
     if end is None:
         return "no-terminal"
     return "success" if end.get("status") == "success" and end.get("error") is None else "error"

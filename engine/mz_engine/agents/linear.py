@@ -21,6 +21,9 @@ MEMORY_BYTES_MAX = 1 << 20
 """Of one expression: an eighth of what RE2 would take. All words that come with `mz` together need far less."""
 TOO_LARGE = "pattern too large"
 """RE2's own words."""
+UNKNOWN = ("invalid perl operator", "invalid escape sequence", "invalid named capture group")
+"""RE2's own words for what other engines have, and for what none has."""
+LACKS = "there is no look-around and no back-reference"
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +80,9 @@ def whole(line: str) -> str:
 def _why(error: Exception) -> str:
     (why,) = error.args
     words = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
-    return "it is too large: it repeats too much, too often" if words.startswith(TOO_LARGE) else words
+    if words.startswith(TOO_LARGE):
+        return "it is too large: it repeats too much, too often"
+    return f"{words}; {LACKS}" if words.startswith(UNKNOWN) else words
 
 
 @lru_cache(KEPT_MAX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mz_recordings.transcripts import aider, claude, codex, gemini, opencode, qwen
+from mz_recordings.transcripts import aider, anthropic, claude, codex, gemini, opencode, qwen
 from mz_recordings.transcripts.facts import Format
 
 FORMATS: tuple[Format, ...] = (
@@ -12,5 +12,6 @@ FORMATS: tuple[Format, ...] = (
     *aider.FORMATS,
     *opencode.FORMATS,
     *qwen.FORMATS,
+    *anthropic.FORMATS,
 )
 """The order means nothing: a line fits one of them at most."""
