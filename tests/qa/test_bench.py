@@ -121,7 +121,7 @@ def test_the_page_shows_the_figures_that_were_measured_last() -> None:
     measured = msgspec.json.decode((DOCS / "figures.json").read_bytes(), type=Document)
     assert table(measured.figures) in (DOCS / "figures.md").read_text(), "write it anew: make figures"
     assert {each.name.split(".")[0] for each in measured.figures} == {
-        *("overhead", "store", "startup", "transport", "library", "history"),
+        *("overhead", "store", "startup", "transport", "library", "history", "transcripts", "import", "pricing"),
     }
     assert all(each.ratio == each.value / each.reference_value for each in measured.figures)
 
