@@ -1,4 +1,4 @@
-"""Pure: what a person can do about a run: what it waits for and which command helps, and where the work is."""
+"""Pending actions of a run with the commands that resolve them, and the location of each feature's work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mz_projections.views import FeatureView, RunView
 from mz_cli.render.text import counted, line, shorten
 
 Words = Callable[[Digest | None], str]
-"""The text of a blob; empty for None, and for a blob that was erased."""
+"""Blob digest -> text; empty for None and for an erased blob."""
 Place = Callable[[str, str], str | None]
-"""Run and feature -> a place on the disk, as long as it is there."""
+"""Run and feature -> an existing path, or None."""
 DETAIL_MAX = 300
 LISTED_MAX = 40
-"""Features that are listed on a terminal; of more, those that matter are, and the others counted."""
+"""Features listed on a terminal; of more, only the started ones are listed and the others counted."""
 OVER = ("delivered", "merged", "tagged", "cancelled", "skipped", "failed")
 GOES_ON = ("held", "stopped", "paused")
 REVIEW = {
@@ -28,32 +28,31 @@ REVIEW = {
     "retry": "mz review answer {} TEXT",
     "reject": "mz review reject {} --note WHY",
 }
-"""What a person may say, and the command that says it."""
+"""Verdict -> command."""
 LEFT = {
-    "answer": "its answer is left, and waits for the run",
-    "cancel": "it is given up, and that waits for the run",
-    "retry": "it is to be done once more, and that waits for the run",
+    "answer": "answered; pending until the run continues",
+    "cancel": "cancellation requested; pending until the run continues",
+    "retry": "retry requested; pending until the run continues",
 }
 
 
 def nowhere(run: str, feature: str) -> None:
-    """For who does not look for places."""
+    """Return None, for callers that need no paths."""
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """What the fold of a run does not say: files beside its log, and what was left for it."""
+    """Data about a run that is not in its events: files beside the log, and inbox messages."""
 
     tree: Place = nowhere
-    """The worktree of a feature."""
     text: Place = nowhere
-    """The text of a pull request that a person is to open."""
+    """The text of a pull request that a person has to open."""
     letters: tuple[Letter, ...] = ()
-    """Left in the inbox of the run."""
+    """All messages in the run's inbox."""
     near: Callable[[str], str] = str
-    """A place as people read it where they are."""
+    """Shorten a path for display."""
 
     def letter(self, view: FeatureView) -> Letter | None:
-        """The first of what was left for the feature that the run has not taken."""
+        """Return the first message for the feature that the run has not read yet."""
         asked = int(view.waiting.place.rpartition("@")[2]) if view.waiting else None
         for each in self.letters:
             to_it = each.feature == view.feature or (each.feature is None and view.status not in OVER)
@@ -63,7 +62,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def standing(view: FeatureView) -> str:
-    """The status, and in brackets what explains it."""
+    """Return the status, with its explanation in brackets."""
     hold = view.code if view.hold is Hold.FATAL else (view.hold.value if view.hold else "")
     why = (hold, view.waiting.ask.value if view.waiting else "", view.code)
     shown = next((word for word in why if word), "") if view.status in ("held", "waiting", "failed") else ""
@@ -72,21 +71,21 @@ def standing(view: FeatureView) -> str:
     return f"{view.status} ({shown})" if shown else view.status
 
 
-# what helps -----------------------------------------------------------------------------------------------------------
+# commands -------------------------------------------------------------------------------------------------------------
 def answers(view: FeatureView) -> tuple[str, ...]:
-    """What a person may say, the likeliest first."""
+    """Return the possible verdicts, the likeliest first."""
     asked = view.waiting
     first = "approve" if asked is not None and asked.ask.value in ("approval", "repository") else "retry"
     return (first, *(answer for answer in REVIEW if answer != first))
 
 
 def review_commands(view: FeatureView) -> tuple[str, ...]:
-    """To look at what is asked, then to answer it, the likeliest answer first."""
+    """Return the command that shows the question, then those that answer it, the likeliest first."""
     return (f"mz review show {view.feature}", *(REVIEW[answer].format(view.feature) for answer in answers(view)))
 
 
 def resume_command(run: str, view: FeatureView, around: Around) -> str | None:
-    """The exact command that helps a feature on; None where nothing has to be done, or only for what it builds on."""
+    """Return the command that continues a feature; None if none is needed, or only one for its dependency."""
     if around.letter(view) is not None:
         return f"mz resume {run}"
     if view.waiting is not None and view.status == "waiting":
@@ -97,20 +96,21 @@ def resume_command(run: str, view: FeatureView, around: Around) -> str | None:
 
 
 def _lost(view: FeatureView) -> bool:
-    """What it builds on was not delivered: to go on with the run alone would not help."""
+    """Return True if its dependency was not delivered, so that continuing the run does not help."""
     return view.status == "held" and view.hold is None and bool(view.because)
 
 
 def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tuple[str, str], ...]:
-    """What needs somebody: lines that say why, and what helps. `held`: a process works on the run, and takes by itself
-    what is left for it."""
+    """Return pairs of the reason why a person is needed and the command to use.
+
+    `process_running`: a process drives the run, and reads its inbox by itself."""
     questions: list[tuple[str, str]] = []
     going: list[str] = []
     lost: dict[str, list[str]] = {}
     unpaid: list[str] = []
     broken: list[str] = []
     if view.status == "running" and not held:
-        going.append("no process works on this run: it was killed, or the machine went down")
+        going.append("no process is running this run; it was interrupted")
     for feature in view.features:
         letter = around.letter(feature)
         if letter is not None:
@@ -134,8 +134,8 @@ def waits(view: RunView, held: bool, words: Words, around: Around) -> tuple[tupl
 
 
 def _anew(run: RunView) -> str:
-    """How a run that can come no further makes room for another one. A branch that holds work is named, and never in
-    what is to be pasted."""
+    """Return how to replace a run that cannot continue. A branch with commits is never deleted by the command that is
+    to be pasted."""
     left = [each for each in run.features if each.branch and each.status not in OVER]
     bare = [each.branch for each in left if not each.commits]
     work = [each.branch for each in left if each.commits]
@@ -143,13 +143,13 @@ def _anew(run: RunView) -> str:
     room += f" && git branch -D {' '.join(bare)}" if bare else ""
     keep = f"; keep what you need of {', '.join(work)}, then: git branch -D {' '.join(work)}" if work else ""
     return (
-        "mend the template below pipelines/templates: `mz gate --layer 1` tries all of them. This run keeps the one "
-        f"that it began with: {room}{keep}, then: mz run"
+        "fix the template below pipelines/templates; `mz gate --layer 1` checks all of them. This run keeps the "
+        f"template that it started with, so replace the run: {room}{keep}, then: mz run"
     )
 
 
 def _root(run: RunView, feature: FeatureView) -> str:
-    """What was not delivered, at the end of those that are held by one another."""
+    """Return the dependency that was not delivered, at the end of a chain of held features."""
     below = run.find(feature.because)
     return _root(run, below) if below is not None and _lost(below) else feature.because
 
@@ -162,8 +162,7 @@ def _why(feature: FeatureView, words: Words) -> str:
 
 
 def _told(feature: FeatureView, words: Words) -> str:
-    """What the agent said of the problem that the feature is held for, to be put behind other words; empty where
-    nothing is known of it."""
+    """Return the agent's text on the fatal problem as a suffix; empty if there is none."""
     last = feature.calls[-1] if feature.calls else None
     if feature.hold is not Hold.FATAL or last is None or last.problem != feature.code:
         return ""
@@ -172,7 +171,7 @@ def _told(feature: FeatureView, words: Words) -> str:
 
 
 def what_is_broken(feature: FeatureView, words: Words) -> str:
-    """Where in which template, and what is wrong there, to be put behind other words; empty where it is no template."""
+    """Return template, line and error as a suffix; empty if no template is broken."""
     found = feature.broken
     detail = shorten(line(words(found.detail)), DETAIL_MAX) if found else ""
     return f" in {found.place}{': ' if detail else ''}{detail}" if found else ""
@@ -184,15 +183,14 @@ def _answering(feature: FeatureView) -> str:
 
 
 def few(lines: Sequence[str]) -> tuple[str, ...]:
-    """The lines, or the first of them and a count of the others."""
+    """Return the first lines, and a count of the others."""
     more = len(lines) - LISTED_MAX
     return tuple(lines) if more <= 0 else (*lines[:LISTED_MAX], f"and {more:,} more")
 
 
-# where the work is ----------------------------------------------------------------------------------------------------
+# location of the work -------------------------------------------------------------------------------------------------
 def places(view: RunView, around: Around) -> tuple[str, ...]:
-    """Where the work of each feature is to be looked at: its pull request, or its branch and the text for one, or its
-    worktree."""
+    """Return for each feature its pull request, else its branch and the text for one, else its worktree."""
     return tuple(f"{each.feature}: {where}" for each in view.features if (where := _where(view, each, around)))
 
 
@@ -201,7 +199,7 @@ def _where(view: RunView, feature: FeatureView, around: Around) -> str:
     stacked = f", which builds on {base}" if base else ""
     if feature.pull_request:
         green, red, pending = feature.checks or (0, 0, 0)
-        checks = f" ({green} checks green, {red} red, {pending} pending)" if feature.checks else ""
+        checks = f" ({green} checks passed, {red} failed, {pending} pending)" if feature.checks else ""
         return f"{feature.pull_request}{checks}{stacked}"
     if feature.status in ("delivered", "tagged"):
         text = around.text(view.run, feature.feature)
@@ -210,28 +208,27 @@ def _where(view: RunView, feature: FeatureView, around: Around) -> str:
 
 
 def builds_on(view: RunView, feature: FeatureView) -> str:
-    """The branch of another feature that this one's was made on; empty: it was made on the base of the run."""
+    """Return the branch of the feature that this one is stacked on; empty if it is on the run's base."""
     return feature.target if feature.target != view.base else ""
 
 
 def next_look(view: RunView, around: Around) -> str:
-    """What to do with what was delivered and is in no pull request; empty where there is nothing such."""
+    """Return how to review what was delivered without a pull request; empty if nothing was."""
     found = [each for each in view.features if each.status == "delivered" and each.branch and not each.pull_request]
     if not found:
         return ""
     first = found[0]
     look = f"`git diff {first.target}...{first.branch}`"
     if len(found) > 1:
-        return f"next: look at what was delivered, such as with {look}"
+        return f"next: review what was delivered, for example with {look}"
     text = around.text(view.run, first.feature)
     told = f"; the text for a pull request is in {around.near(text)}" if text else ""
-    return f"next: look at it with {look}{told}"
+    return f"next: review it with {look}{told}"
 
 
 # many features --------------------------------------------------------------------------------------------------------
 def listed(features: Sequence[FeatureView]) -> tuple[tuple[FeatureView, ...], str]:
-    """The features that a terminal shows: all of some, of many those that were worked on; and a count of the rest, in
-    words."""
+    """Return the features to list on a terminal (of many, the started ones), and a count of the others by status."""
     if len(features) <= LISTED_MAX:
         return tuple(features), ""
     shown = tuple(each for each in features if each.started_us is not None)

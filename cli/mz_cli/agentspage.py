@@ -1,4 +1,4 @@
-"""Adapter: what agents can do and tell, as a page from their adapters. `python -m mz_cli.agentspage FILE` writes it."""
+"""Documentation page of the agents' capabilities and reported fields. `python -m mz_cli.agentspage FILE` writes it."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from pathlib import Path
 from mz_engine.agents.contract import Capabilities, Tells
 from mz_engine.agents.registry import built_in
 
-HEAD = """# What agents can do, and what they tell
+HEAD = """# What agents can do, and what they report
 
 `python -m mz_cli.agentspage docs/what-agents-tell.md` writes this page from the adapters; the conformance suite
-(`mz gate --layer 2`) compares what they claim with recordings. How each agent is set up stands in
-[agents.md](agents.md).
+(`mz gate --layer 2`) compares these claims with recordings. [agents.md](agents.md) describes the set-up of each agent.
 """
 
 CAN = """
-## What they can do
+## Capabilities
 
-*Sessions*: a later call can go on where an earlier one ended. *Idle limit*: the agent writes while it works, so that
-silence means something. *Tokens*: `exact` ones are counted by the model's provider; an `estimate` is one token for four
-bytes of the prompt. *Models* are the defaults of the tiers cheap, mid and premium; `models:` in `mz.yaml` names others.
+*Sessions*: a later call can continue an earlier one. *Idle limit*: the agent writes output while it works, so silence
+means that it hangs. *Tokens*: `exact` counts come from the model's provider; an `estimate` is one token for four bytes
+of the prompt. *Models* are the defaults of the tiers cheap, mid and premium; `models:` in `mz.yaml` names others.
 """
 
 TELL = """
-## What their output tells
+## Reported fields
 
-What an agent does not tell, nobody can check. Without *model*, the model that was asked for is taken for the one that
-answered; without *money*, only the computed sum is there; without *each request*, a sum may have crossed the border of
-a price tier unseen; without *thoughts*, reasoning is in the output tokens and cannot be told from it; without cache
-*lifetimes*, all cache writes are priced at the rate for five minutes. *Since*: the first version of which this is known
-to hold. *Known from*: `recorded` from what the real program wrote in our hands, `constructed` from files that others
-published, `documented` from its documentation alone.
+mz cannot check a field that an agent does not report. Without *model*, the requested model counts as the one that
+replied; without *money*, only the computed cost is known; without *each request*, a sum may have crossed the limit of
+a price step unnoticed; without *thoughts*, reasoning tokens are part of the output tokens; without cache *lifetimes*,
+all cache writes are priced at the rate for five minutes. *Since*: the first version for which this is confirmed.
+*Known from*: `recorded` from output of the real program, `constructed` from published files, `documented` from its
+documentation alone.
 """
 
 
 def page() -> str:
-    """The whole page, Markdown."""
+    """Return the page as Markdown."""
     agents = [adapter.capabilities() for adapter in built_in().values()]
     return "".join((HEAD, CAN, _table(_can(agents)), TELL, _table(_tell(agents))))
 

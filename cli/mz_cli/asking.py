@@ -1,4 +1,4 @@
-"""Adapter: questions to a person, on a terminal and nowhere else. What was found is offered as the answer."""
+"""Questions to a person on a terminal, each with a proposed answer."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from mz_cli.render.console import is_terminal, note
 from mz_cli.render.text import line
 
 Ask = Callable[[str, str], str]
-"""From a question and the proposed answer to the answer."""
+"""Question and proposed answer -> answer."""
 AUTONOMY = "How often are you asked? supervised: after planning too; checkpoint: at gates; full_auto: never"
 STRATEGY = "Open pull requests? none: nothing leaves this machine; draft; ready"
 
 
 def may_ask(environment: Mapping[str, str]) -> bool:
-    """Whether somebody is there to answer: both streams are a terminal, and no build server runs this."""
+    """Return True if a person can answer: stdin and stderr are terminals, and `CI` is not set."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr) and not environment.get("CI")
 
 
 def ask_choices(proposed: Choices, agents: Sequence[str], forge: bool, ask: Ask | None = None) -> Choices:
-    """The proposal as the person changed it. Of one agent there is nothing to choose, and pull requests need a remote
-    and `gh` (`forge`). Raises click.Abort when they leave."""
+    """Return the choices as changed by the person. The agent is asked for only if there are several, the strategy only
+    with a remote and `gh` (`forge`).
+
+    Raises click.Abort at the end of input."""
     ask = ask or ask_line
     if len(agents) > 1:
         proposed = replace(proposed, agent=_pick(ask, f"Which agent? {', '.join(agents)}", agents, proposed.agent))
@@ -42,8 +44,8 @@ def ask_choices(proposed: Choices, agents: Sequence[str], forge: bool, ask: Ask 
 
 
 def ask_line(question: str, default: str) -> str:
-    """One line from the person, or the default where it is empty. The question goes to stderr: stdout is for answers.
-    Raises click.Abort at the end of input."""
+    """Ask on stderr, and return one line of stdin, or the default if it is empty. Raises click.Abort at the end of
+    input."""
     shown = f" [{line(default)}]" if default else ""
     sys.stderr.write(f"{question}{shown}: ")
     sys.stderr.flush()
@@ -54,7 +56,7 @@ def ask_line(question: str, default: str) -> str:
 
 
 def _pick(ask: Ask, question: str, known: Sequence[str], proposed: str) -> str:
-    """Asks until the answer is one of those that are known."""
+    """Ask until the answer is one of the options."""
     while (told := ask(question, proposed)) not in known:
-        note(f"{line(told)[:80]!r} is none of: {', '.join(known)}")
+        note(f"{line(told)[:80]!r} is not one of: {', '.join(known)}")
     return told

@@ -1,8 +1,8 @@
-"""Pure: `mz log --at`: the state that the events up to a place lead to, as a document and as a page."""
+"""`mz log --at`: the state after an event, as JSON and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mz_events.catalog.base import Event, Role
 from mz_events.catalog.feature import HumanRequested
@@ -11,7 +11,21 @@ from mz_events.envelope import Recorded
 from mz_projections.cost import costs, totals
 from mz_projections.feature import fold
 from mz_projections.run import RunState, Track, fold_run
-from mz_projections.state import Active, Cell, Ended, Held, State, Unborn, Waiting, Working, book_of
+from mz_projections.state import (
+    Active,
+    Between,
+    Cell,
+    Ended,
+    Held,
+    Opening,
+    Restoring,
+    Setting,
+    State,
+    Unborn,
+    Waiting,
+    Working,
+    book_of,
+)
 from mz_projections.timeline import words
 
 from mz_cli.advice import Words
@@ -28,9 +42,21 @@ from mz_cli.shapes.state import (
 )
 from mz_cli.summary import money_words
 
+STATE_NAMES: Mapping[type[State], str] = {
+    Unborn: "unborn",
+    Opening: "opening",
+    Setting: "setting",
+    Between: "between",
+    Working: "working",
+    Restoring: "restoring",
+    Held: "held",
+    Waiting: "waiting",
+}
+"""Values of `state` in the JSON document."""
+
 
 def state_at(events: Sequence[Recorded[Event]], newest: int, repository: str, told: Words) -> StateAt:
-    """The state after the last of these events, which are a stream's first ones; `newest`: its present version."""
+    """Return the state after the last of `events`, the first ones of a stream whose current version is given."""
     last = events[-1]
     of_feature = last.stream.count("/") == 2
     return StateAt(
@@ -45,10 +71,10 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], told: Words) 
     inner = state.then if isinstance(state, Held | Waiting) else state
     book, work = book_of(state), inner if isinstance(inner, Working) else None
     cell = work.cell if work else None
-    started = book.started if book else getattr(inner, "started", None)
+    started = book.started if book else inner.started if isinstance(inner, Opening) else None
     return FeatureState(
-        state=state.status.value if isinstance(state, Ended) else _name(state),
-        within=_name(inner) if inner is not state else None, phase=work.phase if work else None,
+        state=state.status.value if isinstance(state, Ended) else STATE_NAMES[type(state)],
+        within=STATE_NAMES[type(inner)] if inner is not state else None, phase=work.phase if work else None,
         unit=(cell.unit if cell else "") or None, iteration=cell.iteration if cell else None,
         units=tuple(unit for unit in work.units if unit) if work else (),
         units_done=tuple(unit for unit in work.finished if unit) if work else (),
@@ -69,10 +95,6 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], told: Words) 
     )  # fmt: skip
 
 
-def _name(state: State) -> str:
-    return type(state).__name__.lower()
-
-
 def _tries(cell: Cell | None) -> tuple[TriesShape, ...]:
     return tuple(
         TriesShape(role=role, attempt=each.attempt, refused=each.refused, failures=each.failures)
@@ -81,8 +103,10 @@ def _tries(cell: Cell | None) -> tuple[TriesShape, ...]:
 
 
 def _owed(inner: Active | Unborn | Ended) -> str | None:
-    """Between an intent and its outcome nobody knows what happened: the engine looks before it goes on."""
-    last = inner.cell.last if isinstance(inner, Working) and inner.cell else getattr(inner, "last", None)
+    """Return the type of an intent without an outcome, which the engine reconciles before it continues."""
+    last: object = inner.last if isinstance(inner, Opening | Setting | Restoring) else None
+    if isinstance(inner, Working) and inner.cell:
+        last = inner.cell.last
     return type_of(last) if isinstance(last, Event) and last.ROLE is Role.INTENT else None
 
 
@@ -115,7 +139,7 @@ def _status(state: RunState) -> str:
         return "halted"
     if state.stopped:
         return "stopped"
-    return "paused" if state.paused else "rested" if state.resting else "running"
+    return "paused" if state.paused else "idle" if state.resting else "running"
 
 
 def _track(feature: str, track: Track) -> TrackShape:
@@ -143,10 +167,10 @@ def _usd(nanousd: int) -> str:
 
 # for people -----------------------------------------------------------------------------------------------------------
 def rows(state: StateAt, whole: bool = False) -> tuple[tuple[str, str], ...]:
-    """What is known, by name; what is unknown or empty is left out. `whole`: for a pipe, money exact."""
-    found = [("place", state.place), ("at", state.at or ""), ("event", f"{state.event}: {state.text}")]
+    """Return names and values; unknown and empty ones are left out. `exact`: for a pipe, with exact money."""
+    found = [("event ref", state.place), ("at", state.at or ""), ("event", f"{state.event}: {state.text}")]
     if state.place != _newest(state):
-        found.append(("since then", f"the stream has gone on to {_newest(state)}"))
+        found.append(("since then", f"the stream has continued to {_newest(state)}"))
     body = _of_feature(state.feature, whole) if state.feature else _of_run(state.run) if state.run else ()
     return tuple((name, value) for name, value in (*found, *body) if value)
 
@@ -166,11 +190,10 @@ def _of_feature(state: FeatureState, whole: bool) -> Iterator[tuple[str, str]]:
     yield "phase", f"{state.phase}{f'/{state.unit}' if state.unit else ''}{again}" if state.phase else ""
     yield "units done", f"{' '.join(state.units_done)} of {' '.join(state.units)}" if state.units else ""
     for tries in state.tries:
-        said = f"attempt {tries.attempt}, {tries.refused} refused, {tries.failures} failed"
-        yield tries.role, said
+        yield tries.role, f"attempt {tries.attempt}, {tries.refused} rejected, {tries.failures} failed"
     for gate, passed in state.checked.items():
-        yield f"gate {gate}", "passed" if passed else "refused"
-    yield "owed", f"what became of {state.owed}" if state.owed else ""
+        yield f"gate {gate}", "passed" if passed else "rejected"
+    yield "pending", f"outcome of {state.owed}" if state.owed else ""
     yield "phases done", " ".join(state.done)
     yield "rollbacks", str(state.rollbacks or "")
     yield "branch", f"{state.branch} for {state.target}" if state.branch else ""
@@ -187,10 +210,10 @@ def _of_feature(state: FeatureState, whole: bool) -> Iterator[tuple[str, str]]:
 def _of_run(state: RunStateShape) -> Iterator[tuple[str, str]]:
     yield "state", state.status + (f" ({state.code})" if state.code else "")
     yield "pipeline", f"{state.pipeline} on {state.base} at {state.base_commit}" if state.pipeline else ""
-    yield "committed", f"${state.committed_usd} spent or set aside"
-    yield "messages taken", str(state.inbox or "")
+    yield "committed", f"${state.committed_usd} charged or reserved"
+    yield "messages read", str(state.inbox or "")
     for track in state.features:
         why = track.hold or track.code or (f"by {track.held_by}" if track.held_by else "")
         claim = f", claims {' '.join(track.claim)}" if track.claim else ""
-        money = f"${track.spent_usd} spent, ${track.reserved_usd} set aside"
+        money = f"${track.spent_usd} charged, ${track.reserved_usd} reserved"
         yield f"feature {track.id}", f"{track.state}{f' ({why})' if why else ''}, {money}{claim}"

@@ -1,12 +1,19 @@
-"""Pure: `mz audit`: what is known of a run, and of the record that says it, as one document."""
+"""`mz audit`: the audit of a run and the verification of its log, as one JSON document."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-import msgspec
-from mz_projections.audit import ArtifactMade, FeatureAudit, Gap, GateDecision, ReplyDecision, RunAudit
+from mz_projections.audit import (
+    ArtifactMade,
+    CommitMade,
+    FeatureAudit,
+    Gap,
+    GateDecision,
+    ReplyDecision,
+    RunAudit,
+    Tests,
+)
 from mz_projections.queue import Decision
 from mz_projections.timeline import Line
 
@@ -36,18 +43,19 @@ from mz_cli.verification import Verification
 def audit_report(
     audit: RunAudit, record: Verification, timeline: Iterable[Line], repository: str, feature: str | None, words: Words
 ) -> AuditReport:
-    """`record`: what checking the events and blobs of the run showed; `feature`: the only one asked about, or None."""
+    """Return the document. `record`: result of verifying the run's events and blobs; `feature`: the only one included,
+    or None for all."""
     fine = record.whole and not audit.faults
     return AuditReport(
         repository=repository, run=audit.run, feature=feature, verdict="yes" if fine else "no", status=audit.status,
         pipeline=audit.pipeline, base=audit.base, base_commit=audit.base_commit, mz=audit.core, begun=audit.begun,
         settled=audit.settled, record=checked(record), gaps=tuple(_gap(gap) for gap in audit.all_gaps),
-        decisions=tuple(_decision(each, words) for each in audit.decisions),
-        features=tuple(_feature(each, words) for each in audit.features),
+        decisions=tuple(_decision(decision, words) for decision in audit.decisions),
+        features=tuple(_feature(audited, words) for audited in audit.features),
         cost=amounts(audit.spent.total), thrown_away=amounts(audit.spent.wasted),
         timeline=tuple(
-            TimelineEntry(at=instant(each.at_us), place=each.place, type=each.type, text=each.text)
-            for each in timeline
+            TimelineEntry(at=instant(entry.at_us), place=entry.place, type=entry.type, text=entry.text)
+            for entry in timeline
         ),
     )  # fmt: skip
 
@@ -55,7 +63,10 @@ def audit_report(
 def checked(record: Verification) -> Checked:
     return Checked(
         whole=record.whole, events=record.events, streams=record.streams, blobs=record.blobs,
-        findings=tuple(FindingShape(**msgspec.structs.asdict(finding)) for finding in record.findings),
+        findings=tuple(
+            FindingShape(place=finding.place, kind=finding.kind, what=finding.what, hint=finding.hint)
+            for finding in record.findings
+        ),
     )  # fmt: skip
 
 
@@ -76,21 +87,24 @@ def _feature(feature: FeatureAudit, words: Words) -> AuditFeature:
         ) if asked else None,
         branch=feature.branch or None, target=feature.target or None, pull_request=feature.pull_request or None,
         files=feature.touched,
-        commits=tuple(CommitEvidence(**_plain(each)) for each in feature.commits),
-        tests_before=tuple(CountedTests(**msgspec.structs.asdict(each)) for each in feature.before),
-        tests_after=tuple(CountedTests(**msgspec.structs.asdict(each)) for each in feature.after),
-        artifacts=tuple(_made(each) for each in feature.artifacts),
-        replies=tuple(_reply(each, words) for each in feature.replies),
-        gates=tuple(_gate(each, words) for each in feature.gates),
-        decisions=tuple(_decision(each, words) for each in feature.decisions),
+        commits=tuple(map(_commit, feature.commits)), tests_before=tuple(map(_tests, feature.before)),
+        tests_after=tuple(map(_tests, feature.after)), artifacts=tuple(map(_made, feature.artifacts)),
+        replies=tuple(_reply(reply, words) for reply in feature.replies),
+        gates=tuple(_gate(gate, words) for gate in feature.gates),
+        decisions=tuple(_decision(decision, words) for decision in feature.decisions),
         cost=amounts(feature.spent.total), thrown_away=amounts(feature.spent.wasted), place=feature.settled or None,
     )  # fmt: skip
 
 
-def _plain(fact: msgspec.Struct) -> dict[str, Any]:
-    """The fields of a fact, an absent unit as None."""
-    fields = msgspec.structs.asdict(fact)
-    return {**fields, "unit": fields["unit"] or None}
+def _commit(commit: CommitMade) -> CommitEvidence:
+    return CommitEvidence(
+        commit=commit.commit, phase=commit.phase, unit=commit.unit or None, purpose=commit.purpose, files=commit.files,
+        insertions=commit.insertions, deletions=commit.deletions, place=commit.place,
+    )  # fmt: skip
+
+
+def _tests(tests: Tests) -> CountedTests:
+    return CountedTests(name=tests.name, passed=tests.passed, failed=tests.failed, place=tests.place)
 
 
 def _made(made: ArtifactMade) -> MadeShape:
@@ -106,9 +120,10 @@ def _made(made: ArtifactMade) -> MadeShape:
 
 
 def _reply(reply: ReplyDecision, words: Words) -> ReplyShape:
-    fields = _plain(reply)
-    report = fields.pop("report")
-    return ReplyShape(valid=not reply.rules, messages=messages(words(report)), **fields)
+    return ReplyShape(
+        phase=reply.phase, unit=reply.unit or None, iteration=reply.iteration, attempt=reply.attempt, role=reply.role,
+        valid=not reply.rules, rules=reply.rules, messages=messages(words(reply.report)), place=reply.place,
+    )  # fmt: skip
 
 
 def _gate(gate: GateDecision, words: Words) -> GateShape:

@@ -1,4 +1,4 @@
-"""Pure: `mz audit` for people: claims in order, the verdict first, each with the places in the log that say it."""
+"""`mz audit` as text: claims in order, the verdict first, each with the event refs that support it."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from mz_cli.shapes.cost import Amounts
 from mz_cli.summary import money_words
 
 SHORT = 12
-"""Characters of a digest or commit on a terminal; a pipe gets all of it."""
+"""Characters of a digest or commit on a terminal; a pipe gets it in full."""
 WIDTH_MIN = 20
 DONE = ("delivered", "merged", "tagged", "skipped")
-NOTHING_MISSING = "nothing is missing"
+NOTHING_MISSING = "no remarks"
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One thing that the audit says."""
+    """One statement of the audit."""
 
     section: str
-    """`verdict`, `missing`, `run`, or the id of a feature."""
+    """`verdict`, `remarks`, `run`, or the id of a feature."""
     subject: str
-    """What of it: asked, commit, gate, cost, ..."""
+    """Subject within the section: requested, commit, gate, cost, ..."""
     text: str
     places: tuple[str, ...]
 
 
 def claims(report: AuditReport, digits: int | None = None) -> Iterator[Claim]:
-    """All but the timeline. `digits`: how much of digests and commits is said; None: all."""
+    """Yield all claims, without the timeline. `digits`: length of digests and commits; None: full."""
     yield from _verdict(report, digits)
     for gap in report.gaps:
         yield _gap(gap)
     for finding in report.record.findings:
-        yield Claim("missing", "record", f"{finding.what}; {finding.hint}", (finding.place,))
+        yield Claim("remarks", "log", f"{finding.what}; {finding.hint}", (finding.place,))
     if not report.gaps and report.record.whole:
-        yield Claim("missing", "-", NOTHING_MISSING, ())
+        yield Claim("remarks", "-", NOTHING_MISSING, ())
     for feature in report.features:
         yield from _feature(feature, digits)
     for decision in report.decisions:
@@ -71,28 +71,27 @@ def _verdict(report: AuditReport, digits: int | None) -> Iterator[Claim]:
     how = f"pipeline {report.pipeline} on {report.base} at {report.base_commit[:digits]}, mz {report.mz}"
     yield Claim("verdict", "run", f"{how}; now {report.status}", (report.begun, report.settled))
     record = report.record
-    state = "is as it was recorded" if record.whole else f"is damaged: {_several(len(record.findings), 'finding')}"
+    state = "intact" if record.whole else f"damaged, {_several(len(record.findings), 'finding')}"
     where = f"{_several(record.events, 'event')} in {_several(record.streams, 'stream')}"
-    checked = f"{where} and {_several(record.blobs, 'blob')} were checked"
-    yield Claim("verdict", "record", f"the record {state}; {checked}", ())
+    yield Claim("verdict", "log", f"{state}: {where} and {_several(record.blobs, 'blob')} verified", ())
 
 
 def _gap(gap: GapShape) -> Claim:
     about = f"{gap.feature}: " if gap.feature else ""
-    allowed = "; a person let it pass" if gap.allowed else ""
+    allowed = "; approved by a person" if gap.allowed else ""
     places = (*gap.places, *([gap.allowed] if gap.allowed else []))
-    return Claim("missing", "fault" if gap.fault else "remark", f"{about}{gap.what}{allowed}", places)
+    return Claim("remarks", "fault" if gap.fault else "remark", f"{about}{gap.what}{allowed}", places)
 
 
 # a feature ------------------------------------------------------------------------------------------------------------
 def _feature(feature: AuditFeature, digits: int | None) -> Iterator[Claim]:
-    def claim(subject: str, text: str, *places: str | None) -> Claim:
-        return Claim(feature.id, subject, text, tuple(place for place in places if place))
+    def claim(subject: str, text: str, *event_refs: str | None) -> Claim:
+        return Claim(feature.id, subject, text, tuple(event_ref for event_ref in event_refs if event_ref))
 
     asked = feature.asked
     if asked is not None:
-        skipped = f", skipped: delivered before by {asked.skipped}" if asked.skipped else ""
-        yield claim("asked", f"{asked.title} ({asked.source or 'no source'}){skipped}", asked.place)
+        skipped = f", skipped: already delivered by {asked.skipped}" if asked.skipped else ""
+        yield claim("requested", f"{asked.title} ({asked.source or 'no source'}){skipped}", asked.place)
     code = f" ({feature.code})" if feature.code else ""
     pull = f", {feature.pull_request}" if feature.pull_request else ""
     branch = f" on {feature.branch} for {feature.target}" if feature.branch else ""
@@ -124,7 +123,7 @@ def _tests(tests: CountedTests) -> str:
 
 
 def _made(made: MadeShape, digits: int | None) -> str:
-    what = f"{made.artifact} of {_cell(made.phase, made.unit)}: {made.path or 'the reply'}, "
+    what = f"{made.artifact} (phase {_cell(made.phase, made.unit)}): {made.path or 'the reply'}, "
     what += f"sha256 {made.digest[:digits]}"
     if made.agent is None:
         return what
@@ -136,15 +135,17 @@ def _made(made: MadeShape, digits: int | None) -> str:
 def _reply(reply: ReplyShape) -> str:
     again = f" iteration {reply.iteration}" if reply.iteration > 1 else ""
     who = "" if reply.role == "builder" else f" ({reply.role})"
-    verdict = "valid" if reply.valid else f"refused by {', '.join(reply.rules)}"
+    verdict = "valid" if reply.valid else f"rejected by {', '.join(reply.rules)}"
     return f"{_cell(reply.phase, reply.unit)}{who}{again} attempt {reply.attempt}: {verdict}"
 
 
 def _gate(gate: GateShape, digits: int | None) -> str:
-    verdict = "passed" if gate.passed else f"refused ({', '.join(gate.rules) or 'no rule named'})"
+    if gate.command is None and gate.passed:
+        return f"{_cell(gate.phase, gate.unit)}: {gate.gate} passed (rule)"
+    verdict = "passed" if gate.passed else f"rejected ({', '.join(gate.rules) or 'no rule named'})"
     what = f"{_cell(gate.phase, gate.unit)}: {gate.gate} {verdict}"
     if gate.command is None:
-        return f"{what}, by a rule"
+        return f"{what} (rule)"
     ran = gate.command
     ending = "killed at its time limit" if ran.exit is None else f"exit {ran.exit}"
     counted = (ran.passed, ran.failed) != (None, None)
@@ -153,20 +154,20 @@ def _gate(gate: GateShape, digits: int | None) -> str:
 
 
 def _decision(decision: DecisionShape) -> str:
-    about = f", asked about {decision.ask}" if decision.ask else ""
+    about = f" on {decision.ask}" if decision.ask else ""
     about += f" ({decision.code})" if decision.code else ""
     phase = f" in {decision.phase}" if decision.phase else ""
     why = f": {line(decision.why)}" if decision.why else ", without a reason"
-    return f"{decision.who} says {decision.verdict or decision.kind}{about}{phase} at {decision.at}{why}"
+    return f"{decision.who}: {decision.verdict or decision.kind}{about}{phase} at {decision.at}{why}"
 
 
 def cost_words(cost: Amounts, thrown_away: Amounts, whole: bool) -> str:
-    """The three amounts, and what of it was for nothing."""
+    """Return the three amounts, and what was wasted of them."""
     amounts = money_words(cost.estimated_usd, cost.reported_usd, cost.computed_usd, whole)
     said = f"{_several(cost.calls, 'call')}: {amounts}"
     if thrown_away.calls:
         waste = money_words(None, thrown_away.reported_usd, thrown_away.computed_usd, whole)
-        said += f"; thrown away: {_several(thrown_away.calls, 'call')}, {waste}"
+        said += f"; wasted: {_several(thrown_away.calls, 'call')}, {waste}"
     return said
 
 
@@ -180,14 +181,14 @@ def _several(number: int, what: str) -> str:
 
 # drawn ----------------------------------------------------------------------------------------------------------------
 def table(report: AuditReport) -> Table:
-    """For a pipe: a claim a line, then the timeline."""
+    """Return one row per claim, then the timeline, for a pipe."""
     rows = [(each.section, each.subject, each.text, " ".join(each.places)) for each in claims(report)]
     rows += [("timeline", entry.type, f"{entry.at} {entry.text}", entry.place) for entry in report.timeline]
-    return Table(columns=columns("section", "subject", "claim", "places"), rows=tuple(rows), empty="")
+    return Table(columns=columns("section", "subject", "claim", "events"), rows=tuple(rows), empty="")
 
 
 def page(report: AuditReport, shown: Sequence[tuple[str, str]], width: int) -> tuple[str, ...]:
-    """For a terminal of that width. `shown`: text and place of each entry of the timeline."""
+    """Return the lines for a terminal of that width. `timeline`: text and event ref of each entry."""
     lines: list[str] = []
     section = ""
     for claim in claims(report, SHORT):
@@ -203,7 +204,7 @@ def page(report: AuditReport, shown: Sequence[tuple[str, str]], width: int) -> t
 
 
 def _laid_out(indent: str, text: str, places: Sequence[str], width: int) -> list[str]:
-    """The text, wrapped, then its places: on the last line where there is room, else below."""
+    """Return the wrapped text with its event refs: on the last line if there is room, else below."""
     room = max(width, WIDTH_MIN)
     lines = wrap(line(text), room, initial_indent=indent, subsequent_indent=f"{indent}    ", break_on_hyphens=False)
     for place in (f"[{place}]" for place in places):

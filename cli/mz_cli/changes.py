@@ -1,4 +1,4 @@
-"""Adapter: what changed between two captures of a worktree, as a patch for people."""
+"""Patch between two captures of a worktree, for display."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mz_engine.ports import RepositoryUnusable
 from mz_events.names import Commit
 from mz_events.redact import Secrets
 
-GONE = "(the captures are not in the repository any more)"
+GONE = "(the captures are no longer in the repository)"
 PATHS_MAX = 2000
-"""More paths than this are only counted: a command line has its limits, and so have people."""
+"""More paths than this are only counted, since they would not fit on a command line."""
 PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
 
 
 def patch(home: Path, before: Commit, after: Commit, without: frozenset[str]) -> str:
-    """The patch, without those paths and without secrets; empty where nothing else changed."""
+    """Return the patch without the excluded paths, secrets redacted; empty if nothing else changed."""
     names = _git(home, "diff", *PLAIN, "--name-only", "-z", before, after, "--")
     if names is None:
         return GONE
@@ -33,7 +33,7 @@ def patch(home: Path, before: Commit, after: Commit, without: frozenset[str]) ->
 
 
 def _git(home: Path, *args: str) -> bytes | None:
-    """None where git cannot say."""
+    """Return stdout of git; None if it fails."""
     try:
         with start(args, home, {**clean(os.environ), **OURS}) as process:
             out, _ = process.communicate()

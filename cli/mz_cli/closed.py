@@ -1,4 +1,4 @@
-"""Adapter: stands in for a standard stream that was closed before the program began (`mz status >&-`)."""
+"""Replace standard streams that were closed before the program started (`mz status >&-`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def open_closed() -> None:
-    """Nobody gives or reads anything there, as with /dev/null. The descriptor is taken too: a database or a child's
-    pipe that was opened under its number would get what is meant for a terminal."""
+    """Open /dev/null for each closed stream, and for its descriptor: a database or pipe opened under that number would
+    receive terminal output."""
     for number, (name, mode) in enumerate(STREAMS):
         try:
             os.fstat(number)

@@ -1,5 +1,5 @@
-"""Adapter: what a shell may put in place of a half-written word. Looks only, and cheaply: no log is opened for writing,
-nothing is made or brought up to date; whatever goes wrong, there are no suggestions and no words."""
+"""Suggestions for shell completion. Reads only: no log is opened for writing, no read model is updated, and every error
+means no suggestions."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ PHASES = (
 )
 
 Asked = Mapping[str, object]
-"""The parameters before, by name."""
+"""Parameters already on the command line, by name."""
 
 
 def script(shell: str) -> str:
-    """What the shell evaluates once, so that it asks us later."""
+    """Return the script that the shell evaluates to enable completion."""
     found = get_completion_class(shell)
     assert found is not None
-    # The bash class would start a bash, to complain about the version of one that is perhaps not the reader's.
+    # Click's bash class would start a bash to check its version, which may not be the user's bash.
     return ShellComplete.source(found(click.Command(PROGRAM), {}, PROGRAM, COMPLETING))
 
 
 def complete(root: click.Command, instruction: str) -> int:
-    """Prints the suggestions for the words that the shell left in the environment. Exit code 0, or 1 without a word."""
+    """Print the suggestions for the command line in the environment; return exit code 0, or 1 without any output."""
     with suppress(Exception):
         shell, _, what = instruction.partition("_")
         found = get_completion_class(shell)
@@ -55,21 +55,21 @@ def complete(root: click.Command, instruction: str) -> int:
 
 
 def suggest(kind: str, begun: str, asked: Asked) -> list[str]:
-    """The words of a kind (`SOURCES`) that begin so; empty where nothing is known."""
+    """Return the suggestions of a kind (`SOURCES`) with that prefix; empty on any error."""
     with suppress(Exception):
         return [word for word in SOURCES[kind](asked) if word.startswith(begun)][:SUGGESTED_MAX]
     return []
 
 
 def home() -> Path:
-    """The nearest `.mz` with a log in it. Raises StopIteration."""
+    """Return the nearest `.mz` with a log in it. Raises StopIteration."""
     here = Path.cwd()
     return next(folder / HOME for folder in (here, *here.parents) if (folder / HOME / LOG).is_file())
 
 
 def rows(query: str, *values: object) -> list[tuple[object, ...]]:
-    """Raises what SQLite raises. A log that nobody has open is read as it lies there: opening it in the usual way would
-    put files beside it."""
+    """Query the log. Raises sqlite3.Error. A log that no process has open is read as immutable, since opening it
+    otherwise would create files beside it."""
     log = home() / LOG
     wal = log.with_name("mz.db-wal")
     still = not wal.exists() or wal.stat().st_size == 0
@@ -79,30 +79,30 @@ def rows(query: str, *values: object) -> list[tuple[object, ...]]:
 
 
 def runs(asked: Asked) -> Iterable[str]:
-    """Ids, the newest first."""
+    """Return run ids, the newest first."""
     return [str(name).removeprefix("run/") for (name,) in rows(RUNS, SUGGESTED_MAX)]
 
 
 def the_run(asked: Asked) -> str:
-    """The run that was named before, else the newest. Raises StopIteration."""
+    """Return the run on the command line, else the newest. Raises StopIteration."""
     named = asked.get("run")
     return next(each for each in runs(asked) if named is None or each.startswith(str(named)))
 
 
 def features(asked: Asked) -> Iterable[str]:
-    """Ids of the run's features, but those that stand there already."""
+    """Return ids of the run's features that are not on the command line yet."""
     taken = asked.get("features") or ()
     found = named_in(rows(ITEMS, f"run/{the_run(asked)}"), "feature")
     return [name for name in found if not isinstance(taken, tuple) or name not in taken]
 
 
 def phases(asked: Asked) -> Iterable[str]:
-    """Those that the feature, or any of the run, has begun."""
+    """Return the started phases of the feature, or of all features of the run."""
     return named_in(rows(PHASES, f"run/{the_run(asked)}/{asked.get('feature') or '%'}"), "phase")
 
 
 def named_in(found: Iterable[tuple[object, ...]], key: str) -> Iterable[str]:
-    """What payloads hold under the key, each once."""
+    """Return the distinct values of a key in JSON payloads."""
     payloads = (payload for (payload,) in found if isinstance(payload, bytes | str))
     return dict.fromkeys(json.loads(payload)[key] for payload in payloads)
 
@@ -116,7 +116,7 @@ def pipelines(asked: Asked) -> Iterable[str]:
 
 
 def codes(asked: Asked) -> Iterable[str]:
-    """Of errors."""
+    """Return error codes."""
     from mz_engine.errorcodes import CODES
 
     return CODES

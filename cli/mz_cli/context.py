@@ -1,4 +1,4 @@
-"""Adapter: what reading commands share: where the log is, which run is meant, the events and words of it."""
+"""Access to the project's log for reading commands: find the repository, select runs and features, load texts."""
 
 from __future__ import annotations
 
@@ -28,29 +28,31 @@ FEATURES_NAMED_MAX = 20
 
 
 def find_home(start: Path) -> Path:
-    """The repository (its main working tree) that `start` is in. Raises MzError (MZ1003) outside of any."""
+    """Return the main working tree of the repository that contains `start`. Raises MzError (MZ1003)."""
     for folder in (start, *start.parents):
         if (folder / HOME / LOG).is_file():
             return folder
         marker = folder / ".git"
-        if os.path.lexists(marker / "HEAD"):  # A folder without it is no repository to git either.
+        if os.path.lexists(marker / "HEAD"):  # Without it, git does not accept the folder as a repository.
             return folder
         if marker.is_file():
             return main_tree(marker) or folder
     raise MzError(
-        "MZ1003", f"{start} is not in a git repository", hint="change into the repository, or begin one with `git init`"
+        "MZ1003",
+        f"{start} is not in a git repository",
+        hint="change into the repository, or create one with `git init`",
     )
 
 
 def main_tree(marker: Path) -> Path | None:
-    """The main working tree that a linked one's `.git` file leads to; None for a submodule and the like."""
+    """Return the main working tree that the `.git` file of a linked one names; None for a submodule and the like."""
     target = marker.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
     git = (marker.parent / target).resolve()
     return git.parents[2] if git.parent.name == "worktrees" and git.parents[1].name == ".git" else None
 
 
 class Reading:
-    """The log of one repository, open for reading. `folder`: where it lies, if not below `.mz`."""
+    """The log of one repository, open for reading. `folder`: its directory, if not `.mz`."""
 
     def __init__(self, home: Path, store: SqliteStore, folder: Path | None = None) -> None:
         self.home, self.store = home, store
@@ -58,13 +60,13 @@ class Reading:
         self.words = words_of(self.blobs)
 
     def runs(self) -> tuple[str, ...]:
-        """Ids of all runs, the newest first."""
+        """Return the ids of all runs, the newest first."""
         names = [name for name, _ in self.store.streams("run/") if name.count("/") == 1]
         begun = {name: next(iter(self.store.read(name))).position for name in names}
         return tuple(name.removeprefix("run/") for name in sorted(names, key=begun.__getitem__, reverse=True))
 
     def find_run(self, wanted: str | None) -> str:
-        """The run with this id or the only one whose id begins so; None means the newest. Raises MzError (MZ5001)."""
+        """Return the run with this id or unique prefix; None means the newest. Raises MzError (MZ5001)."""
         runs = self.runs()
         if not runs:
             raise nothing_ran()
@@ -74,28 +76,28 @@ class Reading:
         if len(found) == 1 and wanted:
             return found[0]
         known = ", ".join(runs[:RUNS_NAMED_MAX]) + (", ..." if len(runs) > RUNS_NAMED_MAX else "")
-        problem = f"{len(found)} runs have ids that begin with {wanted!r}" if found else f"there is no run {wanted!r}"
+        problem = f"{len(found)} run ids begin with {wanted!r}" if found else f"there is no run {wanted!r}"
         raise MzError("MZ5001", problem, hint=f"runs, the newest first: {known}")
 
     def streams(self, run: str) -> tuple[StreamId, ...]:
-        """The run's own stream and those of its features."""
+        """Return the run's own stream and those of its features."""
         own = run_stream(run)
         return (own, *(name for name, _ in self.store.streams(feature_stream(run, ""))))
 
     def events(self, run: str) -> Iterator[Recorded[Event]]:
-        """All events of the run, in the order of the log."""
+        """Yield all events of the run, in the order of the log."""
         return heapq.merge(*(self.store.read(stream) for stream in self.streams(run)), key=lambda each: each.position)
 
     def view(self, run: str) -> RunView:
         return overview(run, self.events(run))
 
     def features(self, run: str) -> tuple[str, ...]:
-        """Ids of the run's features, in the order of the backlog."""
+        """Return the ids of the run's features, in the order of the backlog."""
         named = (getattr(recorded.event, "feature", None) for recorded in self.store.read(run_stream(run)))
         return tuple(dict.fromkeys(feature for feature in named if feature is not None))
 
     def check_feature(self, run: str, feature: str) -> None:
-        """Raises MzError (MZ4010) when the run has no such feature."""
+        """Raise MzError (MZ4010) if the run has no such feature."""
         known = self.features(run)
         if feature not in known:
             names = ", ".join(known[:FEATURES_NAMED_MAX]) + (", ..." if len(known) > FEATURES_NAMED_MAX else "")
@@ -103,7 +105,7 @@ class Reading:
             raise MzError("MZ4010", message, hint=f"it has: {names or 'none'}")
 
     def find_feature(self, run: str | None, feature: str) -> tuple[RunView, FeatureView]:
-        """The feature in that run, or in the newest run that has it. Raises MzError (MZ5001, MZ4010)."""
+        """Return run and feature, by default of the newest run that has it. Raises MzError (MZ5001, MZ4010)."""
         chosen = self.find_run(run)
         if run is None:
             chosen = next((each for each in self.runs() if feature in self.features(each)), chosen)
@@ -114,7 +116,8 @@ class Reading:
 
 @contextmanager
 def reading(start: Path | None = None) -> Iterator[Reading]:
-    """The log of the repository that `start` (the current directory) is in. Raises MzError (MZ1003, MZ5001)."""
+    """Open the log of the repository that contains `start` (default: the current directory). Raises MzError (MZ1003,
+    MZ5001)."""
     home = find_home((start or Path.cwd()).absolute())
     log = home / HOME / LOG
     if not log.exists():
@@ -130,8 +133,9 @@ def nothing_ran() -> MzError:
 
 
 def is_held(home: Path) -> bool:
-    """Whether a process works on this repository's runs now, and so reads what is left for them. Asks the kernel's
-    list of locks where there is one: taking the lock, even for a moment, could turn a beginning run away."""
+    """Return True if a process drives a run of this repository now, and so reads its inbox.
+
+    Reads the kernel's list of locks if there is one: taking the lock, even briefly, could reject a starting run."""
     path = home / HOME / LOCK
     try:
         inode = path.stat().st_ino

@@ -1,7 +1,7 @@
-"""Pure: whether a run cost more than another, feature by feature: what `mz cost --gate` says.
+"""`mz cost --gate`: compare the cost of two runs.
 
-Compared is what one delivered feature cost on average, attempts that were thrown away included: in all, and in each
-phase. Of each call the figure is what was computed, else reported, else what the budget counts for it.
+Compares the average cost of a delivered feature, wasted attempts included, in total and per phase. A call counts with
+its computed cost, else the reported one, else the amount charged to the budget.
 """
 
 from __future__ import annotations
@@ -21,30 +21,32 @@ from mz_cli.render.text import counted, money, usd
 from mz_cli.shapes.cost import CostGate, GateLine
 
 FLOOR_NANOUSD = 10_000_000
-"""A cent for a feature: what a prompt cache that went cold between two calls may cost by itself."""
+"""One cent per feature: a prompt cache that expires between two calls may cost as much."""
 CALLS_MIN = 3
-"""An average over fewer calls says more of one answer's length than of the work."""
+"""An average over fewer calls depends on the length of single replies."""
 IN_ALL = "a delivered feature"
 Verdict = Literal["ok", "worse", "better", "noise", "few-calls", "unpriced", "new", "gone"]
 _ALLOWED = re.compile(r"\+?([0-9]{1,4}(?:\.[0-9]{1,2})?) ?%\Z")
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: its calls, and how many features it delivered."""
+    """Calls of one run, and the number of features that it delivered."""
 
     run: str
     calls: tuple[CallCost, ...]
     delivered: int
     borrowed: int = 0
-    """Features of which another run made some calls, and paid for them: a fork's."""
+    """Features with calls that another run made and paid for (of a fork)."""
 
 
 class Side(msgspec.Struct, frozen=True):
+    """Cost of a phase, or of all phases, of one run."""
+
     calls: int
     nanousd: int | None
-    """None: of some call nothing is known."""
+    """None: the cost of some call is unknown."""
     each: Fraction | None
-    """For one delivered feature."""
+    """Nano-dollars for one delivered feature."""
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -63,12 +65,12 @@ def parse_allowed(text: str) -> Fraction:
     """`+15%` -> 3/20. Raises ValueError."""
     found = _ALLOWED.match(text.strip())
     if found is None:
-        raise ValueError(f"{text[:20]!r} is not a share; write it as +15%")
+        raise ValueError(f"{text[:20]!r} is not a percentage; write it as +15%")
     return Fraction(found[1]) / 100
 
 
 def compare(baseline: Bill, run: Bill, allowed: Fraction) -> tuple[Compared, ...]:
-    """All phases together first, then each in the order in which they cost something."""
+    """Compare all phases together, then each in the order of the first calls."""
     phases = dict.fromkeys(call.phase for bill in (baseline, run) for call in bill.calls)
     return tuple(_compared(phase, baseline, run, allowed) for phase in (None, *phases))
 
@@ -86,7 +88,7 @@ def _side(bill: Bill, phase: str | None) -> Side:
 
 
 def _amount(call: CallCost) -> int | None:
-    """Where the budget counts nothing, nothing was taken only if money was set aside: else nobody knows."""
+    """Return the cost of a call; None if unknown. A settled amount of 0 counts only if money was reserved."""
     paid = paid_nanousd(call)
     if paid is not None:
         return paid
@@ -112,7 +114,8 @@ def _verdict(before: Side, now: Side, allowed: Fraction) -> Verdict:
 
 # the verdict ----------------------------------------------------------------------------------------------------------
 def gate(baseline: Bill, run: Bill, allowed: Fraction) -> CostGate:
-    """The whole answer. Any line that is worse fails it; without a line for delivered features there is no verdict."""
+    """Return the result of the comparison: any line that is worse fails it; without delivered features the runs are
+    not comparable."""
     lines = compare(baseline, run, allowed)
     exit_, why = _judged(lines, baseline, run)
     verdicts = {Exit.OK: "passed", Exit.VERDICT: "failed"}
@@ -136,7 +139,7 @@ def _judged(lines: Sequence[Compared], baseline: Bill, run: Bill) -> tuple[Exit,
         if not bill.delivered:
             return Exit.NOT_COMPARABLE, f"run {bill.run} delivered no feature"
         if bill.borrowed:
-            said = f"run {bill.run} goes on with features that another run began: what these cost is in both"
+            said = f"run {bill.run} continues features of another run, so both runs contain their cost"
             return Exit.NOT_COMPARABLE, said
         if not bill.calls:
             return Exit.NOT_COMPARABLE, f"run {bill.run} called no agent"
@@ -145,9 +148,9 @@ def _judged(lines: Sequence[Compared], baseline: Bill, run: Bill) -> tuple[Exit,
         return Exit.VERDICT, f"more than allowed: {', '.join(worse)}"
     whole = lines[0]
     if whole.verdict == "unpriced":
-        return Exit.NOT_COMPARABLE, "calls without a price: what they cost is not known"
+        return Exit.NOT_COMPARABLE, "some calls have no price, so their cost is unknown"
     if whole.verdict == "few-calls":
-        return Exit.NOT_COMPARABLE, f"fewer than {CALLS_MIN} calls: nothing can be said of them"
+        return Exit.NOT_COMPARABLE, f"fewer than {CALLS_MIN} calls: too few to compare"
     return Exit.OK, "nothing costs more than allowed"
 
 
@@ -173,7 +176,7 @@ def delivered(statuses: Iterable[str]) -> int:
 
 # for people -----------------------------------------------------------------------------------------------------------
 def gate_table(found: CostGate, whole: bool) -> Table:
-    """`whole`: for a pipe, exact."""
+    """Return the comparison. `exact`: for a pipe, with exact amounts."""
     rows = tuple(
         (
             line.phase or IN_ALL,
@@ -197,7 +200,7 @@ def _money(amount: str | None, whole: bool) -> str:
 
 
 def gate_words(found: CostGate) -> str:
-    """The verdict, and how it came about."""
+    """Return the verdict with its reason."""
     counts = f"{counted(found.delivered, 'delivered feature')} against {found.baseline_delivered} of {found.baseline}"
     rules = f"allowed: +{found.allowed:.1%}; less than ${found.floor_usd} or {found.calls_min} calls is not judged"
     return f"{found.verdict}: {found.why}\n{counts}; {rules}"

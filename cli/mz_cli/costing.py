@@ -1,4 +1,4 @@
-"""Adapter: the calls of one run or of all, from the log, with why their figures differ, and priced anew where asked."""
+"""Calls of one run or of all runs with outcomes, causes of mismatches, and alternative prices."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from mz_cli.render.text import counted
 
 TIERS = Models.__struct_fields__
 STEP_MIN = 30_000
-"""No price changes at a shorter request; the table is not loaded to find that out."""
+"""Input tokens: no price step is lower, so the price table is not loaded for shorter requests."""
 EVERY = "model"
-"""In `--what-if model=X`: whatever model was asked for."""
+"""In `--what-if model=X`: any requested model."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls with what became of them, and what their agents told of tokens."""
+    """Calls with their outcomes, and the token usage that their agents reported."""
 
     calls: tuple[Judged, ...]
     usage: Mapping[str, Usages]
@@ -47,7 +47,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_run(log: Reading, run: str, period: Period) -> Spent:
-    """The calls of one run, from its features' streams."""
+    """Return the calls of one run, from its features' streams."""
     calls: list[CallCost] = []
     followed, usage = {}, dict[str, Usages]()
     for stream in log.streams(run)[1:]:
@@ -59,9 +59,9 @@ def of_run(log: Reading, run: str, period: Period) -> Spent:
 
 
 def of_all(log: Reading, period: Period, *, needs_tokens: bool) -> Spent:
-    """The calls of all runs, from read models that are kept beside the log. Tokens entry by entry are many; they are
-    read for calls whose figures differ, or where they are needed."""
-    from mz_projections.runner import Views  # It brings SQLAlchemy, which one run does not need.
+    """Return the calls of all runs, from the read models beside the log. Token usage is loaded only if a call has a
+    mismatch, or with `needs_tokens`."""
+    from mz_projections.runner import Views  # Imports SQLAlchemy, which costs of one run do not need.
 
     with Views(log.home / HOME / VIEWS, log.store, (COSTS, COURSES, TOKENS)) as views:
         views.refresh()
@@ -77,44 +77,43 @@ def _differs(call: CallCost) -> bool:
 
 # prices ---------------------------------------------------------------------------------------------------------------
 def prices_here(log: Reading) -> tuple[GenaiPrices, tuple[str, ...]]:
-    """Today's prices in this repository, and what they lack: what is written wrongly must not hide what was paid."""
+    """Return the current prices for this repository, and notes on custom prices that are invalid and left out."""
     notes: list[str] = []
 
-    def sound(read: Callable[[], tuple[PriceRow, ...]]) -> tuple[PriceRow, ...]:
+    def valid_rows(read: Callable[[], tuple[PriceRow, ...]]) -> tuple[PriceRow, ...]:
         try:
             return read()
         except MzError as error:
-            notes.append(f"prices of your own are left out: {error.place or ''} {error.message}".replace("  ", " "))
+            notes.append(f"custom prices are ignored: {error.place or ''} {error.message}".replace("  ", " "))
             return ()
 
-    config = sound(lambda: load_config(log.home, os.environ, {}).config.prices)
-    return GenaiPrices(config, sound(lambda: user_prices(os.environ))), tuple(notes)
+    config = valid_rows(lambda: load_config(log.home, os.environ, {}).config.prices)
+    return GenaiPrices(config, valid_rows(lambda: user_prices(os.environ))), tuple(notes)
 
 
 def explained(spent: Spent, prices: GenaiPrices) -> Spent:
-    """With a reason for each call."""
-
-    def told(each: Judged) -> Judged:
-        why, detail = explain(each.call, spent.usage.get(each.call.key, ()), prices)
-        return replace(each, why=why, detail=detail)
-
-    return replace(spent, calls=tuple(map(told, spent.calls)))
+    """Add the cause of a mismatch to each call."""
+    calls = []
+    for priced_call in spent.calls:
+        why, detail = explain(priced_call.call, spent.usage.get(priced_call.call.key, ()), prices)
+        calls.append(replace(priced_call, why=why, detail=detail))
+    return replace(spent, calls=tuple(calls))
 
 
 def priced_at(spent: Spent, prices: GenaiPrices, at_us: int) -> Spent:
-    """As if every call had been made then; without tokens there is no price, but what was refused costs nothing."""
-
-    def priced(each: Judged) -> Judged:
-        usage = spent.usage.get(each.call.key, ())
+    """Price every call as if it had been made at that time. A call without tokens has no price, but a rejected request
+    costs nothing."""
+    calls = []
+    for priced_call in spent.calls:
+        usage = spent.usage.get(priced_call.call.key, ())
         price = prices.price(usage, at_us)
-        again = computed_anew(each, price.nanousd if usage else 0 if was_refused(each.call) else None)
-        return replace(again, call=replace(again.call, unpriced=price.unpriced, prices=price.prices))
-
-    return replace(spent, calls=tuple(map(priced, spent.calls)))
+        repriced = computed_anew(priced_call, price.nanousd if usage else 0 if was_refused(priced_call.call) else None)
+        calls.append(replace(repriced, call=replace(repriced.call, unpriced=price.unpriced, prices=price.prices)))
+    return replace(spent, calls=tuple(calls))
 
 
 def crossing(spent: Spent, prices: GenaiPrices) -> str | None:
-    """What is to be said of calls whose agents told sums that may have been priced by the wrong step."""
+    """Return a warning if agents reported sums of requests that may have been priced at the wrong step."""
     found = 0
     for each in spent.calls:
         at_us = each.call.ended_at_us or each.call.requested_at_us
@@ -124,18 +123,18 @@ def crossing(spent: Spent, prices: GenaiPrices) -> str | None:
     if not found:
         return None
     return (
-        f"{counted(found, 'call')} told sums of requests, some of which may have cost more or less for their length: "
-        "a sum is priced as its average request, or as short ones where nobody knows how many they are"
+        f"{counted(found, 'call')} reported only sums of requests, and prices may depend on the length of a request: "
+        "a sum is priced as its average request, or as short requests if their number is unknown"
     )
 
 
 # under another model --------------------------------------------------------------------------------------------------
 Choice = Callable[[Judged], str | None]
-"""The model that a call would have gone to; None: the one that it did go to."""
+"""Call -> alternative model; None: unchanged."""
 
 
 Names = Mapping[str, tuple[str, str]]
-"""By key of the call: the model that it was for, and the tier, empty where that cannot be known any more."""
+"""By key of the call: its model, and its tier, empty if that is unknown."""
 
 
 def names(log: Reading, spent: Spent) -> Names:
@@ -145,24 +144,25 @@ def names(log: Reading, spent: Spent) -> Names:
 
 
 def choice(named: Names, what_if: Sequence[tuple[str, str]]) -> Choice:
-    """From pairs of a tier, a model, or the word `model` for all, and another model; the last that fits wins."""
+    """Return the choice made by pairs of a tier, a model, or the word `model` for all, and another model; the last
+    match wins."""
 
-    def chosen(each: Judged) -> str | None:
-        fitting = (EVERY, *named[each.call.key])
+    def alternative(priced_call: Judged) -> str | None:
+        fitting = (EVERY, *named[priced_call.call.key])
         return next((model for name, model in reversed(what_if) if bare(name) in fitting), None)
 
-    return chosen
+    return alternative
 
 
 def unmatched(what_if: Sequence[tuple[str, str]], named: Names) -> str | None:
-    """What is wrong with names that fit no call; None where all do, or where there are no calls."""
+    """Return an error for a name that matches no call; None if all match, or there are no calls."""
     models, tiers = ({pair[at] for pair in named.values()} - {""} for at in (0, 1))
     lost = next((name for name, _ in what_if if bare(name) not in {EVERY, *models, *tiers}), None)
     if lost is None or not named:
         return None
-    listed = f"of the model{'s' * (len(models) > 1)} {', '.join(sorted(models))}"
-    listed += f" and the tier{'s' * (len(tiers) > 1)} {', '.join(sorted(tiers))}" if tiers else ", of no tier known"
-    return f"no call here is of {lost[:60]!r}: there are calls {listed}; `{EVERY}` means all of them"
+    listed = f"model{'s' * (len(models) > 1)} {', '.join(sorted(models))}"
+    listed += f", tier{'s' * (len(tiers) > 1)} {', '.join(sorted(tiers))}" if tiers else "; tiers are unknown"
+    return f"no call uses {lost[:60]!r}; there are {listed}; `{EVERY}` means all calls"
 
 
 def _pins_of(log: Reading) -> Callable[[str], Pins | None]:
@@ -185,7 +185,7 @@ def _read_pins(log: Reading, run: str) -> Pins | None:
 
 
 def _tier(pins: Pins | None, call: CallCost) -> str:
-    """Of the phase's agent or reviewer; empty where that cannot be known any more."""
+    """Return the tier of the phase's agent or reviewer; empty if unknown."""
     phase = next((one for one in pins.pipeline.phases if one.phase == call.phase), None) if pins else None
     if phase is None:
         return ""
@@ -194,14 +194,15 @@ def _tier(pins: Pins | None, call: CallCost) -> str:
 
 
 def under(spent: Spent, prices: GenaiPrices, choose: Choice, at_us: int | None) -> Spent:
-    """With what the same tokens would have cost: at the time of each call, or at that time."""
-
-    def compared(each: Judged) -> Judged:
-        model, usage = choose(each), spent.usage.get(each.call.key, ())
-        if not usage:
-            return each
-        then = each.call.ended_at_us or each.call.requested_at_us
-        told = usage if model is None else tuple(replace(one, model=model) for one in usage)
-        return replace(each, other_nanousd=total(told, then if at_us is None else at_us, prices))
-
-    return replace(spent, calls=tuple(map(compared, spent.calls)))
+    """Add the cost of the same tokens under the alternative models, priced at the time of each call or at `at_us`."""
+    calls = []
+    for priced_call in spent.calls:
+        usage = spent.usage.get(priced_call.call.key, ())
+        if usage:
+            model = choose(priced_call)
+            called_us = priced_call.call.ended_at_us or priced_call.call.requested_at_us
+            other_usage = usage if model is None else tuple(replace(entry, model=model) for entry in usage)
+            other_nanousd = total(other_usage, called_us if at_us is None else at_us, prices)
+            priced_call = replace(priced_call, other_nanousd=other_nanousd)
+        calls.append(priced_call)
+    return replace(spent, calls=tuple(calls))

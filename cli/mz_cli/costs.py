@@ -1,4 +1,4 @@
-"""Pure: `mz cost`: sums of money and tokens, as JSON and as a table."""
+"""`mz cost`: sums of money and tokens, as JSON, table and CSV."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from mz_cli.render.text import compact, counted, instant, line, money, usd
 from mz_cli.shapes.cost import Amounts, CallFate, CostGroup, CostReport, FateAmounts, WhatIf, WhyCount
 from mz_cli.summary import NOT_REPORTED, UNPRICED
 
-THROWN_AWAY = "thrown away"
+THROWN_AWAY = "wasted"
 NO_CALLS = "No agent was called."
 NUMBERS = (">calls", ">in", ">out", ">estimated", ">reported", ">computed", ">difference")
 SHOWN = (">calls", ">tokens", ">estimated", ">reported", ">computed", ">difference")
-"""On a terminal, where all of it is to fit."""
-ADDED = (*NUMBERS, ">missed", ">unpriced", "why")
+"""On a terminal, where the table has to fit."""
+ADDED = (*NUMBERS, ">missed", ">unpriced", "cause")
 """In a pipe."""
 OTHER = (">what if", ">change")
 AFTER_AMOUNTS = ("reasons", "thrown_away_calls", "thrown_away_usd", "what_if_usd", "change_usd")
-"""Of a spreadsheet's columns, the last ones."""
+"""Last columns of the CSV."""
 DETAILS_MAX = 5
 TOLD = ("cache-lifetime", "tier", "promotion", "sub-agent")
-"""Reasons of which there is more to say than their name."""
+"""Causes that are explained below the table."""
+CAUSE_LABELS = {"agree": "match"}
+OUTCOME_LABELS = {"stands": "kept", "refused": "rejected"}
+"""Display texts of causes and of call outcomes, where they differ from the JSON value."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a report is about, beside its calls."""
+    """Options of a cost report."""
 
     repository: str
     run: str | None
@@ -46,7 +49,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_order(spending: Spending, features: Sequence[str]) -> Spending:
-    """By feature: the groups in the order of the backlog; others as they are."""
+    """Return the spending with groups by feature in the order of the backlog; other groups stay as they are."""
     if spending.by != "feature":
         return spending
     places = {feature: place for place, feature in enumerate(features)}
@@ -80,7 +83,7 @@ def _whys(reasons: Sequence[Reason]) -> tuple[WhyCount, ...]:
 
 
 def amounts(sums: Totals) -> Amounts:
-    """The sums for JSON."""
+    """Return the sums for JSON."""
     return Amounts(**_amounts(sums))
 
 
@@ -122,16 +125,17 @@ def _fate(judged: Judged) -> CallFate:
 
 # tables ---------------------------------------------------------------------------------------------------------------
 def cost_table(spending: Spending, whole: bool, *, compared: bool = False) -> Table:
-    """The groups, their total, and what of it was thrown away. In a pipe (`whole`) a first column tells these apart,
-    and money and tokens are exact. `compared`: with what another model would have cost."""
+    """Return the groups, their total, and the wasted part. In a pipe (`exact`) a first column names the section, and
+    money and tokens are exact. `compared`: with columns for the cost under another model."""
     single = spending.by == "attempt"
 
     def other(nanousd: int | None, change: int | None) -> tuple[str, ...]:
         return (_money(nanousd, whole) or "-", _signed(change, whole)) if compared else ()
 
     rows = [
-        (spending.by, _name(group, whole), group.only.fate if group.only else "", *_cells(group.totals, whole),
-         _why(group.reasons, whole), *other(group.other_nanousd, group.change_nanousd))
+        (spending.by, _name(spending, group, whole), _outcome(group.only.fate) if group.only else "",
+         *_cells(group.totals, whole), _why(group.reasons, whole),
+         *other(group.other_nanousd, group.change_nanousd))
         for group in spending.groups
     ]  # fmt: skip
     rest = other(None, None)
@@ -141,39 +145,49 @@ def cost_table(spending: Spending, whole: bool, *, compared: bool = False) -> Ta
     )  # fmt: skip
     if whole or spending.wasted.calls:
         rows.append((THROWN_AWAY, "", "", *_cells(spending.wasted, whole), "", *rest))
-    rows += [(THROWN_AWAY, fate, "", *_cells(sums, whole), "", *rest) for fate, sums in spending.wasted_by_fate]
+    rows += [
+        (THROWN_AWAY, _outcome(fate), "", *_cells(sums, whole), "", *rest) for fate, sums in spending.wasted_by_fate
+    ]
     if whole:
-        heads = columns("of", "name", "fate", *ADDED, *(OTHER if compared else ()))
+        heads = columns("of", "name", "outcome", *ADDED, *(OTHER if compared else ()))
         return Table(columns=heads, rows=tuple(rows), empty=NO_CALLS)
-    shown = tuple((_label(of, name), *([fate] if single else []), *cells) for of, name, fate, *cells in rows)
-    first, *others = columns(spending.by, *(["fate"] if single else []), *SHOWN, "why", *(OTHER if compared else ()))
+    shown = tuple((_label(of, name), *([outcome] if single else []), *cells) for of, name, outcome, *cells in rows)
+    heads_shown = (*(["outcome"] if single else []), *SHOWN, "cause", *(OTHER if compared else ()))
+    first, *others = columns("cause" if spending.by == "why" else spending.by, *heads_shown)
     heads = (replace(first, least=len(THROWN_AWAY)), *others)
     return Table(columns=heads, rows=shown if spending.groups else (), empty=NO_CALLS)
 
 
 def _why(reasons: Sequence[Reason], whole: bool) -> str:
-    """`agree`; or all that there is, with how many calls each is about. On a terminal what agrees needs no word beside
-    what does not, and more than one other reason is said below."""
+    """Return the only cause, or all with their numbers of calls. On a terminal matches are left out beside mismatches,
+    and several causes are only counted."""
     others = [each for each in reasons if whole or each.why != "agree"] or list(reasons)
     if len(reasons) == 1:
-        return reasons[0].why
-    return ", ".join(counts(others)) if whole or len(others) < 2 else counted(len(others), "reason")
+        return CAUSE_LABELS.get(reasons[0].why, reasons[0].why)
+    return ", ".join(counts(others)) if whole or len(others) < 2 else counted(len(others), "cause")
 
 
 def counts(reasons: Iterable[Reason]) -> tuple[str, ...]:
-    return tuple(f"{each.calls:,} {each.why}" for each in reasons)
+    """Return `3 match`, `1 tier`."""
+    return tuple(f"{each.calls:,} {CAUSE_LABELS.get(each.why, each.why)}" for each in reasons)
+
+
+def _outcome(outcome: str) -> str:
+    return OUTCOME_LABELS.get(outcome, outcome)
 
 
 def _label(of: str, name: str) -> str:
     return f"- {name}" if of == THROWN_AWAY and name else name or of
 
 
-def _name(group: Group, whole: bool) -> str:
+def _name(spending: Spending, group: Group, whole: bool) -> str:
+    if spending.by == "why":
+        return CAUSE_LABELS.get(group.name, group.name)
     return group.name if whole or group.only is None else call_name(group.only.call)
 
 
 def call_name(call: CallCost) -> str:
-    """The call for people: feature, phase, unit, and what is not as usual."""
+    """Return feature, phase, unit and attempt of a call, with iteration and role where they are not the usual ones."""
     where = "/".join(part for part in (call.feature, call.phase, call.unit) if part)
     again = f" iteration {call.iteration}" if call.iteration > 1 else ""
     role = "" if call.role == "builder" else f" {call.role}"
@@ -205,7 +219,7 @@ def _money(nanousd: int | None, whole: bool) -> str | None:
 
 
 def _signed(nanousd: int | None, whole: bool) -> str:
-    """With its sign, for a difference; `-` where it is not known."""
+    """Return a difference with its sign; `-` if unknown."""
     if nanousd is None:
         return "-"
     sign = "-" if nanousd < 0 else "+" if nanousd else ""
@@ -213,29 +227,29 @@ def _signed(nanousd: int | None, whole: bool) -> str:
 
 
 def remarks(spending: Spending) -> tuple[str, ...]:
-    """What the sums lack, and how good the estimates were, for people."""
+    """Return notes on missing amounts and on the quality of estimates."""
     found = []
     if len(spending.reasons) > 1:
-        found.append(f"reported against computed: {', '.join(counts(spending.reasons))}")
+        found.append(f"reported compared with computed: {', '.join(counts(spending.reasons))}")
     if spending.total.unpriced:
         unpriced = counted(spending.total.unpriced, "call")
         found.append(f"{unpriced} without a computed price: the cost may be more than `computed` says")
     if spending.total.open:
         found.append(f"{counted(spending.total.open, 'call')} not ended yet")
     if spending.estimate_error is not None and not within(spending.estimate_error):
-        said = f"estimates of money were off by {spending.estimate_error:.0%} (median of the calls)"
-        better = "; mz calibrate makes those of tokens better" if spending.told >= CALLS_MIN else ""
+        said = f"error of estimated money: {spending.estimate_error:.0%} (median of the calls)"
+        better = "; `mz calibrate` improves token estimates" if spending.told >= CALLS_MIN else ""
         found.append(said + better)
     return tuple(found)
 
 
 def within(error: float) -> bool:
-    """Whether estimates are as good as calibration makes them."""
+    """Return True if estimates are as good as after a calibration."""
     return error <= FITTING[1] - 1
 
 
 def details(calls: Iterable[Judged]) -> tuple[str, ...]:
-    """What the reasons mean, each once; none where reported and computed agree. First who reports no money at all."""
+    """Return explanations of the causes, each once, preceded by agents that report no money."""
     listed = tuple(calls)
     told = dict.fromkeys(f"{each.why}: {each.detail}" for each in listed if each.detail and each.why in TOLD)
     shown = list(told)[:DETAILS_MAX]
@@ -244,7 +258,7 @@ def details(calls: Iterable[Judged]) -> tuple[str, ...]:
 
 
 def _silent(calls: Sequence[Judged]) -> tuple[str, ...]:
-    """Agents whose calls lack a reason because none of them reported money."""
+    """Return a note on agents whose calls have no cause because none of them reported money."""
     reporting = {each.call.agent for each in calls if each.call.reported_nanousd is not None}
     unknown = {each.call.agent for each in calls if each.why == "unknown" and each.call.computed_nanousd is not None}
     silent = sorted(unknown - reporting)
@@ -252,7 +266,7 @@ def _silent(calls: Sequence[Judged]) -> tuple[str, ...]:
 
 
 def cost_csv(spending: Spending) -> str:
-    """The groups, one a row, in what spreadsheets read; what is not known is empty. A total would be added up too."""
+    """Return the groups as CSV, unknown values empty. There is no total, since spreadsheets would add it up too."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = [name for name in Amounts.__struct_fields__ if name != "calls"]
@@ -262,11 +276,11 @@ def cost_csv(spending: Spending) -> str:
         wasted = (group.wasted.calls, usd(group.wasted.computed_nanousd))
         other = (usd(group.other_nanousd), usd(group.change_nanousd))
         cells = (sums["calls"], *(sums[name] for name in names), _why(group.reasons, True), *wasted, *other)
-        writer.writerow([csv_name(group.name), *("" if cell is None else cell for cell in cells)])
+        writer.writerow([csv_name(_name(spending, group, True)), *("" if cell is None else cell for cell in cells)])
     return out.getvalue()
 
 
 def csv_name(name: str) -> str:
-    """On one line, and never what a spreadsheet takes for a formula."""
+    """Return the name on one line, escaped if a spreadsheet would take it for a formula."""
     plain = line(name)
     return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain

@@ -1,14 +1,23 @@
-"""Pure: `mz show`: one feature in full, as the object that `--json` prints."""
+"""`mz show`: one feature in full, as the object that `--json` prints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from mz_events.names import Commit
-from mz_projections.views import ArtifactView, CallView, CommandView, FeatureView, PhaseView, Refusal, RunView
+from mz_projections.views import (
+    ArtifactView,
+    CallView,
+    CommandView,
+    CommitView,
+    FeatureView,
+    PhaseView,
+    Refusal,
+    RunView,
+)
 
 from mz_cli.advice import Around, Words
 from mz_cli.render.text import instant, usd
@@ -26,7 +35,7 @@ from mz_cli.shapes.run import (
 from mz_cli.summary import ALONE, feature_status
 
 Patch = Callable[[Commit, Commit], str]
-"""What changed between two captures."""
+"""Two captures -> patch between them."""
 
 
 class OfPhase(Protocol):
@@ -38,7 +47,7 @@ P = TypeVar("P", bound=OfPhase)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a feature is asked for; None: all of it."""
+    """Parts of a feature to include; None: all."""
 
     phase: str | None = None
     attempt: int | None = None
@@ -54,7 +63,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(call for call in self.of(view.calls) if self.attempt in (None, call.attempt))
 
     def artifacts(self, view: FeatureView) -> tuple[ArtifactView, ...]:
-        """The newest of each that stands; of an attempt, what that one handed over."""
+        """Return the newest artifacts that are not superseded, or those that the chosen attempt produced."""
         if self.attempt is None:
             return self.of(view.artifacts)
         return tuple(artifact for call in self.calls(view) for artifact in call.artifacts)
@@ -63,14 +72,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(command for command in self.of(view.commands) if self.attempt in (None, command.attempt))
 
     def touched(self, view: FeatureView) -> tuple[str, ...]:
-        """Changed files: of the whole feature, or by the chosen calls."""
+        """Return the files changed by the feature, or by the chosen calls."""
         if (self.phase, self.attempt) == (None, None) and view.touched:
             return view.touched
         return tuple(sorted({path for call in self.calls(view) for path in call.changed}))
 
 
 def attempts_made(view: FeatureView, phase: str | None) -> dict[str, int]:
-    """The highest attempt of each phase, or of this one; phases that called nobody are left out."""
+    """Return the highest attempt of each phase, or of this one; phases without calls are left out."""
     found: dict[str, int] = {}
     for call in view.calls:
         if phase in (None, call.phase):
@@ -90,20 +99,23 @@ def feature_detail(
         calls=tuple(_attempt(call, wanted, words) for call in wanted.calls(view)),
         artifacts=tuple(_artifact(artifact) for artifact in wanted.artifacts(view)),
         commands=tuple(_command(command, wanted, words) for command in wanted.commands(view)),
-        commits=tuple(_plain(CommitShape, commit) for commit in commits),
+        commits=tuple(map(_commit, commits)),
         touched=wanted.touched(view),
     )
 
 
-def _plain(shape: type[msgspec.Struct], view: msgspec.Struct) -> Any:
-    """The shape's fields out of the view's, an absent unit as None."""
-    fields = {name: getattr(view, name) for name in shape.__struct_fields__}
-    return shape(**{**fields, "unit": fields["unit"] or None})
+def _commit(commit: CommitView) -> CommitShape:
+    return CommitShape(
+        commit=commit.commit, purpose=commit.purpose, phase=commit.phase, unit=commit.unit or None,
+        files=commit.files, insertions=commit.insertions, deletions=commit.deletions,
+    )  # fmt: skip
 
 
 def _artifact(artifact: ArtifactView) -> ArtifactShape:
-    shape: ArtifactShape = _plain(ArtifactShape, artifact)
-    return shape
+    return ArtifactShape(
+        artifact=artifact.artifact, phase=artifact.phase, unit=artifact.unit or None, path=artifact.path,
+        digest=artifact.digest,
+    )  # fmt: skip
 
 
 def _command(command: CommandView, wanted: Wanted, words: Words) -> CommandShape:
@@ -144,7 +156,7 @@ def _attempt(call: CallView, wanted: Wanted, words: Words) -> AttemptShape:
 
 
 def _diff(wanted: Wanted, calls: list[CallView]) -> str | None:
-    """What these calls changed, from before the first to after the last that left something."""
+    """Return the patch from before the first to after the last of these calls that has a capture."""
     ended = [call for call in calls if call.after is not None]
     if wanted.patch is None or not ended or ended[0].before is None or ended[-1].after is None:
         return None
@@ -163,7 +175,7 @@ def _refusal(refusal: Refusal, words: Words) -> RefusalShape:
 
 
 def messages(report: str) -> tuple[str, ...]:
-    """A report blob is a JSON array of messages, one for each violation; one that is not is shown as it stands."""
+    """Return the messages of a report blob, a JSON array with one for each violation; other text is one message."""
     try:
         return tuple(_MESSAGES.decode(report)) if report else ()
     except (msgspec.DecodeError, msgspec.ValidationError):

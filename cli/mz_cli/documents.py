@@ -1,4 +1,4 @@
-"""Facts: every JSON document that `mz` prints: the name in its schema, `mz.<name>/1`, and its shape."""
+"""All JSON documents that `mz` prints, by the name in their schema, `mz.<name>/1`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pure: what `mz drift` found, as `--json` has it."""
+"""Result of `mz drift` for `--json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mz_cli.shapes.drift import BaselineShape, DriftedCassette, DriftResult, Noi
 def document(
     drifted: Drifted, ended: int, fail_on: Risk, against: str, baselines: tuple[BaselineShape, ...] = ()
 ) -> DriftResult:
-    """`ended`: the exit code; `baselines`: those that were written."""
+    """Return the JSON document. `baselines`: those that were written."""
     return DriftResult(
         exit=ended,
         fail_on=fail_on,
@@ -22,19 +22,21 @@ def document(
         classes=classes(drifted, fail_on),
         cassettes=tuple(
             DriftedCassette(
-                path=one.path,
-                name=one.name,
-                provenance=one.provenance or None,
-                recordings=one.recordings,
-                played=one.played,
-                findings=tuple(finding_shape(finding, one.path) for finding in one.findings),
+                path=cassette.path,
+                name=cassette.name,
+                provenance=cassette.provenance or None,
+                recordings=cassette.recordings,
+                played=cassette.played,
+                findings=tuple(finding_shape(finding, cassette.path) for finding in cassette.findings),
             )
-            for one in drifted.played
+            for cassette in drifted.played
         ),
         hidden=drifted.quiet,
         noise=tuple(_noise(entry, count) for entry, count in drifted.hidden),
         learned=tuple(_noise(entry, 0) for entry in drifted.learned),
-        refused=tuple(RefusalShape(name=one.name, what=one.what, why=WHY[one.name]) for one in drifted.refused),
+        refused=tuple(
+            RefusalShape(name=refusal.name, what=refusal.what, why=WHY[refusal.name]) for refusal in drifted.refused
+        ),
         baselines=baselines,
     )
 

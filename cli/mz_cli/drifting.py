@@ -1,4 +1,4 @@
-"""Adapter: what `mz drift` asks of a library: its noise, its baselines, its cassettes."""
+"""Library access of `mz drift`: noise entries, stream baselines and cassettes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from mz_cli.render.text import line
 from mz_cli.shapes.drift import BaselineShape
 
 HINTS = {
-    "MZ6020": "`mz explain MZ6020` shows what an entry looks like",
-    "MZ6021": "restore it from git, or remove it and write it anew",
+    "MZ6020": "`mz explain MZ6020` shows the format of an entry",
+    "MZ6021": "restore it from git, or remove it and write it again",
 }
-"""For a file that cannot be read."""
+"""By error code of a file that cannot be read."""
 
 
 def known_of(home: Path, wire: Path | None = None) -> Known:
-    """What the library knows. Raises MzError (MZ6020, MZ6021)."""
+    """Load noise and baselines of the library. Raises MzError (MZ6020, MZ6021)."""
     library, described = library_of(home), load_config(home, os.environ, {}).config.agents
     known, wrong = read_known(library, described, datetime.now(UTC).date(), wire)
     if wrong:
         first = wrong[0]
         if first.refusal:
             number = sum(bool(one.refusal) for one in wrong)
-            hint = f"{number} entries are refused; mend them or take them out"
+            hint = f"{number} entries are invalid; fix or remove them"
             raise MzError(first.code, f"{shown(library / NAME)}: {first.what}", hint=hint)
         raise MzError(first.code, first.what, hint=HINTS[first.code])
     return replace(known, library=Path(shown(library)))
@@ -47,7 +47,7 @@ def known_of(home: Path, wire: Path | None = None) -> Known:
 def check_library(
     home: Path, paths: tuple[Path, ...], known: Known, static: bool, workers: int | None, reason: str
 ) -> Drifted:
-    """The cassettes at these places, else the library, against today. Raises MzError (MZ6001)."""
+    """Compare the cassettes at these paths, else the library, with the current code. Raises MzError (MZ6001)."""
     number = workers or os.cpu_count() or 1
     jobs = jobs_of(home, cassettes_at(home, paths), number, None, (), "", False)
     return check_today(
@@ -62,8 +62,7 @@ def check_library(
 
 
 def write_wires(found: tuple[Path, ...], known: Known, folder: Path, reason: str) -> tuple[BaselineShape, ...]:
-    """Writes the baselines of all agents and versions in these cassettes, grown by what is in them. Raises MzError
-    (MZ6005)."""
+    """Extend and write the stream baselines of all agents and versions in these cassettes. Raises MzError (MZ6005)."""
     baselines: Baselines = known.baselines
     grew: dict[tuple[str, str], None] = {}
     for path in found:
@@ -72,7 +71,7 @@ def write_wires(found: tuple[Path, ...], known: Known, folder: Path, reason: str
         except CassetteUnusable as error:
             raise MzError("MZ6005", str(error), hint=f"git restore {shown(path)}") from error
         if cassette.manifest.provenance not in TRUSTED:
-            note(f"{line(shown(path))}: left out, its streams are {cassette.manifest.provenance}")
+            note(f"{line(shown(path))}: left out, because its streams are {cassette.manifest.provenance}")
             continue
         for seen in observed_in(cassette, known.described):
             key = seen.wire.agent, seen.wire.version

@@ -1,4 +1,4 @@
-"""Pure: what `mz drift` found, as lines and as a table: by class, each with its risk and the command that mends it."""
+"""Result of `mz drift` as text and as a table: by class, with risk and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from mz_recordings.grouping import Group, group
 
 from mz_cli.render.styled import Line, Span
 from mz_cli.render.table import Table, columns
+from mz_cli.render.text import counted
 from mz_cli.replaypage import mending
 from mz_cli.shapes.drift import DriftClass
 
 PLACES_MAX = 6
-"""Calls of a cassette, and refusals of a name."""
+"""Listed calls of a cassette, and rejected entries of a name."""
 CASSETTES_MAX = 12
 LOOKS = {"-": "red", "+": "green", "!": "yellow"}
 RISK_LOOKS: dict[Risk, str] = {"low": "dim", "medium": "bold yellow", "high": "bold red"}
 
 
 def exit_of(findings: Iterable[Finding], fail_on: Risk) -> Exit:
-    """The gravest; drift below `fail_on` is none. What keeps a comparison from being one always counts."""
+    """Return the worst exit code. Drift of a risk below `fail_on` passes; findings that prevent a comparison always
+    count."""
     return worst(own_exit(finding.kind, risk_of(finding), fail_on) for finding in findings)
 
 
@@ -37,7 +39,7 @@ def own_exit(kind: FindingKind, risk: Risk, fail_on: Risk) -> Exit:
 
 
 def judged(drifted: Drifted, fail_on: Risk) -> Drifted:
-    """The same, where each finding says whether it fails."""
+    """Set on each finding whether it fails."""
     played = tuple(
         replace(one, findings=tuple(_judged(finding, fail_on) for finding in one.findings)) for one in drifted.played
     )
@@ -49,7 +51,7 @@ def _judged(finding: Finding, fail_on: Risk) -> Finding:
 
 
 def classes(drifted: Drifted, fail_on: Risk) -> tuple[DriftClass, ...]:
-    """Kinds and risks with their numbers, in the order of the page."""
+    """Return kinds and risks with their numbers, in display order."""
     counts: Counter[tuple[FindingKind, Risk]] = Counter()
     for each in group(drifted.played):
         counts.update((each.kind, risk_of(finding)) for _, finding in each.places)
@@ -60,7 +62,7 @@ def classes(drifted: Drifted, fail_on: Risk) -> tuple[DriftClass, ...]:
 
 
 def table(drifted: Drifted, fail_on: Risk) -> Table:
-    """A row a cause."""
+    """Return one row per cause."""
     rows = tuple(
         (
             each.kind,
@@ -71,20 +73,20 @@ def table(drifted: Drifted, fail_on: Risk) -> Table:
         )
         for each in group(drifted.played)
     )
-    return Table(columns=columns("*class", "risk", ">count", ">exit", "mend"), rows=rows, empty="no drift")
+    return Table(columns=columns("*class", "risk", ">count", ">exit", "fix"), rows=rows, empty="no drift")
 
 
 def page(drifted: Drifted, fail_on: Risk) -> Iterator[Line]:
-    """Findings by cause, the gravest first; then what is hidden, learned and refused."""
+    """Yield findings by cause, the worst first; then hidden, proposed and rejected noise."""
     for each in group(drifted.played):
         yield from _group(each, fail_on)
         yield ()
     for entry, count in drifted.hidden:
         yield (Span(f"hidden as noise: {entry_words(entry)}, {count} times ({entry.reason})", "dim"),)
     for entry in drifted.learned:
-        yield (Span(f"learned: {entry_words(entry)}"),)
+        yield (Span(f"proposed noise: {entry_words(entry)}"),)
     for name, refused in _by_name(drifted).items():
-        yield (Span(f"not learned: {name}", "bold"), Span(f" ({refused[0].why})"))
+        yield (Span(f"not noise: {name}", "bold"), Span(f" ({refused[0].why})"))
         for one in refused[:PLACES_MAX]:
             yield (Span(f"  {one.what}", "dim"),)
         if len(refused) > PLACES_MAX:
@@ -108,19 +110,19 @@ def _group(each: Group, fail_on: Risk) -> Iterator[Line]:
         more = f", and {len(known) - PLACES_MAX} more" if len(known) > PLACES_MAX else ""
         yield (Span(f"  {path}{': ' if known else ''}{', '.join(known[:PLACES_MAX])}{more}", "dim"),)
     if len(each.cassettes) > CASSETTES_MAX:
-        yield (Span(f"  and {len(each.cassettes) - CASSETTES_MAX} cassettes more", "dim"),)
+        yield (Span(f"  and {len(each.cassettes) - CASSETTES_MAX} more cassettes", "dim"),)
     for line in each.detail:
         yield (Span(f"  {line}", LOOKS.get(line[:1], "")),)
     mend = mend_of(each)
     code = int(own_exit(each.kind, each.risk, fail_on))
-    yield (Span("  mend: ", "bold"), Span(mend), Span(f"  (exit {code})", "dim"))
+    yield (Span("  fix: ", "bold"), Span(mend), Span(f"  (exit {code})", "dim"))
 
 
 def mend_of(each: Group) -> str:
-    """The command with the paths of the cassettes; of many, with those of the first."""
+    """Return the command with the paths of the first cassettes."""
     more = len(each.cassettes) - CASSETTES_MAX
     command = mending(each.places[0][1].mend, each.cassettes[:CASSETTES_MAX])
-    return f"{command}  # and {more} cassettes more" if more > 0 else command
+    return f"{command}  # and {more} more cassettes" if more > 0 else command
 
 
 def entry_words(entry: Noise) -> str:
@@ -129,22 +131,18 @@ def entry_words(entry: Noise) -> str:
 
 
 def summary(drifted: Drifted, fail_on: Risk, static: bool, against: str) -> str:
-    """What was compared, in one line."""
+    """Return in one line what was compared, and the verdict."""
     real = [one for one in drifted.played if one.name != NAME or PurePath(one.path).name != NAME]
     how = (
         f"against {against}"
         if against != "today"
-        else "not played"
+        else "not replayed"
         if static
-        else f"{sum(one.played for one in real)} played"
+        else f"{sum(one.played for one in real)} replayed"
     )
     recordings = sum(one.recordings for one in real)
     found = [finding for one in drifted.played for finding in one.findings]
     failing = [one for one in found if own_exit(one.kind, risk_of(one), fail_on) is not Exit.OK]
     hidden = f", {drifted.quiet} hidden as noise" if drifted.quiet else ""
-    verdict = "no drift" if not found else f"{_number(len(found), 'finding')}, {len(failing)} of them fail"
-    return f"{_number(len(real), 'cassette')}, {_number(recordings, 'recording')}, {how}: {verdict}{hidden}"
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    verdict = "no drift" if not found else f"{counted(len(found), 'finding')}, {len(failing)} of them fail"
+    return f"{counted(len(real), 'cassette')}, {counted(recordings, 'recording')}, {how}: {verdict}{hidden}"

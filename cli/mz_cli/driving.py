@@ -1,4 +1,4 @@
-"""Adapter: drives a run for `mz run` and `mz resume`: shows it while it works, minds Ctrl-C, and says how it ended."""
+"""Drive a run for `mz run` and `mz resume`: show its progress, handle signals, print the result."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from mz_cli.words import words_of
 from mz_cli.worktrees import around
 
 Begin = Callable[[Session, Callable[[str], None]], object]
-"""Begins or resumes a run; the second argument says a word to the person who watches."""
+"""Start or resume a run; the second argument prints a line for the user."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALS_MAX = 3
 PAUSE, GO_ON = signal.SIGUSR1, signal.SIGUSR2
-FOOTER = "Ctrl-C: come to rest after what is under way; twice: end agents at once"
-PATIENCE = "comes to rest after what is under way; Ctrl-C again ends agents and commands at once"
+FOOTER = "Ctrl-C: finish current calls, then stop. Twice: stop now"
+PATIENCE = "stopping after the current calls; Ctrl-C again ends agents and commands now"
 
 
 class NothingToDo(Exception):
-    """No run was begun, and none is to be gone on with; says why."""
+    """There is neither a run to start nor one to continue; the message says why."""
 
 
 def drive(home: Path, begin: Begin, command: str, as_json: bool) -> int:
-    """Begins or resumes a run with `begin`, drives it until it rests, and prints it; returns the exit code.
+    """Start or resume a run with `start_run`, drive it until it stops, and print it; return the exit code.
 
-    Raises MzError where it cannot begin, and what a thread died of."""
+    Raises MzError if it cannot start, and any exception of a worker thread."""
     words = words_of(FileBlobs(home / HOME / BLOBS))
     try:
         view = carry_out(home, os.environ, begin)
@@ -68,7 +68,7 @@ def drive(home: Path, begin: Begin, command: str, as_json: bool) -> int:
 
 
 def carry_out(home: Path, environment: Mapping[str, str], begin: Begin) -> RunView:
-    """The run, shown on stderr while it works, as it is when it rests."""
+    """Drive the run, showing it on stderr, and return its final state."""
 
     def history(run: str) -> Iterator[Recorded[Event]]:
         return Reading(home, session.store).events(run)
@@ -84,7 +84,7 @@ def carry_out(home: Path, environment: Mapping[str, str], begin: Begin) -> RunVi
 
 
 def show_ending(view: RunView, words: Words, beside: Around) -> None:
-    """What was delivered, what it took and where it is, and what to do next; a pipe gets the table alone."""
+    """Print results, cost, locations and the next commands; a pipe gets only the table on stdout."""
     terminal = is_terminal(sys.stdout)
     say = answer if terminal else note
     if terminal:
@@ -99,16 +99,18 @@ def show_ending(view: RunView, words: Words, beside: Around) -> None:
         say(f"\n{why}" if helps == going else f"\n{why}\n  {helps}")
         goes_on |= helps == going
     if goes_on and view.code != TEMPLATE_BROKEN:
-        say(f"\nTo go on: {going}")
+        say(f"\nTo continue: {going}")
     if look := next_look(view, beside):
         say(f"\n{look}")
 
 
 @contextmanager
 def minding_signals(session: Session, shown: Progress) -> Iterator[None]:
-    """The first Ctrl-C asks the run to come to rest; the second, and the first SIGTERM or SIGHUP, ends agents and
-    commands at once; the third ends this process where it stands, which costs nothing but the open calls. SIGUSR1
-    pauses the run and SIGUSR2 has it go on; the process stays."""
+    """Handle signals while the run works.
+
+    The first Ctrl-C stops the run after the current calls; the second, and the first SIGTERM or SIGHUP, ends agents and
+    commands at once; the third ends this process, which loses only the open calls. SIGUSR1 pauses the run and SIGUSR2
+    continues it; the process stays."""
     asked: list[int] = []
 
     def end(at_once: bool) -> None:
@@ -129,11 +131,11 @@ def minding_signals(session: Session, shown: Progress) -> Iterator[None]:
         at_once = len(asked) > 1 or number != signal.SIGINT
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
 
-    def rest(number: int, frame: FrameType | None) -> None:
+    def pause_or_resume(number: int, frame: FrameType | None) -> None:
         Thread(target=session.pause if number == PAUSE else session.unpause, name="pause", daemon=True).start()
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
-    before |= {number: signal.signal(number, rest) for number in (PAUSE, GO_ON)}
+    before |= {number: signal.signal(number, pause_or_resume) for number in (PAUSE, GO_ON)}
     try:
         yield
     finally:

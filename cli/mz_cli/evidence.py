@@ -1,8 +1,8 @@
-"""Pure: what a person needs to see to decide a question, picked from the events of the feature."""
+"""Evidence for a question to a person, selected from the feature's events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -23,19 +23,19 @@ from mz_events.names import Commit, Digest
 from mz_projections.queue import Question
 from mz_projections.state import Cell, State, Waiting, Working
 
+from mz_cli.advice import Words
 from mz_cli.detail import messages
 from mz_cli.questions import place_words
 
 Kind = Literal["words", "violations", "output", "references", "paths", "reply", "artifact", "diff"]
-Words = Callable[[Digest | None], str]
 Log = Sequence[Recorded[Event]]
 SHORT = 12
 TITLES = {
-    Ask.BLOCKER: "what the agent asks",
-    Ask.RETRIES: "what the last call ended with",
-    Ask.LIMIT: "what the last call ended with",
+    Ask.BLOCKER: "question of the agent",
+    Ask.RETRIES: "error of the last call",
+    Ask.LIMIT: "error of the last call",
 }
-"""Of the question's own text."""
+"""Title of the question's own text."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,18 +44,18 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     place: str | None = None
     digest: Digest | None = None
     text: str = ""
-    """Empty: the blob's."""
+    """Empty: the text is that of the blob."""
     span: tuple[Commit, Commit] | None = None
-    """Of a diff: the captures before and after."""
+    """Captures before and after, for a diff."""
     without: frozenset[str] = frozenset()
-    """Paths that a diff leaves out, because they are shown already."""
+    """Paths that a diff leaves out because other evidence shows them."""
 
 
 def evidence(question: Question, state: State, events: Log, words: Words) -> tuple[Piece, ...]:
-    """In the order in which a person reads it: why it is asked, then the work itself. Nothing comes twice."""
+    """Return the evidence in reading order: the reason for the question, then the work itself, without duplicates."""
     cell = _since(question, events)
     refusals = list(_refusals(question, cell, words))
-    title = TITLES.get(question.ask, "what happened")
+    title = TITLES.get(question.ask, "details")
     asked = Piece(kind="words", title=title, place=question.place, digest=question.detail)
     artifacts = list(_artifacts(cell))
     pieces = (
@@ -73,7 +73,7 @@ def evidence(question: Question, state: State, events: Log, words: Words) -> tup
 
 
 def _since(question: Question, events: Log) -> Log:
-    """What belongs to the cell that asks; everything where it asks before its first phase."""
+    """Return the events of the unit run with the question; all events before the first phase."""
     begun = 0
     for index, recorded in enumerate(events):
         event = recorded.event
@@ -87,7 +87,7 @@ def _newest(events: Log, kind: type[Event] | tuple[type[Event], ...]) -> Recorde
 
 
 def _refusals(question: Question, events: Log, words: Words) -> Iterator[Piece]:
-    """What the rules or a gate said last."""
+    """Yield the last violations of rules or of a gate."""
     found = _newest(events, (ArtifactValidated, GateChecked))
     if found is None or question.ask not in (Ask.EXHAUSTED, Ask.UNROUTED, Ask.ROLLBACKS, Ask.APPROVAL):
         return
@@ -97,11 +97,11 @@ def _refusals(question: Question, events: Log, words: Words) -> Iterator[Piece]:
         return
     by = f"the gate {event.gate}" if isinstance(event, GateChecked) else "the rules"
     text = "\n".join(message.strip() for message in messages(words(event.report)))
-    yield Piece(kind="violations", title=f"what {by} refused", place=found.place, digest=event.report, text=text)
+    yield Piece(kind="violations", title=f"rejected by {by}", place=found.place, digest=event.report, text=text)
 
 
 def _outputs(question: Question, events: Log) -> Iterator[Piece]:
-    """What the last command printed, where the question is about one and no gate has said it."""
+    """Yield the output of the last command if the question is about one and no gate reports it."""
     found, checked = _newest(events, CommandRan), _newest(events, GateChecked)
     if found is None or question.ask not in (Ask.EXHAUSTED, Ask.UNROUTED, Ask.ROLLBACKS, Ask.CONFLICT, Ask.APPROVAL):
         return
@@ -115,30 +115,30 @@ def _outputs(question: Question, events: Log) -> Iterator[Piece]:
         return
     ended = "killed at its time limit" if ran.exit is None else f"exit {ran.exit}"
     tests = f", {ran.passed or 0} passed, {ran.failed or 0} failed" if ran.passed is not None else ""
-    yield Piece(
-        kind="output", title=f"what `{ran.name}` printed ({ended}{tests})", place=found.place, digest=ran.excerpt
-    )
+    yield Piece(kind="output", title=f"output of `{ran.name}` ({ended}{tests})", place=found.place, digest=ran.excerpt)
 
 
 def _repository(question: Question, events: Log) -> Iterator[Piece]:
-    """References that moved, files that conflict, files with a secret."""
+    """Yield moved refs, conflicting files, or files with a secret."""
     if question.ask is Ask.REPOSITORY:
-        asked = max((i for i, each in enumerate(events) if isinstance(each.event, AgentRequested)), default=0)
-        moved = [(each.place, each.event) for each in events[asked:] if isinstance(each.event, RefMoved)]
+        request = max((i for i, recorded in enumerate(events) if isinstance(recorded.event, AgentRequested)), default=0)
+        moved = [(later.place, later.event) for later in events[request:] if isinstance(later.event, RefMoved)]
         text = "\n".join(f"{e.name}: {e.old[:SHORT] or 'absent'} -> {e.new[:SHORT] or 'absent'}" for _, e in moved)
         if moved:
-            yield Piece(kind="references", title="what moved", place=moved[-1][0], text=text)
+            yield Piece(kind="references", title="moved refs", place=moved[-1][0], text=text)
     if question.ask is Ask.CONFLICT and question.detail is None:
-        found = _newest(events, (WorkspaceConflicted, BaseMerged))
-        if found is not None:
-            event = found.event
-            paths = event.conflicts if isinstance(event, BaseMerged) else getattr(event, "paths", ())
-            yield from _paths("files that conflict", found, paths)
+        conflict = _newest(events, (WorkspaceConflicted, BaseMerged))
+        if conflict is not None:
+            event = conflict.event
+            assert isinstance(event, WorkspaceConflicted | BaseMerged)
+            paths = event.conflicts if isinstance(event, BaseMerged) else event.paths
+            yield from _paths("conflicting files", conflict, paths)
     if question.ask is Ask.SECRET:
-        found = _newest(events, (ChangesChecked, AgentReplied))
-        offences = getattr(found.event, "offences", ()) if found else ()
-        if found is not None:
-            yield from _paths("files that hold one", found, [o.path for o in offences if o.kind == "secret"])
+        check = _newest(events, (ChangesChecked, AgentReplied))
+        if check is not None:
+            assert isinstance(check.event, ChangesChecked | AgentReplied)
+            offences = check.event.offences
+            yield from _paths("files with a secret", check, [o.path for o in offences if o.kind == "secret"])
 
 
 def _paths(title: str, found: Recorded[Event], paths: Iterable[str]) -> Iterator[Piece]:
@@ -151,38 +151,38 @@ def _checks(question: Question, events: Log, words: Words) -> Iterator[Piece]:
     found = _newest(events, ChecksSeen)
     if found is not None and isinstance(found.event, ChecksSeen):
         seen = found.event
-        counts = f"{seen.green} green, {seen.red} red, {seen.pending} pending at {seen.commit[:SHORT]}"
+        counts = f"{seen.green} passed, {seen.red} failed, {seen.pending} pending at {seen.commit[:SHORT]}"
         told = messages(words(seen.report)) if question.detail is None else ()
         text = "\n".join((counts, *told))
         yield Piece(kind="output", title="checks of the pull request", place=found.place, text=text)
 
 
 def _reply(question: Question, events: Log) -> Iterator[Piece]:
-    """The agent's last words, where they are not the question itself."""
+    """Yield the agent's last reply, if it is not the question itself."""
     found = _newest(events, ReplyRead)
     if found is not None and isinstance(found.event, ReplyRead) and question.ask is not Ask.SECRET:
         text = found.event.text
         if text is not None and text != question.detail:
-            yield Piece(kind="reply", title="what the agent said last", place=found.place, digest=text)
+            yield Piece(kind="reply", title="last reply of the agent", place=found.place, digest=text)
 
 
 def _artifacts(events: Log) -> Iterator[Piece]:
-    """What the phase has handed over, the newest of each."""
+    """Yield the newest version of each artifact that the phase has produced."""
     newest = {each.event.artifact: each for each in events if isinstance(each.event, ArtifactParsed)}
     for name, recorded in newest.items():
         event = recorded.event
         assert isinstance(event, ArtifactParsed)
-        title = f"the artifact {name}" + (f" ({event.path})" if event.path else "")
+        title = f"artifact {name}" + (f" ({event.path})" if event.path else "")
         without = frozenset([str(event.path)] if event.path else [])
         yield Piece(kind="artifact", title=title, place=recorded.place, digest=event.digest, without=without)
 
 
 def _changes(question: Question, state: State, artifacts: Sequence[Piece]) -> Iterator[Piece]:
-    """What the cell has changed so far; never shown where it holds a secret."""
+    """Yield the changes of the unit run; never if they contain a secret."""
     if question.ask is Ask.SECRET or not isinstance(state, Waiting):
         return
     match state.then:
         case Working(cell=Cell(base=base, tree=tree)) if base != tree:
             shown = frozenset(path for piece in artifacts for path in piece.without)
-            title = f"what changed in {place_words(question.phase, question.unit)}"
+            title = f"changes in {place_words(question.phase, question.unit)}"
             yield Piece(kind="diff", title=title, span=(base, tree), without=shown)

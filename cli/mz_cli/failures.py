@@ -1,4 +1,4 @@
-"""Adapter: what a person sees when a command ends otherwise than it should, and the exit code that says so."""
+"""Report errors of commands on stderr, and map them to exit codes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 OK, STOPPED, BUG = 0, 20, 70
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What writing to stdout fails with; the log and its blobs have errors of their own for these."""
+"""Errors of writing to stdout; the log and its blobs raise errors of their own for these."""
 MACHINE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST)
-"""What files fail with that are not as `mz` needs them, through no fault of its own."""
+"""Errors of files that `mz` cannot use, and that are no bug of mz."""
 NO_GIT = ("git-missing", "git-too-old")
 MESSAGE_MAX = 300
-"""Characters of a foreign exception's text that are shown; the traceback has all of it."""
+"""Characters of an unexpected exception's text that are shown; the traceback has all of it."""
 
 
 def guarded(work: Callable[[], object], words: Sequence[str]) -> int:
-    """Runs the command; returns its exit code: the integer that it returned, 0, or what its exception means.
+    """Run the command and return its exit code: its own integer, 0, or that of its exception.
 
-    A reader of stdout that has gone (`mz log | head`) has what it wanted: quiet, and no failure.
+    A closed stdout (`mz log | head`) is no failure.
     """
     survive_odd_text(sys.stdout, sys.stderr)
     try:
@@ -52,14 +52,14 @@ def guarded(work: Callable[[], object], words: Sequence[str]) -> int:
 
 
 def survive_odd_text(*streams: object) -> None:
-    """A title that the terminal's encoding cannot show is printed escaped; it never ends a command."""
+    """Print characters that the terminal's encoding lacks as escapes, so that they never end a command."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def report(error: BaseException, words: Sequence[str]) -> int:
-    """Says on stderr what happened, why and what to do; returns the exit code."""
+    """Print the error with its hint on stderr, and return the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
@@ -75,7 +75,7 @@ def report(error: BaseException, words: Sequence[str]) -> int:
 
 
 def translated(error: BaseException, words: Sequence[str]) -> MzError:
-    """The error in the project's own words; what nobody foresaw is a bug, with its traceback in a file."""
+    """Return the error as MzError; an unexpected one is a bug, with its traceback in a file."""
     from mz_engine.errors import MzError
     from mz_engine.ports import RepositoryUnusable
     from mz_events.store import BlobMissing, StoreUnusable, UnknownEvent, WrongVersion
@@ -85,13 +85,13 @@ def translated(error: BaseException, words: Sequence[str]) -> MzError:
             return error
         case click.UsageError():
             path = error.ctx.command_path if error.ctx is not None else "mz"
-            return MzError("MZ1002", sentence(error.format_message()), hint=f"`{path} --help` shows what it takes")
+            return MzError("MZ1002", sentence(error.format_message()), hint=f"see `{path} --help`")
         case click.ClickException():
             return MzError("MZ1002", sentence(error.format_message()))
         case StoreUnusable() | UnknownEvent():
-            return MzError("MZ1006", sentence(str(error)), hint="`mz explain MZ1006` says what can be the matter")
+            return MzError("MZ1006", sentence(str(error)), hint="`mz explain MZ1006` lists possible causes")
         case BlobMissing():
-            return MzError("MZ1006", sentence(str(error)), hint="it was erased, or `.mz/blobs` is not complete")
+            return MzError("MZ1006", sentence(str(error)), hint="it was erased, or `.mz/blobs` is incomplete")
         case WrongVersion():
             return MzError("MZ5002", sentence(str(error)), hint="`mz status` shows the run")
         case RepositoryUnusable():
@@ -100,7 +100,7 @@ def translated(error: BaseException, words: Sequence[str]) -> MzError:
         case OSError() if error.errno in FULL and error.filename is None:
             silence(sys.stdout)
             return MzError(
-                "MZ1006", f"the answer could not be written: {error.strerror}", hint="make room, or write it elsewhere"
+                "MZ1006", f"the output cannot be written: {error.strerror}", hint="free disk space, or write elsewhere"
             )
         case OSError() if error.errno in MACHINE and error.filename is not None:
             return MzError("MZ1006", f"{error.filename} cannot be used: {error.strerror}")
@@ -114,11 +114,11 @@ def bug(error: BaseException, words: Sequence[str]) -> MzError:
     place = write_crash(f"mz {' '.join(words)}\n\n{trace}", crash_folders(Path.cwd()))
     kept = f"the traceback is in {place}" if place else "the traceback could not be written anywhere"
     message = f"a bug in mz: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
-    return MzError("MZ1001", message, hint=f"nothing that was recorded is lost; {kept}")
+    return MzError("MZ1001", message, hint=f"the log is intact; {kept}")
 
 
 def sentence(text: str) -> str:
-    """As messages are written: no final full stop, no capital where it is an ordinary word."""
+    """Return the text in the style of messages: no final full stop, no capital of an ordinary first word."""
     text = text.strip().removesuffix(".")
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
@@ -132,13 +132,14 @@ def as_json(error: MzError) -> str:
 
 
 def crash_folders(start: Path) -> tuple[Path, ...]:
-    """Where the traceback may go, best first: the repository's `.mz`, the system's temporary directory."""
+    """Return directories for the traceback, best first: the repository's `.mz`, the system's temporary directory."""
     homes = [folder / HOME for folder in (start, *start.parents) if (folder / HOME).is_dir()]
     return (*homes[:1], Path(tempfile.gettempdir()))
 
 
 def write_crash(text: str, folders: Sequence[Path]) -> Path | None:
-    """The file that was written, readable by its owner alone; None: nowhere could it be."""
+    """Write the text, readable only by its owner, to the first possible directory, and return the file; None if all
+    fail."""
     name = f"crash-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
     for folder in folders:
         with suppress(OSError):
@@ -150,7 +151,7 @@ def write_crash(text: str, folders: Sequence[Path]) -> Path | None:
 
 
 def say(text: str) -> None:
-    """To stderr, harmless; a stderr that is gone is no reason to end otherwise."""
+    """Print to stderr without escapes; ignore a closed stderr."""
     from mz_cli.render.text import clean
 
     with suppress(OSError, ValueError):
@@ -158,7 +159,7 @@ def say(text: str) -> None:
 
 
 def silence(stream: object) -> None:
-    """Keeps the interpreter's last flush from complaining about a reader that has gone or a disk that is full."""
+    """Redirect the stream to /dev/null, so that the interpreter's last flush cannot fail."""
     with suppress(OSError, ValueError):
         if isinstance(stream, io.TextIOWrapper):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

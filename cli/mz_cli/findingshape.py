@@ -1,4 +1,4 @@
-"""Pure: a finding as `--json` has it."""
+"""A finding for `--json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mz_cli.shapes.replay import ReplayFinding
 
 
 def finding_shape(finding: Finding, path: str) -> ReplayFinding:
-    """`path`: of the cassette in which it was found."""
+    """Return the JSON form of a finding. `path`: its cassette."""
     return ReplayFinding(
         kind=finding.kind,
         risk=risk_of(finding),

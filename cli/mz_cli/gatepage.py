@@ -1,5 +1,4 @@
-"""Pure: what a gate found, as lines for a person: a line a layer, then every finding with what mends it, then the
-verdict."""
+"""Result of `mz gate` as text: one line per layer, then every finding with its fix, then the verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ NAME_WIDTH = 9
 
 
 def layer_line(layer: LayerResult) -> Line:
-    """How a layer ended, in one line."""
+    """Return the result of a layer in one line."""
     status = layer.status.upper() if layer.status == "failed" else layer.status
     said = [counted(layer.checks, "check"), f"{layer.duration_ms / 1000:.1f} s"]
     if layer.findings:
@@ -34,7 +33,7 @@ def layer_line(layer: LayerResult) -> Line:
 
 
 def rest_of_page(result: GateResult) -> Iterator[Line]:
-    """What follows the lines of the layers."""
+    """Yield findings, remarks and verdict."""
     for layer in result.layers:
         if layer.findings:
             yield ()
@@ -51,7 +50,7 @@ def rest_of_page(result: GateResult) -> Iterator[Line]:
 
 
 def summary(result: GateResult) -> str:
-    """The verdict, in one line."""
+    """Return the verdict in one line."""
     ran = [layer for layer in result.layers if layer.status != "skipped"]
     parts = [
         counted(len(ran), "layer"), counted(sum(layer.checks for layer in ran), "check"),
@@ -78,16 +77,16 @@ def _group(each: Group) -> Iterator[Line]:
     for line in each.detail[:DETAIL_MAX]:
         yield (Span(f"  {line}", LOOKS.get(line[:1], "")),)
     if len(each.detail) > DETAIL_MAX:
-        yield (Span(f"  and {len(each.detail) - DETAIL_MAX} lines more: --json has them", "dim"),)
+        yield (Span(f"  and {len(each.detail) - DETAIL_MAX} more lines; --json has all", "dim"),)
     code = (f"  (exit {int(KINDS[each.kind].exit)})", "dim")
     if findings[0].mend:
-        yield (Span("  mend: ", "bold"), Span(findings[0].mend), Span(*code))
+        yield (Span("  fix: ", "bold"), Span(findings[0].mend), Span(*code))
     else:
         yield (Span(*code),)
 
 
 def place_of(finding: Finding) -> str:
-    """The file and line, and the call that it is about."""
+    """Return file and line of a finding, and its call."""
     where = f"{finding.file}:{finding.line}" if finding.file and finding.line else finding.file
     call = "/".join(filter(None, (finding.feature, finding.call)))
     return f"{where} ({call})" if where and call else where or call

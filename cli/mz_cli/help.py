@@ -1,4 +1,4 @@
-"""Adapter: how every command introduces itself: what it does, examples, options, and the command to try next."""
+"""Help pages of commands: summary, examples, options, and the next command."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KINDS = {
     "agent": "agents",
     "topic": "topics",
 }
-"""What a parameter is called -> what a shell suggests for it (`mz_cli.completing.SOURCES`)."""
+"""Parameter name -> kind of suggestions for shell completion (`mz_cli.completing.SOURCES`)."""
 
 
 class Suggested(click.types.StringParamType):
-    """Text of a kind that a shell can suggest."""
+    """Text parameter with shell suggestions."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -42,7 +42,7 @@ class Suggested(click.types.StringParamType):
 
 
 def suggesting(page: click.Command) -> None:
-    """Every parameter that is called like something known gets suggestions; no command has to ask for them."""
+    """Give suggestions to every parameter with a name in `SUGGESTION_KINDS`."""
     for each in page.params:
         if (each.name or "") in KINDS and each.type is click.STRING:
             each.type = Suggested(KINDS[each.name or ""])
@@ -52,9 +52,9 @@ class Page(click.Command):
     """A command whose help shows examples before options and ends with the next command."""
 
     examples: tuple[tuple[str, str], ...] = ()
-    """Command line and what it is for."""
+    """Command line and its purpose."""
     following: str = ""
-    """The command that people try next, and why."""
+    """The command to try next, and why."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
@@ -65,12 +65,12 @@ class Page(click.Command):
 
 
 class Section(Page, click.Group):
-    """A command that is a family of commands, each with a page of its own. Alone it prints its help."""
+    """A command with subcommands, each with a help page of its own. Without a subcommand it prints its help."""
 
     def page(
         self, name: str, *, examples: Sequence[tuple[str, str]], following: str, **attributes: Any
     ) -> Callable[[Callable[..., Any]], Page]:
-        """Decorator: as `command`, for a command of this family."""
+        """Decorator like `command`, for a subcommand."""
 
         def decorate(function: Callable[..., Any]) -> Page:
             page = command(name, examples=examples, following=following, **attributes)(function)
@@ -102,18 +102,18 @@ class Section(Page, click.Group):
 
 
 def summary_of(page: click.Command) -> str:
-    """The first line of a command's help."""
+    """Return the first line of a command's help."""
     return (page.help or "").partition("\n")[0]
 
 
 def refuse_unknown(ctx: click.Context, args: Sequence[str], known: Iterable[str]) -> None:
-    """Raises UsageError when the first word is none of the commands."""
+    """Raise UsageError if the first argument is not a command."""
     if args and args[0] not in known and not args[0].startswith("-"):
         raise click.UsageError(f"there is no command {args[0][:80]!r}{did_you_mean(args[0], known)}", ctx)
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str, str]]) -> None:
-    """Each example alone on its line, never wrapped: people copy it."""
+    """Write each example on one line, never wrapped, so that it can be copied."""
     if not examples:
         return
     with formatter.section("Examples"):
@@ -131,7 +131,7 @@ def write_following(formatter: click.HelpFormatter, following: str) -> None:
 def command(
     name: str, *, examples: Sequence[tuple[str, str]], following: str, **attributes: Any
 ) -> Callable[[Callable[..., Any]], Page]:
-    """Decorator: the function's docstring is the help, its first line the summary in `mz --help`."""
+    """Decorator for a command: the function's docstring is its help, the first line its summary in `mz --help`."""
 
     def decorate(function: Callable[..., Any]) -> Page:
         page = click.command(name, cls=Page, **attributes)(function)
@@ -145,17 +145,17 @@ def command(
 def section(
     name: str, *, examples: Sequence[tuple[str, str]], following: str, **attributes: Any
 ) -> Callable[[Callable[..., Any]], Section]:
-    """Decorator: a family of commands; the function only carries its docstring. Its commands are added with `page`."""
+    """Decorator for a family of commands: the function provides the docstring; subcommands are added with `page`."""
 
     def decorate(function: Callable[..., Any]) -> Section:
-        def help_alone(**given: Any) -> None:
+        def show_help(**parameters: Any) -> None:
             context = click.get_current_context()
             if context.invoked_subcommand is None:
                 click.echo(context.get_help())
-            function(**given)
+            function(**parameters)
 
-        help_alone.__doc__ = function.__doc__
-        family = click.group(name, cls=Section, invoke_without_command=True, **attributes)(help_alone)
+        show_help.__doc__ = function.__doc__
+        family = click.group(name, cls=Section, invoke_without_command=True, **attributes)(show_help)
         family.examples, family.following = tuple(examples), following
         return family
 
@@ -163,6 +163,6 @@ def section(
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?`, or nothing where no known word is near."""
+    """Return `; did you mean ...?`, or nothing without a similar candidate."""
     near = get_close_matches(word, list(known), n=1)
     return f"; did you mean `{near[0]}`?" if near else ""

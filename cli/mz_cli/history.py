@@ -1,4 +1,5 @@
-"""Adapter: `mz replay --run` and `--judge`: a past run of this repository through today's code, or by today's rules."""
+"""`mz replay --run` and `--judge`: replay past runs through the current code, or recheck their artifacts with the
+current rules."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ from mz_cli.render.document import show_document
 from mz_cli.reports.facts import ReportOptions, Suite
 from mz_cli.reports.options import answering, write_reports
 
-NOT_READABLE = "use the version of mz that started it, or replay a run that this one can read: mz runs"
+NOT_READABLE = "use the version of mz that started it, or replay another run: mz runs"
 
 
 def replay_history(wanted: str, bisect: bool, as_json: bool, reports: ReportOptions) -> int:
-    """A past run through today's code; returns the exit code, with `bisect` that for git. Raises MzError
+    """Replay a past run through the current code; return the exit code, with `bisect` that for git. Raises MzError
     (MZ5001, MZ6001, MZ6010)."""
     with reading() as log:
         history = history_of(log, log.find_run(wanted))
@@ -50,21 +51,20 @@ def replay_history(wanted: str, bisect: bool, as_json: bool, reports: ReportOpti
 
 
 def history_of(log: Reading, run: str) -> History:
-    """Raises MzError: MZ6001 where there is nothing to compare, MZ6010 where the pins cannot be read."""
+    """Replay the run. Raises MzError: MZ6001 if there is nothing to compare, MZ6010 if the pins cannot be read."""
     with _trees(log.home) as trees, _readable():
         prices = prices_of(pins_of(log.blobs, started_of(log.store, run)).config, os.environ)
         known = adapters(pins_of(log.blobs, started_of(log.store, run)).config.agents)
         means = Means(blobs=log.blobs, trees=trees, adapters=known, prices=prices, hints=hints_of(log.store))
         history = replay_run(log.store, run, means)
     if not any(stream.compared or stream.divergences for stream in history.streams):
-        hint = "a replay of nothing proves nothing; `mz runs` lists the runs"
-        raise MzError("MZ6001", f"run {run} has decided nothing yet that could be replayed", hint=hint)
+        raise MzError("MZ6001", f"run {run} has no decisions to replay yet", hint="`mz runs` lists the runs")
     return history
 
 
 @contextmanager
 def _trees(home: Path) -> Iterator[Trees | None]:
-    """The captured trees; None where git cannot be asked, and then they count as gone."""
+    """Yield the captured trees; None without a usable git, and then the trees count as missing."""
     try:
         trees = GitTrees(home, os.environ)
     except RepositoryUnusable:
@@ -87,16 +87,16 @@ def _suites(history: History) -> tuple[Suite, ...]:
     return (Suite(name=f"run {history.run}", findings=findings_of(history), facts=facts),)
 
 
-# by today's rules -----------------------------------------------------------------------------------------------------
+# current rules --------------------------------------------------------------------------------------------------------
 def judge_past(wanted: str | None, as_json: bool, reports: ReportOptions) -> int:
-    """The artifacts of a run, or of all, by today's rules; returns the exit code. Raises MzError (MZ5001, MZ6001,
-    MZ6010, and those of the project's files)."""
+    """Recheck the artifacts of a run, or of all runs, with the current rules; return the exit code. Raises MzError
+    (MZ5001, MZ6001, MZ6010, and those of the project's files)."""
     with reading() as log, _readable():
         runs = (log.find_run(wanted),) if wanted is not None else tuple(reversed(log.runs()))
         rules = _rules(log, runs)
         judged = tuple(judge_run(log.store, log.blobs, run, rules) for run in runs)
     if not any(run.artifacts for run in judged):
-        raise MzError("MZ6001", "no artifact was handed over that could be judged", hint="`mz runs` lists the runs")
+        raise MzError("MZ6001", "no artifact was produced that could be rechecked", hint="`mz runs` lists the runs")
     if as_json:
         show_document("judge", judge_document(judged))
     else:
@@ -107,7 +107,7 @@ def judge_past(wanted: str | None, as_json: bool, reports: ReportOptions) -> int
 
 
 def _rules(log: Reading, runs: Sequence[str]) -> Rules:
-    """Today's: the project's, else those that come with mz."""
+    """Return the current rules: the project's, else those of mz."""
     config = load_config(log.home, os.environ, {}).config
     names = {pins_of(log.blobs, started_of(log.store, run)).pipeline.pipeline for run in runs}
     found = {name: pipeline for name in sorted(names) if (pipeline := _pipeline(name, log.home)) is not None}
@@ -115,7 +115,7 @@ def _rules(log: Reading, runs: Sequence[str]) -> Rules:
 
 
 def _pipeline(name: str, home: Path) -> Pipeline | None:
-    """Today's pipeline of that name; None where there is none any more."""
+    """Return the current pipeline of that name; None if there is none."""
     try:
         return find_pipeline(name, home).pipeline
     except MzError as error:

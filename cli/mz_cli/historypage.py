@@ -1,5 +1,4 @@
-"""Pure: where today's code parts from a past run, and what today's rules say of its artifacts: lines for a person,
-and documents."""
+"""Divergences of the current code from a past run, and results of the current rules: text and JSON."""
 
 from __future__ import annotations
 
@@ -21,6 +20,7 @@ from mz_recordings.history.judge import Judged, Judgement
 from mz_recordings.history.told import MEND, lines_of
 
 from mz_cli.render.styled import Line, Span
+from mz_cli.render.text import counted
 from mz_cli.shapes.history import (
     BrokenShape,
     CauseShape,
@@ -39,12 +39,12 @@ LOOKS = {"-": "red", "+": "green"}
 
 # a past run -----------------------------------------------------------------------------------------------------------
 def page(history: History) -> Iterator[Line]:
-    """Each stream's first divergence, then all of them by cause, then the sum."""
+    """Yield each stream's first divergence, then all divergences by cause, then the summary."""
     for stream in history.streams:
         if found := _open(stream):
-            yield (Span(f"{stream.stream}", "bold"), Span(f": parts from the record first at {found[0].place}"))
+            yield (Span(f"{stream.stream}", "bold"), Span(f": first divergence at {found[0].place}"))
             if stream.unfollowed:
-                yield (Span(f"  the record went another way: nothing is said of {stream.unfollowed} events", "dim"),)
+                yield (Span(f"  {stream.unfollowed} later events are not comparable", "dim"),)
     causes = grouped(history.divergences)
     if causes:
         yield ()
@@ -52,7 +52,7 @@ def page(history: History) -> Iterator[Line]:
         yield from _cause(cause)
         yield ()
     yield from _explained(history.explained)
-    yield from _left(left_of(history.streams), "taken from the record and not computed again")
+    yield from _left(left_of(history.streams), "taken from the log, not computed again")
     yield (Span(summary(history)),)
 
 
@@ -66,11 +66,11 @@ def _cause(cause: Cause) -> Iterator[Line]:
     yield (Span(f"  {places(cause.places)}", "dim"),)
     for line in lines_of(first):
         yield (Span(f"  {line}", LOOKS.get(line[:1], "")),)
-    yield (Span("  mend: ", "bold"), Span(MEND), Span(f"  (exit {int(KINDS[first.finding].exit)})", "dim"))
+    yield (Span("  fix: ", "bold"), Span(MEND), Span(f"  (exit {int(KINDS[first.finding].exit)})", "dim"))
 
 
 def places(found: Sequence[str]) -> str:
-    """The first of them, and how many more."""
+    """Return the first event refs, and the number of the others."""
     more = len(found) - PLACES_MAX
     return ", ".join(found[:PLACES_MAX]) + (f", and {more} more" if more > 0 else "")
 
@@ -88,7 +88,7 @@ def _left(left: Mapping[str, int], words: str) -> Iterator[Line]:
 
 
 def left_of(streams: Iterable[Replayed] | Iterable[Judged]) -> dict[str, int]:
-    """Added up."""
+    """Add up the skipped events of all streams, by kind."""
     found: dict[str, int] = {}
     for stream in streams:
         for what, times in stream.left.items():
@@ -97,19 +97,19 @@ def left_of(streams: Iterable[Replayed] | Iterable[Judged]) -> dict[str, int]:
 
 
 def summary(history: History) -> str:
-    """What was replayed, in one line."""
+    """Return in one line what was replayed, and the verdict."""
     events = sum(stream.events for stream in history.streams)
     compared = sum(stream.compared for stream in history.streams)
     number, causes = len(history.divergences), len(grouped(history.divergences))
-    verdict = "as recorded"
+    verdict = "matches the log"
     if number:
-        verdict = f"NOT as recorded: {_number(number, 'divergence')} of {_number(causes, 'cause')}"
-    streams = _number(len(history.streams), "stream")
+        verdict = f"differs from the log: {counted(number, 'divergence')} of {counted(causes, 'cause')}"
+    streams = counted(len(history.streams), "stream")
     return f"run {history.run} (mz {history.core}): {events} events in {streams}, {compared} compared: {verdict}"
 
 
 def exit_of(history: History) -> Exit:
-    """A core that breaks off is a bug, and no verdict on what it decides."""
+    """Return the exit code; a crash of the current code is a bug, and no verdict on its decisions."""
     if any(one.kind == "failure" for one in history.divergences):
         return Exit.BUG
     return Exit.DRIFT if history.divergences else Exit.OK
@@ -120,10 +120,10 @@ def document(history: History) -> PastRun:
         exit=int(exit_of(history)),
         run=history.run,
         core=history.core,
-        streams=tuple(_stream(one) for one in history.streams),
-        divergences=tuple(_divergence(one) for one in history.divergences),
-        causes=tuple(_cause_shape(one) for one in grouped(history.divergences)),
-        explained=tuple(_divergence(one) for one in history.explained),
+        streams=tuple(map(_stream, history.streams)),
+        divergences=tuple(map(_divergence, history.divergences)),
+        causes=tuple(map(_cause_shape, grouped(history.divergences))),
+        explained=tuple(map(_divergence, history.explained)),
         left=_left_shapes(left_of(history.streams)),
     )
 
@@ -159,26 +159,27 @@ def _left_shapes(left: Mapping[str, int]) -> tuple[LeftShape, ...]:
     return tuple(LeftShape(what=what, times=times) for what, times in left.items())
 
 
-# old artifacts --------------------------------------------------------------------------------------------------------
+# artifacts of past runs -----------------------------------------------------------------------------------------------
 def judge_page(judged: Sequence[Judged]) -> Iterator[Line]:
-    """What today's rules judge otherwise, and the sum."""
-    for one in (each for run in judged for each in run.differing):
-        verdict = "now fails" if one.now_fails else "now passes"
-        yield (Span("POLICY", "bold red"), Span(f"  {one.place}: {one.path or one.artifact} {verdict} ({one.rules})"))
-        for broken in one.broken:
-            sign = "+" if one.now_fails else "-"
+    """Yield the artifacts with another verdict under the current rules, and the summary."""
+    for change in (change for run in judged for change in run.differing):
+        verdict = "now fails" if change.now_fails else "now passes"
+        what = f"  {change.place}: {change.path or change.artifact} {verdict} ({change.rules})"
+        yield (Span("POLICY", "bold red"), Span(what))
+        for broken in change.broken:
+            sign = "+" if change.now_fails else "-"
             yield (Span(f"  {sign} {broken.message or f'{broken.path} [{broken.rule}]'}", LOOKS[sign]),)
         yield ()
-    yield from _left(left_of(judged), "not judged")
+    yield from _left(left_of(judged), "not rechecked")
     yield (Span(judge_summary(judged)),)
 
 
 def judge_summary(judged: Sequence[Judged]) -> str:
     artifacts = sum(run.artifacts for run in judged)
     fails, passes = (sum(one.now_fails is fails for run in judged for one in run.differing) for fails in (True, False))
-    runs = _number(len(judged), "run")
-    verdict = f"{fails} now fail, {passes} now pass" if fails or passes else "every verdict is the same"
-    return f"{_number(artifacts, 'artifact')} of {runs} by today's rules: {verdict}"
+    runs = counted(len(judged), "run")
+    verdict = f"{fails} now fail, {passes} now pass" if fails or passes else "all verdicts are unchanged"
+    return f"{counted(artifacts, 'artifact')} of {runs} rechecked with the current rules: {verdict}"
 
 
 def judge_exit(judged: Sequence[Judged]) -> Exit:
@@ -186,15 +187,15 @@ def judge_exit(judged: Sequence[Judged]) -> Exit:
 
 
 def judge_findings(judged: Judged) -> tuple[Finding, ...]:
-    """One finding a verdict that is another one."""
+    """Return one finding for each changed verdict."""
     return tuple(
         Finding(
             kind="POLICY",
-            what=f"{one.path or one.artifact}, judged at {one.place}, {'now fails' if one.now_fails else 'now passes'}",
+            what=f"{one.path or one.artifact} at {one.place} {'now fails' if one.now_fails else 'now passes'}",
             feature=one.feature,
             cause=one.rules,
             detail=tuple(f"{each.path}: {each.message or each.rule}" for each in one.broken),
-            mend="change the rules back, or look at what they find",
+            mend="revert the rules, or fix what they find",
         )
         for one in judged.differing
     )
@@ -221,7 +222,3 @@ def _judgement(one: Judgement) -> JudgementShape:
             for each in one.broken
         ),
     )  # fmt: skip
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Adapter: what imported sessions rest on, for `mz audit --imported`: files, requests, money, and what is missing."""
+"""`mz audit --imported`: files, requests, cost and gaps of imported sessions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOOLS_SHOWN = 8
 
 
 class Paths:
-    """The paths of files, out of the blobs that hold them."""
+    """Paths of imported files, loaded from blobs."""
 
     def __init__(self, log: Imported) -> None:
         self._log = log
@@ -33,7 +33,7 @@ class Paths:
         self._seen: set[Digest] = set()
 
     def of(self, file: File) -> str | None:
-        """None: it was erased."""
+        """Return the path; None if it was erased."""
         if file.paths not in self._seen:
             self._seen.add(file.paths)
             self._known.update(self._listed(file.paths))
@@ -49,7 +49,7 @@ class Paths:
 
 
 def audited(log: Imported, record: Verification, stream: str | None) -> ImportedAudit:
-    """Of one session, or of all."""
+    """Audit one session, or all."""
     from mz_cli.commands.verify import finding_shapes
 
     paths = Paths(log)
@@ -71,7 +71,7 @@ def session_audit(
     log: Imported, session: Session, files: tuple[File, ...], rows: tuple[Sum, ...], paths: Paths, place: str,
     times: tuple[int, int] | None,
 ) -> SessionAudit:  # fmt: skip
-    from mz_recordings.importing.settle import lacking  # With it come the readers of all formats.
+    from mz_recordings.importing.settle import lacking  # Imports the readers of all formats.
 
     totals = Totals()
     parts: dict[str, None] = {}
@@ -100,7 +100,7 @@ def session_audit(
 
 
 def audit_lines(report: ImportedAudit) -> Iterator[str]:
-    """For a terminal: one session in full."""
+    """Yield all sessions in full, for a terminal."""
     for each in report.sessions:
         yield f"{each.session}" + (f", version {each.version}" if each.version else "")
         yield f"  project      {each.project or NOT_TOLD}" + (" (driven by mz)" if each.by_mz else "")
@@ -126,11 +126,11 @@ def audit_lines(report: ImportedAudit) -> Iterator[str]:
             yield f"  missing      {gap}"
         for file in each.files:
             yield f"  file         {file.path or '(erased)'}: {file.format}, {counted(file.lines, 'line')}"
-        yield f"  record       {each.place}"
+        yield f"  event ref    {each.place}"
 
 
 def gaps(session: SessionAudit) -> Iterator[str]:
-    """What the numbers lack."""
+    """Yield a description of each gap in the numbers."""
     if session.unpriced_requests:
         yield f"a price for {counted(session.unpriced_requests, 'request')}"
     for code in session.lacks:
@@ -138,30 +138,30 @@ def gaps(session: SessionAudit) -> Iterator[str]:
     if session.bad_lines:
         yield f"{counted(session.bad_lines, 'line')} that cannot be decoded"
     if session.unknown_lines:
-        yield f"{counted(sum(each.lines for each in session.unknown_lines), 'line')} of types that mz does not know"
+        yield f"{counted(sum(each.lines for each in session.unknown_lines), 'line')} of unknown types"
     if session.undated_requests:
         yield f"the time of {counted(session.undated_requests, 'request')}"
     if session.requests_ahead:
-        yield f"a clock: {counted(session.requests_ahead, 'request')} lie in the future"
+        yield f"a correct clock: {counted(session.requests_ahead, 'request')} dated in the future"
     for file in session.files:
         if file.bytes_read < file.bytes:
-            yield f"the last {file.bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: half-written"
+            yield f"the last {file.bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: incomplete line"
 
 
 def remarks(report: ImportedAudit) -> Iterator[str]:
-    """What is to be said below the table of all sessions."""
+    """Yield notes below the table of all sessions."""
     short = [each for each in report.sessions if each.lacks]
     if short:
         told = f"{len(short):,} of {counted(len(report.sessions), 'session')} {FEWER}"
-        yield f"{told}, such as {short[0].session}; mz audit --imported SESSION says why"
+        yield f"{told}, such as {short[0].session}; see mz audit --imported SESSION"
 
 
 def audit_table(report: ImportedAudit, names: dict[str, str] | None = None) -> Table:
-    """All sessions, a line each. `names`, for people: what they call a stream; in a pipe (None) everything is exact."""
+    """Return one row per session. `names`: short names by stream, for a terminal; None: exact, for a pipe."""
     rows = tuple(_exact(each) if names is None else _brief(each, names) for each in report.sessions)
     first = ("*session",) if names is None else ("*session", "agent")
     heads = (*first, "~project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
-             ">computed", *(("place",) if names is None else ()))  # fmt: skip
+             ">computed", *(("event_ref",) if names is None else ()))  # fmt: skip
     return Table(columns=columns(*heads), rows=rows, empty=NONE)
 
 
@@ -181,7 +181,7 @@ def _brief(each: SessionAudit, names: dict[str, str]) -> tuple[str, ...]:
 
 
 def _unpriced(each: SessionAudit) -> str:
-    """Where there is no request, nothing lacks a price."""
+    """Return `-` without requests, since then no price is missing."""
     return UNPRICED if each.requests else ABSENT
 
 
@@ -190,7 +190,7 @@ def _counts(each: SessionAudit) -> tuple[str, str, str, str]:
 
 
 def _span(session: SessionAudit) -> str:
-    """To the second; both ends are there, or none."""
+    """Return first and last time, to the second."""
     if session.first is None or session.last is None:
         return NOT_TOLD
     return " to ".join(f"{end[:10]} {end[11:19]}Z" for end in (session.first, session.last))

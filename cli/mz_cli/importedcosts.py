@@ -1,5 +1,5 @@
-"""Adapter: what imported sessions cost, for `mz cost --imported`: sums by day, month, session, project, agent, model or
-sub-agent, as a table, as JSON and for a spreadsheet."""
+"""`mz cost --imported`: cost of imported sessions by day, week, month, session, project, agent, model or subagent, as
+table, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from mz_cli.userlog import PREFIX, Imported, reading_imported
 
 ImportedBy = Literal["day", "week", "month", "session", "project", "agent", "model", "part"]
 IN_ORDER = ("day", "week", "month")
-"""Groups of these stand in the order of time; of others the dearest first."""
+"""Groups in the order of time; other groups are listed by cost, the highest first."""
 EVER = Period()
-NOT_TOLD = "(not told)"
+NOT_TOLD = "(not reported)"
 MAIN = "(main conversation)"
-WHOLE = "(whole calls)"
-"""Money that is told for a call as a whole, of which several models or sub-agents had a part."""
+WHOLE = "(full calls)"
+"""Group for money reported for a full call that several models or subagents share."""
 NOTHING = "No imported session has requests in that time."
-EMPTY = "Nothing was imported: `mz import` found no sessions so far; name files or directories to it."
+EMPTY = "Nothing imported yet: `mz import` found no sessions; give it files or directories."
 ABSENT = "-"
 DATED = re.compile(r"-20\d{6}$")
-"""What people need not read of a model's name, where that is not what is asked for."""
+"""Date at the end of a model name, left out on a terminal."""
 MODELS_SHOWN = 3
 NUMBERS = (">requests", ">uncached", ">write 5m", ">write 1h", ">read", ">out", ">tokens", ">reported", ">computed")
 SELDOM = ("write 5m", "write 1h", "read")
-"""Columns that a terminal gets only where one of their numbers is not zero."""
+"""Columns that a terminal shows only if one of their numbers is not zero."""
 FIELDS = (
     "requests", "unpriced", "input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning",
     "computed_nanousd",
@@ -49,7 +49,7 @@ FIELDS = (
 
 
 class Totals(msgspec.Struct):
-    """Sums over rows, as they are added up."""
+    """Running sums over rows."""
 
     requests: int = 0
     unpriced: int = 0
@@ -66,11 +66,11 @@ class Totals(msgspec.Struct):
     """Requests by model."""
     sessions: set[str] = set()
     reporting: set[str] = set()
-    """The sessions with reported money."""
+    """Sessions with reported money."""
     asking: set[str] = set()
-    """The sessions with requests."""
+    """Sessions with requests."""
     short: set[str] = set()
-    """The sessions whose files may tell fewer tokens than were used."""
+    """Sessions whose files may report fewer tokens than were used."""
     first_s: int | None = None
     last_s: int | None = None
 
@@ -96,12 +96,12 @@ class Totals(msgspec.Struct):
 
     @property
     def computed(self) -> int | None:
-        """None where no tokens are told, or nothing that was asked has a price."""
+        """Computed nano-dollars; None if no request has a price."""
         return None if self.unpriced >= self.requests else self.computed_nanousd
 
 
 class ImportedCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """Cost of imported sessions with the options of the report."""
 
     log: str
     by: ImportedBy
@@ -111,15 +111,15 @@ class ImportedCosts(msgspec.Struct, frozen=True, kw_only=True):
     total: Totals
     notes: tuple[str, ...]
     empty: str
-    """Said where there are no groups."""
+    """Text printed if there are no groups."""
     shorts: dict[str, str]
-    """What people call the groups, where that is shorter."""
+    """Short names of groups, for a terminal."""
 
 
 def show_imported_costs(
     by: ImportedBy, period: Period = EVER, zone: tzinfo | None = None, *, as_json: bool = False, as_csv: bool = False
 ) -> None:
-    """Prints them. Raises MzError (MZ5011) where nothing was imported."""
+    """Print the costs. Raises MzError (MZ5011) if nothing was imported."""
     with reading_imported() as log:
         costs = imported_costs(log, by, period, zone)
     if as_json:
@@ -134,9 +134,9 @@ def show_imported_costs(
 
 
 def imported_costs(log: Imported, by: ImportedBy, period: Period = EVER, zone: tzinfo | None = None) -> ImportedCosts:
-    """The sums over all imported sessions; days are those of `zone`, None: the machine's. A quarter of an hour is in
-    the period where it begins in it."""
-    sessions = {each.stream: each for each in log.views.sessions()}
+    """Return the sums over all imported sessions. Days are those of `zone`, None: the machine's. A quarter of an hour
+    belongs to the period in which it begins."""
+    sessions = {session.stream: session for session in log.views.sessions()}
     named = _namer(log, by, sessions, zone)
     short = short_sessions(log)
     groups: dict[str, Totals] = {}
@@ -145,11 +145,11 @@ def imported_costs(log: Imported, by: ImportedBy, period: Period = EVER, zone: t
     for row in log.views.sums():
         told.add(row.session)
         if period.holds(row.start_s * SECOND_US):
-            session = sessions.get(row.session)
+            by_mz = row.session in sessions and sessions[row.session].by_mz
             for sums in (groups.setdefault(named(row), Totals()), total):
-                sums.add(row, session is not None and session.by_mz, row.session in short)
+                sums.add(row, by_mz, row.session in short)
     ordered = sorted(
-        groups.items(), key=lambda each: each[0] if by in IN_ORDER else (-each[1].computed_nanousd, each[0])
+        groups.items(), key=lambda group: group[0] if by in IN_ORDER else (-group[1].computed_nanousd, group[0])
     )
     return ImportedCosts(
         log=str(log.home), by=by, zone=str(zone or "local"), period=period, groups=tuple(ordered), total=total,
@@ -161,15 +161,15 @@ def imported_costs(log: Imported, by: ImportedBy, period: Period = EVER, zone: t
 
 
 def short_sessions(log: Imported) -> frozenset[str]:
-    """Streams of sessions whose files may tell fewer tokens than were used."""
-    from mz_recordings.importing.settle import lacking  # With it come the readers of all formats.
+    """Return streams of sessions whose files may report fewer tokens than were used."""
+    from mz_recordings.importing.settle import lacking  # Imports the readers of all formats.
 
     views = log.views
     return frozenset(each for each in views.lacking() if lacking(views.files_of(each), views.sums_of(each)))
 
 
 def _namer(log: Imported, by: ImportedBy, sessions: dict[str, Session], zone: tzinfo | None) -> Callable[[Sum], str]:
-    """From a row to the name of its group."""
+    """Return a function from a row to the name of its group."""
     day_of = days_in(zone)
     projects: dict[str, str] = {}
 
@@ -196,7 +196,8 @@ def _namer(log: Imported, by: ImportedBy, sessions: dict[str, Session], zone: tz
 
 
 def _shared(log: Imported, name: Callable[[Sum], str]) -> Callable[[Sum], str]:
-    """The same; but money that is told for a whole call belongs to the only group that the session has requests in."""
+    """Assign money reported for a full call to the only group in which the session has requests, else to the group of
+    full calls."""
     had: dict[str, set[str]] = {}
     for row in log.views.sums():
         if row.requests:
@@ -212,15 +213,15 @@ def _shared(log: Imported, name: Callable[[Sum], str]) -> Callable[[Sum], str]:
 
 
 def _notes(total: Totals, silent: int) -> Iterator[str]:
-    """`silent`: sessions that are in no sum."""
+    """Yield notes on the sums. `uncounted`: number of sessions without any row."""
     if total.unpriced:
         yield f"{counted(total.unpriced, 'request')} without a price: the cost may be more than `computed` says"
     if total.reporting and len(total.reporting) < len(total.sessions):
         told = f"{len(total.reporting):,} of {counted(len(total.sessions), 'session')}"
         of = "all" if total.reporting <= total.asking else "those with requests"
-        yield f"`reported` is of {told}: the files of the others tell no money; `computed` is of {of}"
+        yield f"`reported` covers {told}: the others report no money; `computed` covers {of}"
     if untold := len(total.reporting - total.asking):
-        told = f"{counted(untold, 'session')} with money but no requests of its own"
+        told = f"{counted(untold, 'session')} with reported money but no requests"
         yield f"{told}: the cost may be more than `computed` says"
     if silent:
         yield f"not in these sums: {counted(silent, 'session')} without requests or money (mz audit --imported)"
@@ -228,7 +229,7 @@ def _notes(total: Totals, silent: int) -> Iterator[str]:
         told = f"{len(total.short):,} of {counted(len(total.sessions), 'session')}"
         yield f"{told} {FEWER}: the cost may be more than `computed` says"
     if total.by_mz:
-        yield f"{counted(total.by_mz, 'request')} were driven by mz, and are in their repositories' logs too"
+        yield f"{counted(total.by_mz, 'request')} driven by mz, also contained in their repositories' logs"
 
 
 # for programs ---------------------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def imported_report(costs: ImportedCosts) -> ImportedCostReport:
 
 
 def amounts(sums: Totals) -> dict[str, Any]:
-    """The fields of `ImportedAmounts`."""
+    """Return the fields of `ImportedAmounts`."""
     return {
         "requests": sums.requests,
         "unpriced_requests": sums.unpriced,
@@ -267,7 +268,7 @@ def _group(name: str, sums: Totals) -> ImportedGroup:
 
 
 def models(sums: Totals) -> tuple[str, ...]:
-    """The most asked first."""
+    """Return models with requests, the most used first."""
     return tuple(sorted((name for name in sums.models if sums.models[name] > 0), key=lambda name: -sums.models[name]))
 
 
@@ -277,7 +278,7 @@ def when(start_s: int | None) -> str | None:
 
 # tables ---------------------------------------------------------------------------------------------------------------
 def imported_table(costs: ImportedCosts, whole: bool) -> Table:
-    """In a pipe (`whole`) numbers are exact, and all columns are there."""
+    """Return the groups and their total. `exact`: for a pipe, with exact numbers and all columns."""
     heads = columns(f"*{costs.by}", "models", *NUMBERS)
     rows = [
         (_called(costs, name, whole), _few(models(sums), whole), *_cells(sums, whole)) for name, sums in costs.groups
@@ -296,14 +297,14 @@ def _called(costs: ImportedCosts, name: str, whole: bool) -> str:
 
 
 def _says(head: str, cells: Sequence[str], by: ImportedBy) -> bool:
-    """Whether a column tells people something: models do not beside each model, nor a column of nothing."""
+    """Return True if a column is worth showing: not models beside each model, nor a column of zeros."""
     if head == "models":
         return by != "model"
     return head not in SELDOM or any(cell != "0" for cell in cells)
 
 
 def imported_csv(costs: ImportedCosts) -> str:
-    """The groups, for a spreadsheet; without the total."""
+    """Return the groups as CSV, without the total."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     fields = ("models", "sessions", *ImportedAmounts.__struct_fields__)
@@ -316,7 +317,7 @@ def imported_csv(costs: ImportedCosts) -> str:
 
 
 def _harmless(name: str) -> str:
-    """A spreadsheet would compute what begins like a formula."""
+    """Escape a name that a spreadsheet would take for a formula."""
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 

@@ -1,5 +1,7 @@
-"""Adapter: what people leave for a run: answers, retries, cancellations, pauses. Anyone may append; only the process
-that works on the run reads, and says in the run's own stream what it made of it."""
+"""Post messages to a run's inbox: answers, retries, cancellations, pauses.
+
+Any process may append; only the process that drives the run reads, and records the outcome in the run's own stream.
+"""
 
 from __future__ import annotations
 
@@ -29,29 +31,29 @@ from mz_cli.context import Reading, is_held
 from mz_cli.render.text import clean, line
 
 TAKING_SECONDS = 3.0
-"""How long a command waits for the run's process to take what it left; that looks twice a second."""
+"""Time that a command waits for the run process to read its messages; that polls twice a second."""
 POLL_SECONDS = 0.05
 NAME_MAX = 200
 """Characters of a person's name."""
 TOO_LATE: dict[Kind, str] = {
-    "answer": "the question is gone: somebody else was first, or the feature ended",
-    "retry": "the feature does not rest any more, or it was never begun",
-    "cancel": "it is over already",
-    "pause": "the run is coming to rest already",
-    "resume": "the run is not paused any more",
+    "answer": "the question is no longer open: it was answered, or the feature ended",
+    "retry": "the feature is running again, or never started",
+    "cancel": "it ended already",
+    "pause": "the run is already stopping",
+    "resume": "the run is no longer paused",
 }
-"""Why a process refuses a message, in words."""
+"""Reason for which a process rejects a message."""
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of messages, as far as it is known when a command ends."""
+    """State of posted messages when a command ends."""
 
     run: str
     places: tuple[str, ...]
     held: bool
-    """A process works on the run."""
+    """A process drives the run."""
     taken: bool
-    """It has taken them all."""
+    """The process has read all messages."""
 
     @property
     def resume(self) -> str:
@@ -61,10 +63,10 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 def leave(
     log: Reading, run: str, write: Callable[[], Sequence[Event]], patience_seconds: float = TAKING_SECONDS
 ) -> Left:
-    """Leaves messages, and sees what the run's process makes of them, if there is one.
+    """Post messages, and wait until the run process has read them, if there is one.
 
-    `write` looks at the run as it is now and says what to leave, or raises; it is asked again where somebody else left
-    something meanwhile. Raises MzError (MZ5004) where the process refuses a message, and StoreUnusable."""
+    `make_events` returns the events for the current state of the run, or raises; it is called again if another process
+    appended meanwhile. Raises MzError (MZ5004) if the process rejects a message, and StoreUnusable."""
     stream = inbox_stream(run)
     with SqliteStore(log.home / HOME / LOG) as store:
         while True:
@@ -81,7 +83,7 @@ def leave(
 
 
 def watch(log: Reading, run: str, messages: Sequence[Recorded[Event]], patience_seconds: float) -> bool:
-    """Whether the process takes the messages in time. Raises MzError (MZ5004) for one that it refuses."""
+    """Return True if the process reads the messages in time. Raises MzError (MZ5004) for a rejected one."""
     deadline, versions = time.monotonic() + patience_seconds, {message.version for message in messages}
     while True:
         news = log.store.read_types({type_of(InboxTaken)}, messages[-1].position, log.store.head())
@@ -93,15 +95,15 @@ def watch(log: Reading, run: str, messages: Sequence[Recorded[Event]], patience_
         for version in versions & fates.keys():
             if not fates[version].accepted:
                 kind = KINDS[type(next(message.event for message in messages if message.version == version))]
-                why = f"run {run} did not take it: {TOO_LATE[kind]}"
-                raise MzError("MZ5004", why, hint="`mz review show FEATURE` shows who was first; `mz status` the rest")
+                why = f"run {run} rejected it: {TOO_LATE[kind]}"
+                raise MzError("MZ5004", why, hint="see `mz review show FEATURE` and `mz status`")
         if versions <= fates.keys() or time.monotonic() > deadline or not is_held(log.home):
             return versions <= fates.keys()
         time.sleep(POLL_SECONDS)
 
 
 def holder(log: Reading) -> str | None:
-    """The run that a process works on now: one holds the repository, and it took this run up last."""
+    """Return the run that a process drives now: the one started or resumed last, if a process holds the lock."""
     if not is_held(log.home):
         return None
     begun = tuple(log.store.read_types({type_of(RunStarted), type_of(RunResumed)}, 0, log.store.head()))
@@ -109,12 +111,12 @@ def holder(log: Reading) -> str | None:
 
 
 def left(log: Reading, run: str) -> tuple[Letter, ...]:
-    """Everything that was left for the run, and what became of it."""
+    """Return all messages in the run's inbox with their outcomes."""
     return letters(log.store.read(inbox_stream(run)), log.store.read(run_stream(run)))
 
 
 def keep(log: Reading, text: str | None) -> Digest | None:
-    """What a person says, as a blob without secrets, escapes and blanks around it; None for nothing."""
+    """Store a person's text as a blob, stripped, without secrets and escapes; None stays None."""
     if text is None:
         return None
     harmless = Secrets(known_secrets(log.home, os.environ)).redact(clean(text).strip())
@@ -122,14 +124,14 @@ def keep(log: Reading, text: str | None) -> Digest | None:
 
 
 def who(log: Reading) -> Digest:
-    """The blob with the name of the person at this terminal."""
+    """Store the user's name as a blob."""
     found = keep(log, name_of(log.home, os.environ.get("MZ_USER", "")))
     assert found is not None
     return found
 
 
 def name_of(home: Path, given: str) -> str:
-    """The name that is `given`; else `NAME <ADDRESS>` as git is configured; else the login."""
+    """Return the chosen name; else git's `NAME <ADDRESS>`; else the login."""
     try:
         name, address = (ask(home, os.environ, "config", "--get", f"user.{part}").text for part in ("name", "email"))
     except RepositoryUnusable:

@@ -1,4 +1,4 @@
-"""Adapter: the page of all JSON, from the Structs that are printed. `python -m mz_cli.jsonpage FILE` writes it."""
+"""Documentation page of all JSON documents, from their Structs. `python -m mz_cli.jsonpage FILE` writes it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mz_cli.shapes.lines import LogEntry, LogHeader
 LINES = "log"
 HEAD = """# JSON
 
-What `--json` prints; `python -m mz_cli.jsonpage docs/json.md` writes this page from the code.
+Output of `--json`; `python -m mz_cli.jsonpage docs/json.md` writes this page from the code.
 
 - One object on stdout, indented. Its first key, `schema`, is `mz.<name>/<number>`. A new key keeps the number, so
-  readers ignore keys that they do not know; anything else raises it. See [stability](stability.md).
+  readers ignore unknown keys; any other change raises it. See [stability](stability.md).
 - `null` means unknown or none; an unknown number is never 0.
 - Money is a decimal string of US dollars (`"0.0123"`). Times are ISO 8601 in UTC, with microseconds. Commits and
-  digests are whole. A place is `stream@version`, as `mz log` prints it.
-- Where no answer came there is nothing on stdout, and one object [mz.error/1](#mzerror1) on stderr.
+  digests are printed in full. An event ref is `stream@version`, as `mz log` prints it.
+- After an error there is nothing on stdout, and one object [mz.error/1](#mzerror1) on stderr.
 - `mz log --json` prints JSON Lines instead: [mz.log/1](#mzlog1).
 """
 
@@ -38,12 +38,12 @@ class Row(NamedTuple):
 
 
 def page() -> str:
-    """The whole page, Markdown."""
+    """Return the page as Markdown."""
     documents = [_section(f"## mz.{name}/1", shape, "schema") for name, shape in DOCUMENTS.items() if name < LINES]
     documents += [_section(f"## mz.{LINES}/1", LogHeader, ""), _section("### The other lines", LogEntry, "")]
     documents += [_section(f"## mz.{name}/1", shape, "schema") for name, shape in DOCUMENTS.items() if name > LINES]
     parts = [_section(f"### {title_of(shape)}", shape, "") for shape in sorted(parts_of_all(), key=title_of)]
-    return "\n".join([HEAD, *documents, "## Parts\n\nObjects that stand in the ones above.\n", *parts])
+    return "\n".join([HEAD, *documents, "## Parts\n\nObjects nested in the documents above.\n", *parts])
 
 
 def _section(heading: str, shape: type[Shape], schema: str) -> str:
@@ -62,7 +62,7 @@ def fields(shape: type[Shape]) -> tuple[inspect.Field, ...]:
 
 
 def told(kind: inspect.Type) -> str:
-    """The type in words, with links to the parts."""
+    """Return the type as text, with links to nested objects."""
     match kind:
         case inspect.Metadata():
             return told(kind.type)
@@ -74,12 +74,12 @@ def told(kind: inspect.Type) -> str:
         case inspect.DictType():
             return f"object of {told(kind.value_type)}"
         case inspect.UnionType():
-            last = sorted(kind.types, key=lambda each: isinstance(each, inspect.NoneType))
-            return " or ".join(told(each) for each in last)
+            types = sorted(kind.types, key=lambda member: isinstance(member, inspect.NoneType))
+            return " or ".join(map(told, types))
         case inspect.LiteralType():
-            return " or ".join(f"`{each}`" for each in kind.values)
+            return " or ".join(f"`{value}`" for value in kind.values)
         case inspect.EnumType():
-            return " or ".join(f"`{each.value}`" for each in kind.cls)
+            return " or ".join(f"`{member.value}`" for member in kind.cls)
     names: dict[type[inspect.Type], str] = {
         inspect.StrType: "text", inspect.IntType: "number", inspect.FloatType: "number with decimals",
         inspect.BoolType: "true or false", inspect.NoneType: "null", inspect.AnyType: "anything",
@@ -88,7 +88,7 @@ def told(kind: inspect.Type) -> str:
 
 
 def parts_of_all() -> set[type[Shape]]:
-    """Every Struct that stands inside a document."""
+    """Return all Structs nested in documents."""
     found: set[type[Shape]] = set()
     waiting: list[inspect.Type] = [field.type for shape in DOCUMENTS.values() for field in fields(shape)]
     while waiting:
@@ -109,7 +109,7 @@ def parts_of_all() -> set[type[Shape]]:
 
 
 def title_of(shape: type[object]) -> str:
-    """Its name; where two have the same, with the module's."""
+    """Return the Struct's name, with that of its module if it is not unique."""
     same = [other for other in _all_shapes() if other.__name__ == shape.__name__]
     return shape.__name__ if len(same) < 2 else f"{shape.__module__.rpartition('.')[2]} {shape.__name__}"
 
@@ -124,7 +124,7 @@ def _about(shape: type[Shape]) -> str:
 
 
 def _documented(shape: type[Shape]) -> dict[str, str]:
-    """What stands below each field in the source, its bases' included."""
+    """Return the docstrings of fields, those of base classes included."""
     found: dict[str, str] = {}
     for each in reversed(shape.__mro__):
         if each.__module__.startswith("mz_cli."):

@@ -1,6 +1,6 @@
-"""Adapter: the `mz` command. A command's module is imported when the command is used, and not before.
+"""The `mz` command. A command's module is imported only when the command is used.
 
-Whatever goes wrong ends here, in `main`: a message, a hint and an exit code, never a bare traceback.
+`main` turns every error into a message, a hint and an exit code, never a bare traceback.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from mz_cli.closed import open_closed
 from mz_cli.help import HELP_WIDTH, refuse_unknown, write_examples, write_following
 
 COMMANDS: dict[str, str] = {
-    "demo": "Watch a whole run, with recorded agents, for nothing.",
+    "demo": "Watch a complete run with recorded agents, offline and free.",
     "init": "Write mz.yaml and a starter backlog.",
-    "doctor": "Check that everything is there that a run needs.",
+    "doctor": "Check that everything a run needs is installed.",
     "run": "Deliver the backlog, feature by feature.",
-    "resume": "Go on with a run, with an answer where it waits for one.",
-    "fork": "Go on from an event of a past run, with something changed.",
-    "status": "Show a run, what it took, and what waits for you.",
+    "resume": "Continue a run.",
+    "fork": "Start a new run from an event of a past run, with another agent, model or prompt.",
+    "status": "Show a run: progress, cost and open questions.",
     "runs": "List the runs of this repository, the newest first.",
     "show": "Show one feature: its phases, attempts and results.",
-    "log": "Print what happened, one line an event.",
+    "log": "Print the event log, one line per event.",
     "diff": "Compare two runs.",
-    "audit": "Say what a run did, on what evidence.",
+    "audit": "Report what a run did, with evidence.",
     "cost": "Show what the agents cost: estimated, reported, computed.",
-    "calibrate": "Fit estimates to what calls really took.",
-    "transcript": "Say what is in a file that an agent wrote.",
-    "import": "Take in what agents did without mz, from their own session files.",
+    "calibrate": "Improve estimates from past calls.",
+    "transcript": "Summarise an agent's output file.",
+    "import": "Import agents' own session files.",
     "record": "Make a cassette of a past run, from its log alone.",
-    "replay": "Play recordings through today's pipeline, for nothing.",
-    "drift": "Say what has drifted: recordings against today, or against newer ones.",
-    "rerecord": "Have the real agent answer recorded calls again, as a review.",
-    "recordings": "Look after the library of recordings.",
-    "gate": "Prove what can be proven without an agent, for nothing.",
-    "verify": "Check that the record is what was recorded.",
-    "review": "See what is asked of people, and answer it.",
-    "retry": "Have a feature that came to rest done once more.",
-    "pause": "Have a run wait, without ending its process.",
-    "cancel": "Give up features, or all that is left of a run.",
-    "clean": "Remove what ended runs left: worktrees, captures, spools.",
-    "gc": "Free space below .mz that nothing needs any more.",
-    "completion": "Print what makes a shell complete the words of mz.",
+    "replay": "Replay recordings through the current pipeline, offline and free.",
+    "drift": "Compare recordings with the current code, or with newer recordings.",
+    "rerecord": "Re-record calls with the real agent and review the differences.",
+    "recordings": "List and check the library of recordings.",
+    "gate": "Check everything that needs no agent, offline and free.",
+    "verify": "Verify the integrity of the log.",
+    "review": "List and answer open questions.",
+    "retry": "Retry a failed, cancelled, waiting or held feature.",
+    "pause": "Pause a run; its process stays alive.",
+    "cancel": "Cancel features, or the rest of a run.",
+    "clean": "Remove leftovers of ended runs: worktrees, captures, spools.",
+    "gc": "Remove unused files below .mz.",
+    "completion": "Print a shell completion script.",
     "config": "Show and check the settings.",
     "explain": "Explain an error code or an exit code.",
     "schema": "Print a JSON Schema, for editors and for programs.",
-    "pipelines": "List, show, check and begin pipelines.",
-    "bench": "Measure what mz costs by itself, against references of the same run.",
+    "pipelines": "List, show, check and create pipelines.",
+    "bench": "Benchmark mz against references measured in the same run.",
     "help": "Explain a topic or a command.",
 }
-"""Name and summary. The module is `mz_cli.commands.<name>`, its command too; see `RENAMED`."""
+"""Name and summary. The command is `mz_cli.commands.<name>:<name>`, except those in `MODULE_NAMES`."""
 
 SECTIONS = {
     "Begin": ("demo", "init", "doctor"),
@@ -67,26 +67,26 @@ SECTIONS = {
     "Tidy": ("clean", "gc"),
     "Learn": ("help", "explain", "completion"),
 }
-"""What the commands are for, as `mz --help` groups them."""
+"""Groups of commands in `mz --help`."""
 RENAMED = {"help": "help_", "import": "import_"}
-"""Commands whose names Python has taken."""
+"""Commands whose names Python uses already."""
 COMPLETING = "_MZ_COMPLETE"
-"""The variable with which a shell asks for suggestions."""
+"""Environment variable with which a shell requests suggestions."""
 
 EXAMPLES = (
-    ("mz demo", "see it work, with nothing installed and nothing to pay"),
+    ("mz demo", "see it work, without any agent, offline and free"),
     ("mz init && mz run", "deliver this repository's backlog"),
-    ("mz status", "how far it is, and what waits for you"),
+    ("mz status", "show progress and open questions"),
 )
 
 FOLLOWING = (
-    "`mz demo` shows a whole run in a minute; `mz COMMAND --help` explains a command, `mz help TOPIC` what several "
-    "share: exit-codes, environment, formatting."
+    "`mz demo` shows a complete run in a minute; `mz COMMAND --help` explains a command, `mz help TOPIC` a topic: "
+    "exit-codes, environment, formatting."
 )
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name; imports one when it is run or its help is asked for."""
+    """Group that imports a command only to run it or to print its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -107,7 +107,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Without importing the commands."""
+        """Suggest command names without importing the commands."""
         found = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -127,7 +127,7 @@ WHEN = ("auto", "always", "never")
 
 
 def choose_color(when: str | None) -> None:
-    """A flag wins over the variables, so it takes their place."""
+    """Set the environment variables that override all others, as `--color` says."""
     if when is not None:
         for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
             os.environ.pop(name, None)
@@ -136,7 +136,7 @@ def choose_color(when: str | None) -> None:
 
 
 def color_first(words: Sequence[str]) -> list[str]:
-    """The same words with `--color WHEN` moved to the front, where it is declared."""
+    """Return the arguments with `--color WHEN` moved to the front, where it is declared."""
     rest, found = list(words), list[str]()
     end = rest.index("--") if "--" in rest else len(rest)
     for at in reversed(range(end)):
@@ -158,20 +158,20 @@ def color_first(words: Sequence[str]) -> list[str]:
     type=click.Choice(WHEN),
     expose_value=False,
     callback=lambda _, __, when: choose_color(when),
-    help="Whether escape sequences are written; may also stand after a command. [default: auto]",
+    help="When to write escape sequences; also accepted after a command. [default: auto]",
 )
 @click.pass_context
 def mz(ctx: click.Context) -> None:
-    """Take a backlog, drive coding agents through a pipeline in isolated worktrees, check all they hand over.
+    """Deliver a backlog: drive coding agents through a pipeline in isolated worktrees, and check all their results.
 
-    Everything that happens is an event; whatever you can see is folded from events.
+    Everything that happens is an event; all output is computed from events.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: runs the command and ends the process with its exit code."""
+    """Run the command, and end the process with its exit code."""
     open_closed()
     if instruction := os.environ.get(COMPLETING):
         from mz_cli.completing import complete
@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(words: Sequence[str]) -> object:
-    """Runs the command line; returns what the command returns. Everything that click and the command raise goes
-    through: click's own `main` would end the process itself when the reader of stdout has gone."""
+    """Run the command line; return the command's result. All exceptions propagate: click's own `main` would end the
+    process itself if stdout is closed."""
     with mz.make_context("mz", color_first(words)) as context:
         return mz.invoke(context)

@@ -1,4 +1,4 @@
-"""Adapter: the page of all commands, as `--help` prints them. `python -m mz_cli.manual FILE` writes it."""
+"""Documentation page of all commands, from their `--help`. `python -m mz_cli.manual FILE` writes it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from mz_cli.main import COMMANDS, mz
 
 HEAD = """# Commands
 
-What `mz --help` and `mz COMMAND --help` print; `python -m mz_cli.manual docs/commands.md` writes this page.
+Output of `mz --help` and `mz COMMAND --help`; `python -m mz_cli.manual docs/commands.md` writes this page.
 
-The answer of a command goes to stdout, everything else to stderr. A pipe gets tab-separated lines that are never cut;
-`--json` prints one object that names its schema (`mz log`: JSON Lines). `NO_COLOR` means that no escape sequence is
-written at all. [errors.md](errors.md) lists error codes and exit codes.
+The result of a command goes to stdout, everything else to stderr. A pipe gets tab-separated lines that are never cut;
+`--json` prints one object that names its schema (`mz log`: JSON Lines). With `NO_COLOR` no escape sequence is written.
+[errors.md](errors.md) lists error codes and exit codes.
 """
 
 
 def manual() -> str:
-    """The whole page, Markdown."""
+    """Return the page as Markdown."""
     return HEAD + "".join(f"\n{heading(title)}\n\n```text\n{_help(title, page)}\n```\n" for title, page in pages())
 
 
 def heading(title: str) -> str:
-    """Level 2 for a command, level 3 for a command of a family."""
+    """Return a heading of level 2 for a command, of level 3 for a subcommand."""
     return f"{'###' if len(title.split()) > 2 else '##'} {title}"
 
 
 def pages() -> Iterator[tuple[str, click.Command]]:
-    """`mz`, then every command and below it its own commands, with the words that call them."""
+    """Yield `mz`, then every command followed by its subcommands, each with its command line."""
     yield "mz", mz
     for name in COMMANDS:
         found = mz.get_command(click.Context(mz), name)

@@ -1,4 +1,4 @@
-"""Pure: `mz show` for people: one feature as lines of text, phase by phase: what was tried, and what came of it."""
+"""`mz show` as text: one feature, with the attempts and results of each phase."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PATCH_LOOKS = (
     ("diff --git ", "bold"), ("+++ ", "bold"), ("--- ", "bold"), ("index ", "dim"), ("@@ ", "cyan"), ("+", "green"),
     ("-", "red"),
 )  # fmt: skip
-"""How lines of a patch begin, and how they look; the first that fits counts."""
+"""Prefix of a patch line and its style; the first match counts."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of others' words is shown; None: all of them."""
+    """Limits for agents' and commands' texts; None: no limit."""
 
     message_characters: int | None = None
     excerpt_lines: int | None = None
 
 
 def page(detail: FeatureDetail, limits: Limits) -> Iterator[Line]:
-    """The feature as lines: what it is, then phase by phase what was tried and what came of it."""
+    """Yield the feature's head data, then the attempts and results of each phase."""
     yield (Span(detail.id, "bold"), Span(f": {detail.title}"))
     yield from _head(detail)
     yield from _section(
@@ -43,7 +43,7 @@ def page(detail: FeatureDetail, limits: Limits) -> Iterator[Line]:
 
 
 def _section(name: str, rows: Iterable[Line]) -> Iterator[Line]:
-    """A heading and its rows; nothing without rows."""
+    """Yield a heading and its rows; nothing without rows."""
     found = list(rows)
     if found:
         yield from ((), line_of(f"{name}:", "bold"), *found)
@@ -57,7 +57,7 @@ def _head(detail: FeatureDetail) -> Iterator[Line]:
         "branch": f"{detail.branch} -> {detail.target}" if detail.branch else None,
         "pull request": detail.pull_request,
         "text for a pull request": None if detail.pull_request else detail.pull_request_text,
-        "checks": f"{checks.green} green, {checks.red} red, {checks.pending} pending" if checks else None,
+        "checks": f"{checks.green} passed, {checks.red} failed, {checks.pending} pending" if checks else None,
         "worktree": detail.worktree,
         "depends on": ", ".join(detail.depends_on),
         "held by": detail.because,
@@ -71,11 +71,11 @@ def _head(detail: FeatureDetail) -> Iterator[Line]:
 
 
 def _next(detail: FeatureDetail) -> str | None:
-    """A question is best looked at before it is answered."""
+    """Return the next command; for an open question, the one that shows it."""
     asked = detail.waiting
     if asked is None or detail.status != "waiting":
         return detail.next
-    return f"{asked.resume}, which takes the answer that was left" if asked.answered else asked.commands[0]
+    return f"{asked.resume}, which reads the posted answer" if asked.answered else asked.commands[0]
 
 
 # phases and attempts --------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def _judges(command: CommandShape, call: AttemptShape) -> bool:
 
 
 def _attempt(call: AttemptShape, limits: Limits, ran: Container[str]) -> Iterator[Line]:
-    """`ran`: names of the commands that judged it; what they printed is shown below it."""
+    """Yield one attempt. `shown_commands`: names of the commands whose output is shown below it."""
     unit = f" {call.unit}" if call.unit else ""
     took = f" in {duration(call.duration_ms / 1000)}" if call.duration_ms is not None else ""
     became = f"{call.outcome} ({call.problem})" if call.problem else call.outcome
@@ -124,38 +124,37 @@ def _attempt(call: AttemptShape, limits: Limits, ran: Container[str]) -> Iterato
 
 
 def _printed(call: AttemptShape) -> Iterator[Line]:
-    """What is known of a failed call besides its words: how the program ended, and what it printed or where to see
-    that."""
+    """Yield exit code and output of a failed call, or the option that shows the output."""
     if not call.problem or call.stdout_digest is None:
         return
     known = [f"exit {call.exit}"] if call.exit is not None else []
-    known += [f"{counted(call.bad_lines, 'line')} of its output cannot be read"] if call.bad_lines else []
-    known += ["--output shows what it printed"] if call.stdout is None and call.stderr is None else []
+    known += [f"{counted(call.bad_lines, 'line')} of output cannot be decoded"] if call.bad_lines else []
+    known += ["--output shows its output"] if call.stdout is None and call.stderr is None else []
     yield line_of(f"    {'; '.join(known)}", "dim")
     for name, text in (("stdout", call.stdout), ("stderr", call.stderr)):
         if text is not None:
-            yield line_of(f"    {name}:{'' if text else ' (nothing)'}", "dim")
+            yield line_of(f"    {name}:{'' if text else ' (empty)'}", "dim")
             yield from (line_of(f"    | {each}") for each in clean(text).splitlines())
 
 
 def _refusal(refusal: RefusalShape, limits: Limits, ran: Container[str]) -> Iterator[Line]:
-    """Each violation: the rule, where, and in which words."""
-    by = f"gate {refusal.gate}" if refusal.gate else "rule"
+    """Yield `rejected: path:line: message (rule X)` for each violation."""
+    gate = f"gate {refusal.gate}" if refusal.gate else ""
     for broken in refusal.violations:
-        rule = "" if broken.rule == refusal.gate else f" {broken.rule}"
         place = f"{broken.path or ''}{f':{broken.line}' if broken.line is not None else ''}"
-        where = f" ({place})" if place else ""
+        rule = "" if broken.rule == refusal.gate else f"rule {broken.rule}"
+        by = ", ".join(part for part in (gate, rule) if part)
         bare = bare_message(broken.message or "", place, broken.rule)
-        told = f": {_told(bare, limits)}" if bare else ""
-        yield line_of(f"    refused by {by}{rule}{where}{told}", "red")
+        told = ": ".join(part for part in (place, _told(bare, limits)) if part)
+        yield line_of(f"    rejected: {told} ({by})" if told else f"    rejected by {by}", "red")
     others = () if refusal.gate in ran else refusal.messages[len(refusal.violations) :]
-    yield from (line_of(f"    refused by {by}: {_told(text, limits)}", "red") for text in others)
+    yield from (line_of(f"    rejected: {_told(text, limits)} ({gate or 'rules'})", "red") for text in others)
     if not refusal.violations and not others:
-        yield line_of(f"    refused by {by}", "red")
+        yield line_of(f"    rejected by {gate or 'rules'}", "red")
 
 
 def bare_message(message: str, place: str, rule: str) -> str:
-    """A message for an agent begins with the place and ends with the rule; here both are said already."""
+    """Return an agent's message without its location prefix and rule suffix."""
     return message.removeprefix(f"{place}: ").removesuffix(f" [{rule}]")
 
 
@@ -166,7 +165,7 @@ def _told(text: str, limits: Limits) -> str:
 
 # commands, commits, patches -------------------------------------------------------------------------------------------
 def command_lines(command: CommandShape, limits: Limits, indent: str = "  ") -> Iterator[Line]:
-    """One line; below it all of the output where that is asked for, else the end of what a failure printed."""
+    """Yield the command's result, with its full output if included, else the excerpt of a failure."""
     good = command.exit == 0
     yield line_of(f"{indent}{command.stage} {command.name}: {command_words(command)}", "" if good else "red")
     if command.output is not None:
@@ -199,5 +198,5 @@ def _patch(diff: str | None, indent: str) -> Iterator[Line]:
 
 
 def patch_look(text: str) -> str:
-    """The style of a line of a patch."""
+    """Return the style of a patch line."""
     return next((style for beginning, style in PATCH_LOOKS if text.startswith(beginning)), "")

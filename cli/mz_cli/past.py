@@ -1,7 +1,7 @@
-"""Adapter: `--run`, `--judge` and `--bisect` of `mz replay`: a past run in place of cassettes, and exit codes for git.
+"""Options `--run`, `--judge` and `--bisect` of `mz replay`: past runs instead of cassettes, and exit codes for git.
 
-`git bisect run` takes 0 for good, 125 for "cannot be told", other codes up to 127 for bad, and ends at any above. So
-everything that is no verdict must be 125: settings or a pipeline that do not load, a crash of ours, a wrong command.
+`git bisect run` takes 0 for good, 125 for "cannot be tested", other codes up to 127 for bad, and aborts at any above.
+So everything that is no verdict must be 125: invalid settings or pipelines, a crash of mz, a wrong command line.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from mz_engine.exits import Exit
 
 VERDICTS = (Exit.OK, Exit.DRIFT, Exit.RECORDING)
 SHARED = ("as_json", "reports")
-"""Options that go with a past run too; all others are for cassettes."""
+"""Options that past runs accept too; all others are for cassettes."""
 
 
 def past_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator, below `@report_options`: the three options. The function gets `bisect`; for a past run or a judgement
+    """Decorator, below `@report_options`: add the three options. The function gets `bisect`; with `--run` or `--judge`
     it is not called."""
 
     @functools.wraps(function)
-    def chosen(*args: Any, run: str | None, judge: bool, bisect: bool, **rest: Any) -> Any:
+    def with_past_modes(*args: Any, run: str | None, judge: bool, bisect: bool, **options: Any) -> Any:
         def work() -> int:
             if run is None and not judge:
-                return int(function(*args, bisect=bisect, **rest))
-            return _past(run, judge, bisect, rest)
+                return int(function(*args, bisect=bisect, **options))
+            return _past(run, judge, bisect, options)
 
         return undecided_but_for_verdicts(work) if bisect else work()
 
-    chosen = click.option("--bisect", is_flag=True, help="Exit codes for git bisect run: 125 for all but verdicts.")(
-        chosen
+    add_options = (
+        click.option("--bisect", is_flag=True, help="Use exit codes for git bisect run: 125 for all but verdicts."),
+        click.option("--judge", is_flag=True, help="Recheck artifacts of RUN, or of all runs, with current rules."),
+        click.option("--run", metavar="RUN", help="Replay a past run of the log through the current code."),
     )
-    chosen = click.option("--judge", is_flag=True, help="Past artifacts by today's rules; of all runs without --run.")(
-        chosen
-    )
-    return click.option("--run", metavar="RUN", help="A past run of the log through today's code, by its own pins.")(
-        chosen
-    )
+    decorated: Callable[..., Any] = with_past_modes
+    for add_option in add_options:
+        decorated = add_option(decorated)
+    return decorated
 
 
 def _past(run: str | None, judge: bool, bisect: bool, rest: dict[str, Any]) -> int:
@@ -48,7 +48,7 @@ def _past(run: str | None, judge: bool, bisect: bool, rest: dict[str, Any]) -> i
 
     flag = "--judge" if judge else "--run"
     if any(value for name, value in rest.items() if name not in SHARED):
-        raise click.UsageError(f"{flag} is about runs of the log: no PATH, and no option for cassettes, goes with it")
+        raise click.UsageError(f"{flag} replays runs of the log: it accepts no PATH and no option for cassettes")
     check_reports(rest["reports"], rest["as_json"])
     if judge:
         return judge_past(run, rest["as_json"], rest["reports"])
@@ -57,7 +57,7 @@ def _past(run: str | None, judge: bool, bisect: bool, rest: dict[str, Any]) -> i
 
 
 def undecided_but_for_verdicts(work: Callable[[], int]) -> int:
-    """The exit code for `git bisect run`. What stopped the work is told, and is no verdict, whatever its own code."""
+    """Return the exit code for `git bisect run`. An error is reported, and is no verdict, whatever its own code."""
     from mz_cli.failures import report
 
     context = click.get_current_context()
@@ -69,11 +69,11 @@ def undecided_but_for_verdicts(work: Callable[[], int]) -> int:
 
 
 def clamped(code: int) -> Exit:
-    """Verdicts as they are, anything else as 125."""
+    """Return verdicts unchanged, anything else as 125."""
     return Exit(code) if code in VERDICTS else Exit.NOT_COMPARABLE
 
 
 def of_command(words: Sequence[str], code: int) -> int:
-    """The code of the whole process: also a command line that is not understood, or code that does not load, must not
-    be blamed on a commit."""
+    """Return the exit code of the process: an invalid command line or a failed import must not count as a bad
+    commit."""
     return int(clamped(code)) if "--bisect" in words and "replay" in words else code

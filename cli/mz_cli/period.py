@@ -1,4 +1,4 @@
-"""Pure: spans of time as people write them, and the days that moments fall on in a time zone."""
+"""Parse periods of time and time zones, and map times to days."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 
 SECOND_US = 1_000_000
 QUARTER_US = 15 * 60 * SECOND_US
-"""No zone in use is off by anything finer, so all of a quarter of an hour is on one day."""
+"""All zones in use have offsets in quarters of an hour, so a quarter never spans two days."""
 _SPAN = re.compile(r"(?:([0-9]{1,4})w)?(?:([0-9]{1,5})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,7})m)?\Z")
 FORMS = "a day (2026-06-01, today, yesterday), a time (2026-06-01T14:30), or how long ago (7d, 36h, 2w)"
 
 
 class Period(NamedTuple):
-    """Microseconds since the epoch, the end not in it; None: open."""
+    """Period in microseconds since the epoch, the end excluded; None: open."""
 
     since_us: int | None = None
     until_us: int | None = None
@@ -27,7 +27,7 @@ class Period(NamedTuple):
 
 
 def period_of(since: str | None, until: str | None, now_us: int, zone: tzinfo | None) -> Period:
-    """From two texts; a day as the end is in it. Raises ValueError, which says what may be written."""
+    """Parse start and end; a day as the end is included. Raises ValueError that names the accepted forms."""
     found = Period(
         None if since is None else _moment(since, now_us, zone, whole_day=False),
         None if until is None else _moment(until, now_us, zone, whole_day=True),
@@ -38,7 +38,7 @@ def period_of(since: str | None, until: str | None, now_us: int, zone: tzinfo | 
 
 
 def _moment(text: str, now_us: int, zone: tzinfo | None, *, whole_day: bool) -> int:
-    """The first moment of a day, or with `whole_day` the one after its last."""
+    """Parse a time; a day means its start, or with `end_of_day` the start of the next one."""
     plain = text.strip()
     if plain and (span := _SPAN.match(plain)):
         weeks, days, hours, minutes = (int(each or 0) for each in span.groups())
@@ -50,11 +50,11 @@ def _moment(text: str, now_us: int, zone: tzinfo | None, *, whole_day: bool) -> 
         moment = datetime.fromisoformat(plain)
         return _us(moment if moment.tzinfo else _in(moment, zone))
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text[:40]!r} is no time; write {FORMS}") from None
+        raise ValueError(f"{text[:40]!r} is not a time; write {FORMS}") from None
 
 
 def _day(text: str, now_us: int, zone: tzinfo | None) -> date | None:
-    """None: it is no day."""
+    """Parse a day; None if the text is not a day."""
     if text in ("today", "yesterday"):
         today = datetime.fromtimestamp(now_us / SECOND_US, UTC).astimezone(zone).date()
         return today if text == "today" else today - timedelta(days=1)
@@ -75,7 +75,7 @@ def _us(moment: datetime) -> int:
 
 
 def zone_of(name: str | None) -> tzinfo | None:
-    """The zone of an IANA name, such as Europe/Berlin, or UTC; None: the machine's own. Raises ValueError."""
+    """Return the zone of an IANA name, such as Europe/Berlin, or UTC; None: the machine's own. Raises ValueError."""
     if name is None or name == "local":
         return None
     if name.upper() == "UTC":
@@ -87,16 +87,16 @@ def zone_of(name: str | None) -> tzinfo | None:
 
 
 def days_in(zone: tzinfo | None) -> Callable[[int], date]:
-    """A function from microseconds since the epoch to the day there. It remembers quarters of an hour, since
-    conversions into a zone are slow where there are many."""
+    """Return a function from microseconds since the epoch to the day in that zone. It caches quarters of an hour,
+    since conversions into a zone are slow."""
     known: dict[int, date] = {}
 
     def day_of(at_us: int) -> date:
         quarter = at_us // QUARTER_US
-        found = known.get(quarter)
-        if found is None:
+        day = known.get(quarter)
+        if day is None:
             at = datetime.fromtimestamp(quarter * QUARTER_US // SECOND_US, UTC)
-            found = known[quarter] = at.astimezone(zone).date()
-        return found
+            day = known[quarter] = at.astimezone(zone).date()
+        return day
 
     return day_of

@@ -1,4 +1,4 @@
-"""Pure: a pipeline as people read it, a line a property, phase by phase; and whole, with its defaults, as data."""
+"""A pipeline as text, one line per property, and as full data with all defaults."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from mz_engine.pipelines.definition import AgentUse, Gate, HumanGate, Phase, Pip
 from mz_engine.quantity import format_duration
 
 Line = tuple[str, str]
-"""A property and its words."""
+"""Name and text of a property."""
 EVERY_AUTONOMY = 3
 
 
 def head_lines(pipeline: Pipeline, source: str) -> Iterator[Line]:
-    """What concerns all phases."""
+    """Yield the properties of the pipeline."""
     yield "pipeline", f"{pipeline.pipeline}, version {pipeline.version}, {source}"
     yield "done when", pipeline.terminal
     yield "dependencies", pipeline.dependencies
-    yield "rollbacks", f"{pipeline.rollbacks_max} of one feature, then a person decides"
+    yield "rollbacks", f"at most {pipeline.rollbacks_max} per feature, then a person decides"
 
 
 def phase_lines(phase: Phase) -> Iterator[Line]:
-    """What a phase asks, checks and does, in the order in which it happens."""
+    """Yield the properties of a phase, in the order of execution."""
     if phase.agent:
         yield "agent", _agent(phase.agent)
         yield "timeout", _timeout(phase)
@@ -45,10 +45,10 @@ def phase_lines(phase: Phase) -> Iterator[Line]:
             ),
         )
     if phase.outputs:
-        yield "hands over", _joined(f"{each.artifact}: {each.path or 'the reply'}" for each in phase.outputs)
+        yield "produces", _joined(f"{each.artifact}: {each.path or 'the reply'}" for each in phase.outputs)
         yield "rules", _joined(each.rules for each in phase.outputs)
     if phase.agent:
-        yield "may change", " ".join(phase.mutations) or "what it hands over, nothing else"
+        yield "may change", " ".join(phase.mutations) or "its artifacts only"
     if phase.gates:
         yield "gates", _joined(_gate(each) for each in phase.gates)
     yield from _afterwards(phase)
@@ -56,11 +56,11 @@ def phase_lines(phase: Phase) -> Iterator[Line]:
 
 def _afterwards(phase: Phase) -> Iterator[Line]:
     if phase.review:
-        yield "review", _review(phase.review)
+        yield "agent review", _review(phase.review)
     for human in phase.human:
         yield "asks", _human(human)
     if phase.agent or phase.gates:
-        yield "tries", f"{phase.attempts} replies refused, {phase.retries} calls failed"
+        yield "limits", f"{phase.attempts} rejected replies, {phase.retries} failed calls"
     if phase.on_block:
         yield "rolls back", _joined(_route(each) for each in phase.on_block)
     if phase.commit:
@@ -70,7 +70,7 @@ def _afterwards(phase: Phase) -> Iterator[Line]:
 
 
 def _agent(agent: AgentUse) -> str:
-    session = agent.session or "as mz.yaml says"
+    session = agent.session or "as in mz.yaml"
     return f"{agent.role}; tier {agent.tier}; tools {_joined(agent.tools) or 'none'}; session {session}"
 
 
@@ -90,7 +90,7 @@ def _gate(gate: Gate) -> str:
 
 
 def _review(review: Review) -> str:
-    return f"{review.role}; tier {review.tier}; prompt {review.prompt}; hands over {review.output} ({review.rules})"
+    return f"{review.role}; tier {review.tier}; prompt {review.prompt}; produces {review.output} ({review.rules})"
 
 
 def _human(human: HumanGate) -> str:
@@ -101,13 +101,13 @@ def _human(human: HumanGate) -> str:
 
 
 def _route(route: Route) -> str:
-    what = {"phase": "", "unit": " (that unit)", "tree": " (on the present tree)"}[route.scope]
+    what = {"phase": "", "unit": " (that unit)", "tree": " (on the current tree)"}[route.scope]
     often = {None: "", 1: " once"}.get(route.times, f" at most {route.times} times")
     return f"{route.cause} to {route.to}{what}{often}"
 
 
 def _per(per: str) -> str:
-    return " once a phase" if per == "phase" else ""
+    return " once per phase" if per == "phase" else ""
 
 
 def _joined(words: Sequence[str] | Iterator[str]) -> str:
@@ -115,7 +115,7 @@ def _joined(words: Sequence[str] | Iterator[str]) -> str:
 
 
 def whole(value: object) -> Any:
-    """A definition as plain data under the keys of its file, with everything that has a default filled in."""
+    """Return a definition as plain data under the keys of its file, with all defaults filled in."""
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
         return {field.encode_name: whole(getattr(value, field.name)) for field in fields}

@@ -1,4 +1,4 @@
-"""Adapter: finds the place in the log that a person means by `STREAM@VERSION`, in full or abbreviated."""
+"""Resolve an event ref `STREAM@VERSION`, in full or abbreviated."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ VERSION = re.compile("[1-9][0-9]{0,17}")
 
 
 def find_place(log: Reading, text: str, run: str | None) -> tuple[StreamId, int]:
-    """Stream and version. Names are those of runs (the beginning of an id is enough) and of features: of `run`, else of
+    """Return stream and version. A name is that of a run (a unique prefix suffices) or of a feature: of `run`, else of
     the newest run that has it. Raises MzError (MZ5001, MZ5007)."""
     name, _, digits = text.rpartition("@")
     if not name or not VERSION.fullmatch(digits):
-        raise MzError("MZ5007", f"{text[:80]!r} is not a place", hint=f"say {FORMS}; versions count from 1")
+        raise MzError("MZ5007", f"{text[:80]!r} is not an event", hint=f"write {FORMS}; versions count from 1")
     stream, version = _stream(log, name, run), int(digits)
     known = dict(log.store.streams(stream)).get(stream, 0)
     if not known:
-        raise MzError("MZ5007", f"nothing is recorded in {stream}", hint="it has not begun")
+        raise MzError("MZ5007", f"{stream} has no events", hint="it has not started yet")
     if version > known:
         raise MzError("MZ5007", f"{stream} has no version {version}", hint=f"the newest is {stream}@{known}")
     return stream, version
@@ -33,7 +33,7 @@ def find_place(log: Reading, text: str, run: str | None) -> tuple[StreamId, int]
 def _stream(log: Reading, name: str, run: str | None) -> StreamId:
     first, *others = name.split("/")
     if first == "inbox":
-        hint = "`mz log` shows what the run made of them, in the run's own stream"
+        hint = "`mz log` shows their outcome, in the run's own stream"
         raise MzError("MZ5007", f"{name[:80]!r} is an inbox: it holds messages and has no state", hint=hint)
     if first == "run" and others:
         first, *others = others
@@ -48,7 +48,7 @@ def _stream(log: Reading, name: str, run: str | None) -> StreamId:
 
 
 def _with_feature(log: Reading, feature: str, run: str | None) -> str | None:
-    """The run that is meant by a feature's name alone."""
+    """Return the run for a feature's name alone."""
     runs = log.runs() if run is None else (log.find_run(run),)
     return next((each for each in runs if feature in log.features(each)), None)
 
@@ -57,5 +57,4 @@ def _check_either(log: Reading, name: str, run: str | None) -> None:
     if not any(each.startswith(name) for each in log.runs()):
         newest = log.find_run(run)
         near = did_you_mean(name, (*log.runs(), *log.features(newest)))
-        hint = f"say {FORMS}"
-        raise MzError("MZ5007", f"there is neither a run nor a feature {name[:80]!r}{near}", hint=hint)
+        raise MzError("MZ5007", f"there is no run or feature {name[:80]!r}{near}", hint=f"write {FORMS}")

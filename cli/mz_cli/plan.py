@@ -1,4 +1,4 @@
-"""Adapter: `mz run --dry-run`: what a run would do. Nothing is written, no agent is called."""
+"""`mz run --dry-run`: plan a run without writing anything or calling an agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mz_cli.shapes.plan import PlanShape
 
 
 def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
-    """Prints the plan; whether there is something to do. Raises MzError as `mz run` would."""
+    """Print the plan; return True if there is something to do. Raises MzError as `mz run` would."""
     log = home / HOME / LOG
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
@@ -49,12 +49,12 @@ def show_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as
 
 
 def digest_of(text: str) -> Digest:
-    """What keeping the text would answer."""
+    """Return the digest that storing the text would return."""
     return Digest(hashlib.sha256(text.encode()).hexdigest())
 
 
 def market_of(config: Config) -> Market:
-    """The agent's models, and today's prices. Raises MzError (MZ1004) for an agent that nobody knows."""
+    """Return the agent's models and current prices. Raises MzError (MZ1004) for an unknown agent."""
     models = known_agent(config.agent, config.agents).capabilities().models
     prices, now_us = prices_of(config, os.environ), time.time_ns() // 1_000
 
@@ -67,18 +67,18 @@ def market_of(config: Config) -> Market:
 
     @cache
     def typical_call(model: str, phase: str) -> Estimate | None:
-        known = coefficients_for(config.calibration, config.agent, model, phase)
-        if known is None:
+        coefficients = coefficients_for(config.calibration, config.agent, model, phase)
+        if coefficients is None:
             return None
-        took = typical(known)
-        nanousd = prices.estimate(model, took.input, took.output, now_us, took.cache_read, took.cache_write)
-        return Estimate(tokens=took.input + took.output, nanousd=nanousd)
+        usage = typical(coefficients)
+        nanousd = prices.estimate(model, usage.input, usage.output, now_us, usage.cache_read, usage.cache_write)
+        return Estimate(tokens=usage.input + usage.output, nanousd=nanousd)
 
     return Market(model_of=model_of, price=price, typical=typical_call)
 
 
 def show_text(shape: PlanShape) -> None:
-    """A pipe gets the table of features alone."""
+    """Print the plan; a pipe gets only the table of features on stdout."""
     terminal = is_terminal(sys.stdout)
     say = answer if terminal else note
     if terminal:

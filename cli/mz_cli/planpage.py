@@ -1,4 +1,4 @@
-"""Pure: what a run would do, as the object that `mz run --dry-run --json` prints and as tables for people."""
+"""Plan of a run, as the object that `mz run --dry-run --json` prints and as text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mz_cli.shapes.plan import HoldShape, LeftOutShape, PlannedCall, PlannedFeat
 
 NO_LIMIT = "no limit"
 UNPRICED = "unpriced"
-HOLD_WORDS = {"run-budget": "no room in the run's budget", "feature-budget": "above the budget of one feature"}
+HOLD_WORDS = {"run-budget": "exceeds the run's budget", "feature-budget": "exceeds the budget of a feature"}
 
 
 class Market(msgspec.Struct, frozen=True, kw_only=True):
-    """What calls take: of the agent that is chosen."""
+    """Models and prices of the chosen agent."""
 
     model_of: Callable[[str], str]
     """Tier -> model."""
@@ -31,11 +31,11 @@ class Market(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Costs = Mapping[str, Mapping[str, Estimate]]
-"""Feature -> phase -> what it will probably take."""
+"""Feature -> phase -> estimate."""
 
 
 def costs_of(plan: Plan, market: Market | None) -> Costs:
-    """Empty where the agent is not known."""
+    """Return estimates of all added features; empty if the agent is unknown."""
     if market is None:
         return {}
     wanted = {item.feature for item in plan.taken.added}
@@ -50,7 +50,8 @@ def costs_of(plan: Plan, market: Market | None) -> Costs:
 
 
 def plan_shape(plan: Plan, goes_on: str | None, market: Market | None) -> PlanShape:
-    """`goes_on`: the unfinished run that would go on with these features; `market`: None where the agent is unknown."""
+    """Return the plan. `resumed_run`: the unfinished run that would continue with these features; `price_context`:
+    None if the agent is unknown."""
     config, pipeline, costs = plan.pins.config, plan.pins.pipeline, costs_of(plan, market)
     features = _features(plan, costs, market is not None)
     total = together(each for phases in costs.values() for each in phases.values()) if market else None
@@ -102,7 +103,7 @@ def _features(plan: Plan, costs: Costs, known: bool) -> tuple[PlannedFeature, ..
 
 
 def _budget_holds(cost: Estimate | None, spent: int, config: Config) -> tuple[HoldShape, ...]:
-    """`spent`: what this feature and those before it will probably take."""
+    """Return the exceeded budgets. `committed_nanousd`: estimate of this feature and those before it."""
     if cost is None:
         return ()
     run = _within(spent, config.budget.run_nanousd) is False
@@ -133,12 +134,12 @@ def _call(use: AgentUse | Review, market: Market | None) -> PlannedCall:
 
 # for people -----------------------------------------------------------------------------------------------------------
 def heading(shape: PlanShape) -> str:
-    run = f"run {shape.goes_on} goes on" if shape.goes_on else "a new run"
+    run = f"continues run {shape.goes_on}" if shape.goes_on else "a new run"
     agents = ", then ".join((shape.agent, *shape.failover))
     at_once = f"{shape.parallel_max} at once" if shape.parallel_max > 1 else "one at a time"
     return (
         f"{run}: {shape.pipeline} on {shape.base}, agent {agents}, autonomy {shape.autonomy}, {at_once}\n"
-        f"budget: {_dollars(shape.budget_run_usd)} for the run, {_dollars(shape.budget_feature_usd)} for a feature"
+        f"budget: {_dollars(shape.budget_run_usd)} for the run, {_dollars(shape.budget_feature_usd)} per feature"
     )
 
 
@@ -163,7 +164,7 @@ def steps_table(shape: PlanShape) -> Table:
 
 
 def features_table(shape: PlanShape, whole: bool) -> Table:
-    """In the order in which they may start. `whole`: for a pipe, exact and with the branch."""
+    """Return the features in start order. `exact`: for a pipe, with exact numbers and branches."""
     rows = tuple(
         (
             str(number), each.id, each.branch, " ".join(each.depends_on) or "-", _screen(each),
@@ -181,7 +182,7 @@ def features_table(shape: PlanShape, whole: bool) -> Table:
         heads = ("order", "feature", "branch", "after", "screen", "tokens", "estimated", "title", "holds")
         return Table(columns=columns(*heads), rows=rows, empty="")
     heads_short = columns(">order", "feature", "holds", ">tokens", ">estimated", "~title")
-    return Table(columns=heads_short, rows=rows, empty="Nothing new is to be done.")
+    return Table(columns=heads_short, rows=rows, empty="There are no new features.")
 
 
 def _screen(feature: PlannedFeature) -> str:
@@ -189,26 +190,26 @@ def _screen(feature: PlannedFeature) -> str:
 
 
 def holds_words(feature: PlannedFeature) -> str:
-    """Why it will wait, or may."""
+    """Return why the feature will or may be held."""
     after = [hold.because or "" for hold in feature.holds if hold.why == "dependency"]
     others = [HOLD_WORDS[hold.why] for hold in feature.holds if hold.why != "dependency"]
     return "; ".join([*([f"after {', '.join(after)}"] if after else []), *others])
 
 
 def _estimated(amount: str | None) -> str:
-    """A decimal string of USD, rounded as money is shown to people."""
+    """Return an exact decimal string of USD rounded for display."""
     return UNPRICED if amount is None else money(nanousd_of(amount)) or ""
 
 
 def totals(shape: PlanShape) -> str:
-    """All features together against the budget."""
-    text = f"in all: {counted(len(shape.features), 'feature')}"
+    """Return the sum of all features, compared with the budget."""
+    text = f"total: {counted(len(shape.features), 'feature')}"
     if shape.estimated_tokens is None:
-        return f"{text}; what they take is not known, for the agent is not"
+        return f"{text}; no estimate, because the agent is unknown"
     budget = f" of {_dollars(shape.budget_run_usd)}" if shape.budget_run_usd is not None else ""
     text = f"{text}, about {count(shape.estimated_tokens)} tokens, {_estimated(shape.estimated_usd)}{budget}"
     first = next((each.id for each in shape.features if any(hold.why == "run-budget" for hold in each.holds)), None)
-    return f"{text}\nthe budget will not do: it is used up at about {first}" if first else text
+    return f"{text}\nthe budget is too low: it will be used up at about {first}" if first else text
 
 
 def left_out_line(out: LeftOutShape) -> str:

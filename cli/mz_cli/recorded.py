@@ -1,4 +1,4 @@
-"""Adapter: how old a project's recordings are, for `mz doctor`. They are the user's files, kept in git."""
+"""Age of a project's recordings, for `mz doctor`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DAYS_MAX = 180
 
 
 def recordings_check(root: Path, now: float) -> Check:
-    """The age of the oldest cassette of the library that the settings name; `now` counts seconds since the epoch."""
+    """Check the age of the oldest cassette of the library. `now`: seconds since the epoch."""
     try:
         library = library_of(root)
     except MzError:
-        return Check.warn("recordings", "not looked for: the settings do not say where", "mz config validate")
+        return Check.warn("recordings", "not checked: the settings are invalid", "mz config validate")
     ages: dict[Path, int] = {}
     unusable: list[CassetteUnusable] = []
     for place in cassettes(library):
@@ -29,7 +29,7 @@ def recordings_check(root: Path, now: float) -> Check:
         except CassetteUnusable as error:
             unusable.append(error)
     if unusable:
-        said = f"{len(unusable)} of {len(unusable) + len(ages)} cannot be used: {unusable[0]}"
+        said = f"{len(unusable)} of {len(unusable) + len(ages)} unreadable: {unusable[0]}"
         return Check.warn("recordings", said, "restore it from git, or record it again; mz recordings list")
     if not ages:
         return Check.ok("recordings", "none yet")
@@ -37,10 +37,10 @@ def recordings_check(root: Path, now: float) -> Check:
     name = oldest.relative_to(root) if oldest.is_relative_to(root) else oldest
     said = f"{len(ages)}, the oldest {ages[oldest]} days: {name}"
     if ages[oldest] > DAYS_MAX:
-        return Check.warn("recordings", said, "agents and models have changed since; record it again")
+        return Check.warn("recordings", said, "agents and models may have changed; record it again")
     return Check.ok("recordings", said)
 
 
 def age_days(recorded: str, today: datetime) -> int:
-    """Whole days since then; `recorded` as cassettes write it."""
+    """Return full days since a time in the format of cassettes."""
     return (today - parse_time(recorded)).days

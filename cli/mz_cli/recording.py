@@ -1,4 +1,4 @@
-"""Adapter: makes a cassette of a past run of this repository, for `mz record` and `mz run --record`."""
+"""Make a cassette of a past run of this repository, for `mz record` and `mz run --record`."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ from mz_recordings.recording.sources import sources_of
 
 from mz_cli.context import Reading, reading
 from mz_cli.render.console import note
-from mz_cli.render.text import line
+from mz_cli.render.text import counted, line
 from mz_cli.shapes.replay import CommittedSecret, LeftOutShape, RecordResult
 
 
 def library_of(home: Path) -> Path:
-    """Where the repository keeps its cassettes; it need not exist. Raises MzError for the settings."""
+    """Return the folder of the repository's cassettes, which may not exist. Raises MzError for the settings."""
     return home / load_config(home, os.environ, {}).config.recordings
 
 
 def default_place(home: Path, config: Config) -> Path:
-    """Where a run with these settings is recorded. Raises MzError for the pipeline."""
+    """Return the cassette path for a run with these settings. Raises MzError for the pipeline."""
     pipeline = find_pipeline(config.pipeline, home).pipeline.pipeline
     return home / config.recordings / f"{pipeline}-{config.agent}"
 
 
 def refuse_before(home: Path, flags: Mapping[str, object]) -> None:
-    """Says before anything is paid that the run could not be recorded, or not where it would be. Raises MzError."""
+    """Check before anything is paid that the run can be recorded. Raises MzError."""
     config = load_config(home, os.environ, flags).config
     place = default_place(home, config)
     refuse_taken(place, False, "move it, or run without --record and then: mz record --replace")
     material = sound_material(home)
     made_of = msgspec.json.encode((config, material.templates, material.rules))
     if found := Secrets(known_secrets(home, os.environ)).scan(made_of):
-        message = f"settings, rules or templates hold a secret ({', '.join(found)}); the run could not be recorded"
-        raise MzError("MZ6004", message, hint="take it out; nothing was called")
+        message = f"settings, rules or templates contain a secret ({', '.join(found)}); the run cannot be recorded"
+        raise MzError("MZ6004", message, hint="remove it; no agent was called")
 
 
 def record_after(run: str) -> None:
-    """Records the run that has just come to rest, and says so on stderr. Raises MzError."""
+    """Record the run that has just stopped, and print the result on stderr. Raises MzError."""
     with reading() as log:
         tell(record(log, run, None, False, "live", None), note, note)
 
 
 def refuse_taken(place: Path, replace: bool, instead: str) -> None:
-    """Raises MzError: MZ6002 where a cassette is there that may not be replaced, MZ6005 where something else is."""
+    """Raise MzError: MZ6002 if a cassette exists that may not be replaced, MZ6005 if the path is in use otherwise."""
     try:
         check_vacant(place, replace)
     except CassetteExists as error:
@@ -70,12 +70,12 @@ def refuse_taken(place: Path, replace: bool, instead: str) -> None:
 def record(
     log: Reading, run: str, to: Path | None, replace: bool, provenance: Provenance, max_age_days: int | None
 ) -> RecordResult:
-    """Records the run and says what is in the cassette. Raises MzError (MZ6002 to MZ6005)."""
+    """Record the run, and return the content of the cassette. Raises MzError (MZ6002 to MZ6005)."""
     made = made_of(log, run, provenance, max_age_days)
     cassette = made.cassette
     name = f"{cassette.manifest.pipeline}-{cassette.manifest.agent}"
     place = to or library_of(log.home) / name
-    refuse_taken(place, replace, f"replace it with --replace, or name another place: mz record {run} --to DIR")
+    refuse_taken(place, replace, f"replace it with --replace, or name another folder: mz record {run} --to DIR")
     cassette = named(cassette, place.resolve().name)
     place.parent.mkdir(parents=True, exist_ok=True)
     save(cassette, place, replace)
@@ -95,7 +95,7 @@ def record(
 
 
 def committed_in(cassette: Cassette, home: Path) -> tuple[CommittedSecret, ...]:
-    """Secrets in the content of the repository, each once a file."""
+    """Return secrets in the content of the repository, each once per file."""
     secrets = Secrets(known_secrets(home, os.environ))
     found: dict[tuple[str, str], CommittedSecret] = {}
     for file, leak in packed(cassette.bundle, secrets, os.environ):
@@ -105,26 +105,26 @@ def committed_in(cassette: Cassette, home: Path) -> tuple[CommittedSecret, ...]:
 
 
 def keep_bytes(library: Path) -> None:
-    """Has git leave every byte of a library as it is; what somebody wrote there stays."""
+    """Turn off git's line-end conversion for a library, unless it has a `.gitattributes`."""
     file = library / ".gitattributes"
     if not file.exists():
         file.write_text("# Every byte of a recording counts: no conversion of line ends.\n* -text\n")
 
 
 def made_of(log: Reading, run: str, provenance: Provenance, max_age_days: int | None) -> RecordedRun:
-    """The run as a cassette without its final name. Raises MzError (MZ6003, MZ6004)."""
+    """Return the run as a cassette without its final name. Raises MzError (MZ6003, MZ6004)."""
     sources = sources_of(log.home, os.environ, log.store, log.blobs)
     try:
         return record_run(sources, run, name=run, provenance=provenance, max_age_days=max_age_days)
     except NothingToRecord as error:
-        raise MzError("MZ6003", str(error), hint="`mz status` shows what it waits for") from error
+        raise MzError("MZ6003", str(error), hint="see `mz status`") from error
     except SecretInRecording as error:
-        hint = "take it out of the project and run again; nothing was recorded"
+        hint = "remove it from the project and run again; nothing was recorded"
         raise MzError("MZ6004", str(error), hint=hint) from error
 
 
 def newest(log: Reading) -> str | None:
-    """The newest run that is no experiment; None: there is none."""
+    """Return the newest run that is not a fork; None if there is none."""
     return next((run for run in log.runs() if fold_run(log.store.read(run_stream(run))).forked is None), None)
 
 
@@ -133,17 +133,17 @@ def named(cassette: Cassette, name: str) -> Cassette:
 
 
 def shown(path: Path) -> str:
-    """Relative to the current directory where it lies below it."""
+    """Return the path relative to the current directory if it is below it."""
     here, there = Path(os.path.realpath(Path.cwd())), Path(os.path.realpath(path))
     return str(there.relative_to(here)) if there.is_relative_to(here) else str(there)
 
 
 def tell(result: RecordResult, say: Callable[[str], None], aside: Callable[[str], None]) -> None:
-    """The result in words: where it is, and what is not in it."""
-    features = f"{len(result.features)} feature{'s' if len(result.features) != 1 else ''}"
+    """Print path and content of the cassette, features left out, and committed secrets."""
+    features = counted(len(result.features), "feature")
     say(f"{result.cassette}: {result.recordings} recordings of {features}, {result.provenance}")
     for out in result.left_out:
         aside(f"left out: {out.feature}: {out.why}")
     for one in result.committed:
-        aside(line(f"{one.file}:{one.line}: {one.what} is committed, and is in world.bundle as it is; take it out and "
-                   "record another run: `mz recordings lint` refuses this one"))  # fmt: skip
+        aside(line(f"{one.file}:{one.line}: {one.what} is committed, and world.bundle contains it; remove it and "
+                   "record another run: `mz recordings lint` rejects this one"))  # fmt: skip

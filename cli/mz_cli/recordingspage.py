@@ -1,4 +1,4 @@
-"""Pure: a library of recordings for a person: the table of its cassettes, and what should not be in them."""
+"""A library of recordings as text: the table of its cassettes, and lint findings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from mz_recordings.findings import KINDS
 
 from mz_cli.render.styled import Line, Span
 from mz_cli.render.table import Table, columns
+from mz_cli.render.text import counted
 from mz_cli.replaypage import mending
 from mz_cli.shapes.recordings import CassetteLine
 
@@ -16,7 +17,7 @@ UNITS = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB"))
 
 
 def table(lines: Iterable[CassetteLine], whole: bool) -> Table:
-    """`whole`: for a pipe, with sizes in bytes and times as programs read them."""
+    """Return the cassettes. `exact`: for a pipe, with sizes in bytes and ISO times."""
     heads = columns(
         "*cassette", "pipeline", "agent", "provenance", ">recordings", ">features", "recorded" if whole else ">age",
         ">format", ">bytes" if whole else ">size", "problem",
@@ -36,23 +37,23 @@ def table(lines: Iterable[CassetteLine], whole: bool) -> Table:
         )
         for one in lines
     )
-    return Table(columns=heads, rows=rows, empty="There are none. `mz run --record` makes the first.")
+    return Table(columns=heads, rows=rows, empty="There are no cassettes. `mz run --record` makes the first.")
 
 
 def age(one: CassetteLine) -> str:
-    """In days, with the limit that the cassette has."""
+    """Return the age in days, with the cassette's limit."""
     if one.age_days is None:
         return "-"
     return f"{one.age_days} d" if one.max_age_days is None else f"{one.age_days} of {one.max_age_days} d"
 
 
 def size(number: int) -> str:
-    """`1.4 MB`."""
+    """Return a size such as `1.4 MB`."""
     return next((f"{number / unit:.1f} {name}" for unit, name in UNITS if number >= unit), f"{number} B")
 
 
 def page(results: Sequence[Linted]) -> Iterator[Line]:
-    """What was found, a place a line as compilers do, then the sum."""
+    """Yield findings with location in the style of compilers, then the summary."""
     for one in results:
         for finding in one.findings:
             where = f"{finding.file}:{finding.line}" if finding.line else finding.file
@@ -60,7 +61,7 @@ def page(results: Sequence[Linted]) -> Iterator[Line]:
             place = f"{where}:{column}" if column else where
             yield Span(f"{place}: "), Span(finding.kind, "bold red"), Span(f" {finding.what}")
             mend = mending(finding.mend, (one.path,))
-            yield Span("  mend: ", "bold"), Span(mend), Span(f"  (exit {int(KINDS[finding.kind].exit)})", "dim")
+            yield Span("  fix: ", "bold"), Span(mend), Span(f"  (exit {int(KINDS[finding.kind].exit)})", "dim")
         for notice in one.notices:
             place = ":".join(str(part) for part in (f"{one.path}/{notice.file}", notice.line, notice.column) if part)
             yield Span(f"{place}: "), Span("warning", "yellow"), Span(f" {notice.what}")
@@ -68,19 +69,15 @@ def page(results: Sequence[Linted]) -> Iterator[Line]:
 
 
 def summary(results: Sequence[Linted]) -> str:
-    """What was looked at, in one line."""
+    """Return in one line what was checked, and the verdict."""
     findings = sum(len(one.findings) for one in results)
     notices = sum(len(one.notices) for one in results)
     parts = [
-        _number(len(results), "cassette"),
-        _number(sum(one.recordings for one in results), "recording"),
-        _number(sum(one.files for one in results), "file"),
+        counted(len(results), "cassette"),
+        counted(sum(one.recordings for one in results), "recording"),
+        counted(sum(one.files for one in results), "file"),
         size(sum(one.bytes for one in results)),
     ]
-    verdict = "nothing found" if not findings else _number(findings, "finding")
-    warned = f", {_number(notices, 'warning')}" if notices else ""
+    verdict = "no findings" if not findings else counted(findings, "finding")
+    warned = f", {counted(notices, 'warning')}" if notices else ""
     return f"{', '.join(parts)}: {verdict}{warned}"
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Pure: what a replay found, as lines for a person: what is wrong and where, what differs, and what mends it."""
+"""Result of a replay as text: findings by cause, with differences and fixes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from mz_recordings.findings import KINDS, Played
 from mz_recordings.grouping import Group, group
 
 from mz_cli.render.styled import Line, Span
+from mz_cli.render.text import counted
 
 PLACES_MAX = 6
 LOOKS = {"-": "red", "+": "green"}
 
 
 def page(results: Sequence[Played]) -> Iterator[Line]:
-    """Findings by cause, the gravest first, then the sum."""
+    """Yield findings by cause, the worst first, then the summary."""
     for one in results:
         for words in one.renewed:
             yield (Span(f"{one.path}: {words}"),)
@@ -24,28 +25,27 @@ def page(results: Sequence[Played]) -> Iterator[Line]:
         yield ()
     for one in results:
         if one.held:
-            yield (Span(f"{one.path}: its own settings count, not those of mz.yaml: {', '.join(one.held)}", "dim"),)
+            settings = ", ".join(one.held)
+            yield (Span(f"{one.path}: using the cassette's settings instead of mz.yaml for: {settings}", "dim"),)
     yield (Span(summary(results)),)
 
 
 def mending(mend: str, cassettes: Sequence[str]) -> str:
-    """The command, with the paths of the cassettes in it."""
+    """Return the command with the paths of the cassettes."""
     return mend.replace("{cassette}", " ".join(quote(path) for path in cassettes))
 
 
 def summary(results: Sequence[Played]) -> str:
-    """What was played, in one line."""
+    """Return in one line what was replayed, and the verdict."""
     played, found = sum(one.played for one in results), len(group(results))
     predates = sum(one.predates for one in results)
     offline = "network cut off" if all(one.offline for one in results) else "network not cut off"
-    parts = [_number(len(results), "cassette"), f"{_number(played, 'recording')} played", offline]
-    if predates:
-        parts.append(
-            f"{_number(predates, 'answer')} predates its prompt"
-            if predates == 1
-            else f"{predates} answers predate their prompts"
-        )
-    verdict = "as recorded" if not found else f"NOT as recorded: {_number(found, 'finding')}"
+    parts = [counted(len(results), "cassette"), f"{counted(played, 'recording')} replayed", offline]
+    if predates == 1:
+        parts.append("1 prompt differs from the recording")
+    elif predates:
+        parts.append(f"{predates} prompts differ from the recording")
+    verdict = "matches the recording" if not found else f"differs from the recording: {counted(found, 'finding')}"
     return f"{', '.join(parts)}: {verdict}"
 
 
@@ -58,7 +58,7 @@ def _group(each: Group) -> Iterator[Line]:
     finding = each.places[0][1]
     mend = mending(finding.mend, each.cassettes)
     code = int(KINDS[each.kind].exit) if each.fails else 0
-    yield (Span("  mend: ", "bold"), Span(mend), Span(f"  (exit {code})", "dim"))
+    yield (Span("  fix: ", "bold"), Span(mend), Span(f"  (exit {code})", "dim"))
 
 
 def _places(each: Group) -> Iterator[tuple[str, str]]:
@@ -69,7 +69,3 @@ def _places(each: Group) -> Iterator[tuple[str, str]]:
         known = [call for call in calls if call]
         more = f", and {len(known) - PLACES_MAX} more" if len(known) > PLACES_MAX else ""
         yield path, ", ".join(known[:PLACES_MAX]) + more
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

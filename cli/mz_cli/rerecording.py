@@ -1,4 +1,4 @@
-"""Adapter: carries out `mz rerecord`: asks before anything is paid, shows what differs, writes what was accepted."""
+"""`mz rerecord`: ask before anything is paid, show the differences, write what was accepted."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from mz_cli.shapes.rerecord import RerecordedCassette
 from mz_cli.summary import exit_of_code
 
 ALL = "ALL"
-CHANGED_MEANWHILE = "that it was changed meanwhile"
-PATIENCE = "comes to rest after what is under way; Ctrl-C again ends the agent at once. What was paid is kept"
+CHANGED_MEANWHILE = "cassette changed meanwhile"
+PATIENCE = "stopping after the current call; Ctrl-C again ends the agent now. Paid replies are kept"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOPS = {"budget": Exit.LIMIT, "interrupted": Exit.STOPPED}
 NO = ("", "0", "false")
 BUILD_SERVERS = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TEAMCITY_VERSION", "JENKINS_URL", "TF_BUILD")
-"""Variables that servers set themselves; some of them set no `CI`."""
+"""Variables set by build servers, some of which do not set `CI`."""
 IN_THE_WAY = UNWRITABLE | {errno.EEXIST, errno.ENOTDIR, errno.EPERM}
 
 
 class Asked(NamedTuple):
-    """What the command line says."""
+    """Options of the command line."""
 
     wish: Wish
     agent: str
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One cassette, ready to be recorded again."""
+    """One cassette prepared for re-recording."""
 
     path: Path
     order: Order
@@ -77,9 +77,9 @@ class Work(NamedTuple):
     prepared: Prepared
 
 
-# all of it ------------------------------------------------------------------------------------------------------------
+# cassettes ------------------------------------------------------------------------------------------------------------
 def record_again(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[RerecordedCassette, ...]:
-    """Every cassette with something to be recorded again, one after the other; a stop is for all. Raises MzError."""
+    """Re-record the selected calls of each cassette, one cassette after the other; a stop ends all. Raises MzError."""
     environment = environment_of(os.environ)
     refuse_ci(os.environ, asked)
     with ExitStack() as held:
@@ -97,8 +97,8 @@ def record_again(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[Rerec
 
 def _prepared(held: ExitStack, home: Path, path: Path, environment: dict[str, str], asked: Asked) -> Work:
     if is_waiting(path):
-        take = f"take it: mz rerecord {quote(shown(path))} --take; or throw it away: rm -r "
-        message = f"{shown(waiting_for(path))}: a new cassette waits to be accepted"
+        take = f"accept it: mz rerecord {quote(shown(path))} --take; or delete it: rm -r "
+        message = f"{shown(waiting_for(path))}: a new cassette is waiting for your decision"
         raise MzError("MZ6002", message, hint=take + quote(shown(waiting_for(path))))
     order = Order(
         path=str(path.resolve()),
@@ -117,13 +117,13 @@ def _prepared(held: ExitStack, home: Path, path: Path, environment: dict[str, st
 
 @contextmanager
 def usable(path: Path) -> Iterator[None]:
-    """Raises MzError (MZ6005) in place of what a cassette or its world is refused with, MZ6004 for a secret."""
+    """Turn errors of an unreadable cassette into MzError MZ6005, and of a secret into MZ6004."""
     try:
         yield
     except (CassetteUnusable, WorldMissing) as error:
         raise MzError("MZ6005", str(error), hint=f"git restore {quote(shown(path))}, or record it anew") from error
     except SecretInRecording as error:
-        hint = "take it out of the project; consider it known. The cassette is as it was"
+        hint = "remove the secret and rotate it. The cassette is unchanged"
         raise MzError("MZ6004", str(error), hint=hint) from error
 
 
@@ -143,7 +143,7 @@ def _carried_out(todo: Sequence[Work], asked: Asked) -> tuple[RerecordedCassette
                 )
             left = None if left is None else max(0, left - outcome.ended.spent_nanousd)
         for key in outcome.denied:
-            note(f"{key}: tried to reach the network, which commands of a recording do not have")
+            note(f"{key}: a command tried to use the network, which is cut off while recording")
         done.append(_finished(work, outcome, asked))
         if outcome.ended.stopped:
             break
@@ -152,21 +152,21 @@ def _carried_out(todo: Sequence[Work], asked: Asked) -> tuple[RerecordedCassette
 
 # before anything is paid ----------------------------------------------------------------------------------------------
 def refuse_ci(environment: Mapping[str, str], asked: Asked) -> None:
-    """Raises MzError (MZ1002) on a build server where not both were said."""
+    """Raise MzError (MZ1002) on a build server unless both options are given."""
     if in_ci(environment) and not (asked.in_ci and asked.budget_nanousd is not None):
-        message = "the real agent is not called in CI, unless both --in-ci and --budget are given"
+        message = "in CI the real agent is called only with --in-ci and --budget"
         raise MzError("MZ1002", message, hint="record on your machine, or: mz rerecord --in-ci --budget 5.00")
 
 
 def in_ci(environment: Mapping[str, str]) -> bool:
-    """Whether a build server runs this. What `CI` says counts, also an empty one; else each server's own variable."""
+    """Return True on a build server: `CI` decides if it is set, even if empty; else each server's own variable."""
     if "CI" in environment:
         return environment["CI"].lower() not in NO
     return any(environment.get(name, "").lower() not in NO for name in BUILD_SERVERS)
 
 
 def check_names(works: Sequence[Work], wish: Wish) -> None:
-    """Raises MzError: MZ4010 for a feature that none of the cassettes has, MZ1002 for a phase."""
+    """Raise MzError for a feature (MZ4010) or phase (MZ1002) that no cassette has."""
     features = {item.feature: None for work in works for item in work.prepared.old.manifest.world.items}
     phases = {one.recording.identity.phase: None for work in works for one in work.prepared.old.taken}
     phases |= {phase.phase: None for work in works for phase in work.prepared.pins.pipeline.phases}
@@ -174,11 +174,11 @@ def check_names(works: Sequence[Work], wish: Wish) -> None:
                                                                                       wish.phases)):  # fmt: skip
         for name in given:
             if name not in known:
-                raise MzError(code, f"no cassette has the {what} {name!r}", hint=f"there is: {', '.join(known)}")
+                raise MzError(code, f"no cassette has the {what} {name!r}", hint=f"valid: {', '.join(known)}")
 
 
 def consent(works: Sequence[Work], asked: Asked) -> None:
-    """Shows what will be called and paid, and asks once. Raises MzError, and click.Abort for a no."""
+    """Show the planned calls with their cost, and ask once. Raises MzError, and click.Abort for a no."""
     for work in works:
         check(work.order, work.prepared)
     shown_works = [(shown(work.path), work.prepared) for work in works]
@@ -189,17 +189,17 @@ def consent(works: Sequence[Work], asked: Asked) -> None:
     if asked.yes or in_ci(os.environ):
         return
     if not may_ask(os.environ):
-        hint = "look at the table above; then the same with --yes, and a --budget"
-        raise MzError("MZ1002", "the real agent is called and paid only after somebody said so", hint=hint)
+        hint = "check the table above, then repeat the command with --yes and --budget"
+        raise MzError("MZ1002", "calling the real agent costs money and needs your consent", hint=hint)
     if not agrees("Call the real agent?"):
         raise click.Abort
 
 
 def check_prices(estimate: Estimate, budget_nanousd: int | None) -> None:
-    """Raises MzError (MZ1002) for calls without a price where a budget was given, as it has to be in CI."""
+    """Raise MzError (MZ1002) for calls without a price if a budget is given."""
     if budget_nanousd is not None and estimate.nanousd is None:
-        message = "a call has no price, so no budget could hold it: it is not made"
-        hint = "name a model with a price in mz.yaml; or leave out --budget, on your machine"
+        message = "a call has no price, so a budget cannot limit it"
+        hint = "use a model with a price in mz.yaml, or leave out --budget (not in CI)"
         raise MzError("MZ1002", message, hint=hint)
 
 
@@ -209,7 +209,8 @@ def agrees(question: str) -> bool:
 
 @contextmanager
 def minding(reins: Reins) -> Iterator[None]:
-    """The first Ctrl-C asks the run to come to rest; a second one, SIGTERM and SIGHUP end agents at once."""
+    """Stop the run after the current call on the first Ctrl-C; end agents at once on a second one, SIGTERM or
+    SIGHUP."""
     asked: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -252,27 +253,27 @@ def _finished(work: Work, outcome: Outcome, asked: Asked) -> RerecordedCassette:
 
 
 def paid_words(answers: int) -> str:
-    kept = "1 answer that was paid is kept" if answers == 1 else f"{answers} answers that were paid are kept"
-    return f"{kept}; the next attempt asks only for the others"
+    kept = "1 paid reply is kept" if answers == 1 else f"{answers} paid replies are kept"
+    return f"{kept}; the next attempt repeats only the other calls"
 
 
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
-    """Raises MzError (MZ1006) where a disk is full or cannot be written: what was paid stays where it is."""
+    """Turn write errors into MzError MZ1006; paid replies are kept."""
     try:
         yield
     except OSError as error:
         if error.errno not in IN_THE_WAY:
             raise
         message = f"{error.filename or shown(path)} cannot be written: {error.strerror}"
-        hint = "make it writable, or make room; the same command then goes on without paying anything twice"
+        hint = "make it writable, or free disk space; the same command then continues without paying anything twice"
         raise MzError("MZ1006", message, hint=hint) from error
 
 
 def settle(
     path: Path, old: Cassette, new: Cassette, described: Described, asked: Asked, done: RerecordedCassette
 ) -> RerecordedCassette:
-    """Shows what differs, and writes the new cassette where all of it is accepted; else it waits."""
+    """Show the differences, and write the new cassette if all are accepted; else keep it for a later decision."""
     seal = seal_of(path)
     same, findings = load(path) == old, compare_cassettes(old, new, described)
     refused: tuple[str, ...] = review(findings, asked)
@@ -295,7 +296,7 @@ def settle(
 
 
 def review(findings: Sequence[Finding], asked: Asked) -> tuple[FindingKind, ...]:
-    """The classes of differences that are not accepted; on a terminal the person is asked, class by class."""
+    """Return the classes of differences that are not accepted; on a terminal, ask for each class."""
     refused: list[FindingKind] = []
     for kind in classes(findings):
         put_lines(sys.stderr, differing(kind, findings))
@@ -306,7 +307,7 @@ def review(findings: Sequence[Finding], asked: Asked) -> tuple[FindingKind, ...]
 
 
 def continuing(path: Path, asked: Asked, stopped: str) -> str:
-    """The command that goes on after a stop."""
+    """Return the command that continues after a stop."""
     wish = asked.wish
     words = ["mz", "rerecord", quote(shown(path)), *(["--agent", quote(asked.agent)] if asked.agent else [])]
     for option, values in (("--feature", wish.features), ("--phase", wish.phases)):
@@ -318,11 +319,11 @@ def continuing(path: Path, asked: Asked, stopped: str) -> str:
 
 
 def take_waiting(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[RerecordedCassette, ...]:
-    """Puts cassettes that wait to be accepted in place of the old ones, as far as they are accepted now. Raises MzError
-    (MZ6001) where none waits."""
+    """Replace cassettes by their waiting new ones, as far as the differences are accepted now. Raises MzError (MZ6001)
+    if none is waiting."""
     found = [path for path in paths if is_waiting(path)]
     if not found:
-        message = f"no new cassette waits to be accepted in {', '.join(shown(path) for path in paths)}"
+        message = f"no new cassette is waiting in {', '.join(shown(path) for path in paths)}"
         raise MzError("MZ6001", message, hint="`mz rerecord` makes one")
     done, described = [], load_config(home, os.environ, {}).config.agents
     for path in found:
@@ -333,7 +334,7 @@ def take_waiting(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[Rerec
 
 
 def cassettes_at(home: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Raises MzError (MZ6001) where there is none, also at one of several places."""
+    """Return all cassettes at these paths, by default the library. Raises MzError (MZ6001) for a path without any."""
     places = tuple(paths) or (library_of(home),)
     for place in places:
         if not find((place,)):
@@ -343,7 +344,7 @@ def cassettes_at(home: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def exit_of(done: Sequence[RerecordedCassette]) -> Exit:
-    """Of the command."""
+    """Return the exit code of the command."""
     found: list[Exit] = []
     for one in done:
         if one.stopped:

@@ -1,4 +1,4 @@
-"""Pure: what is to be recorded again, and what came of it, as tables and lines for a person."""
+"""Plan and result of `mz rerecord`, as text and JSON."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mz_cli.summary import UNPRICED
 
 LOOKS = {"-": "red", "+": "green"}
 LINES_MAX = 40
-"""Of a class of differences; all of them are in the JSON."""
-WORDS = {"ASKED": "asked for", "AGENT": "another agent", "MISSING": "not recorded"}
+"""Printed lines of a class of differences; the JSON contains all."""
+WORDS = {"ASKED": "selected", "AGENT": "another agent", "MISSING": "not recorded"}
 
 
 # before ---------------------------------------------------------------------------------------------------------------
 def table(works: Sequence[tuple[str, Prepared]], whole: bool) -> Table:
-    """Which calls, why, and what they will probably take. `whole`: for programs, exact and with every cassette."""
+    """Return the planned calls with cause and estimate. `exact`: for a pipe, with exact numbers and the cassette."""
     several = whole or len(works) > 1
     rows = tuple(
         ((path,) if several else ()) + (one.identity.path, reason(one), *_amounts(one.estimate, whole))
@@ -33,12 +33,12 @@ def table(works: Sequence[tuple[str, Prepared]], whole: bool) -> Table:
         for one in prepared.planned
     )
     heads = ("*cassette",) if several else ()
-    return Table(columns=columns(*heads, "*call", "why", ">tokens", ">estimated"), rows=rows, empty="")
+    return Table(columns=columns(*heads, "*call", "cause", ">tokens", ">estimated"), rows=rows, empty="")
 
 
 def reason(one: Planned) -> str:
     if one.paid:
-        return "answered already, in an attempt that did not come to its end"
+        return "already paid in an unfinished attempt"
     return ", ".join(WORDS.get(why, why) for why in one.why) or f"follows {one.follows}"
 
 
@@ -53,7 +53,7 @@ def total(works: Sequence[tuple[str, Prepared]]) -> Estimate:
 
 
 def summing(works: Sequence[tuple[str, Prepared]], budget_nanousd: int | None) -> Iterator[str]:
-    """The sum, and what it does not say."""
+    """Yield the sum, and a note on calls that may not be necessary."""
     planned = [one for _, prepared in works for one in prepared.planned]
     priced = [one.estimate for one in planned if one.estimate.nanousd is not None]
     words = f"{counted(len(planned), 'call')}, {compact(total(works).tokens)} tokens, "
@@ -62,21 +62,21 @@ def summing(works: Sequence[tuple[str, Prepared]], budget_nanousd: int | None) -
         words += f" + {len(planned) - len(priced)} {UNPRICED}"
     yield f"{words}; " + (f"budget {money(budget_nanousd)}" if budget_nanousd is not None else "no budget")
     if any(not one.why and not one.paid for one in planned):
-        yield "what follows is called only where its prompt, its arguments or its tree are then other ones"
+        yield "later calls are repeated only if their prompt, arguments or tree change"
 
 
 def nothing(path: str, prepared: Prepared) -> str:
-    """Why no call of a cassette is to be answered again."""
+    """Return why no call of a cassette is repeated."""
     other = sorted({finding.kind for finding in prepared.findings if finding.kind not in (*CHANGED, "STALE")})
-    hint = f"; it is not as recorded ({', '.join(other)}): mz replay {quote(path)}" if other else ""
-    return f"{path}: nothing to record again{hint}"
+    hint = f"; the replay differs ({', '.join(other)}): mz replay {quote(path)}" if other else ""
+    return f"{path}: nothing to re-record{hint}"
 
 
-# meanwhile ------------------------------------------------------------------------------------------------------------
+# progress -------------------------------------------------------------------------------------------------------------
 def words_of(told: Told) -> str:
-    """A line on one call."""
+    """Return the state of one call in a line."""
     if told.what in ("asked", "served"):
-        return f"{told.call}: {'asked ...' if told.what == 'asked' else 'as recorded'}"
+        return f"{told.call}: {'calling ...' if told.what == 'asked' else 'from the recording'}"
     taken = f"{told.seconds:.1f} s"
     if told.tokens is not None:
         taken += f", {compact(told.tokens)} tokens, {money(told.nanousd) or UNPRICED}"
@@ -85,14 +85,14 @@ def words_of(told: Told) -> str:
 
 # after ----------------------------------------------------------------------------------------------------------------
 def differing(kind: FindingKind, findings: Sequence[Finding]) -> Iterator[Line]:
-    """One class of differences: what it is, where, and lines of it, bounded."""
+    """Yield one class of differences: its meaning, calls and details, limited to `LINES_MAX`."""
     mine = [finding for finding in findings if finding.kind == kind]
     risk = max((risk_of(finding) for finding in mine), key=("low", "medium", "high").index)
     yield (Span(kind, "bold"), Span(f"  {KINDS[kind].meaning}, {counted(len(mine), 'time')}, {risk} risk"))
     lines = [line for finding in mine for line in _one(finding)]
     yield from lines[:LINES_MAX]
     if len(lines) > LINES_MAX:
-        yield (Span(f"  ... and {len(lines) - LINES_MAX} lines more", "dim"),)
+        yield (Span(f"  ... and {len(lines) - LINES_MAX} more lines", "dim"),)
 
 
 def _one(finding: Finding) -> Iterator[Line]:
@@ -103,26 +103,26 @@ def _one(finding: Finding) -> Iterator[Line]:
 
 
 def result(done: RerecordedCassette) -> Iterator[str]:
-    """What came of one cassette."""
+    """Yield the result for one cassette."""
     for each in done.dropped:
         yield f"{done.path}: {each.feature} keeps its old recordings: {each.why}"
-    money_words = f"{counted(len(done.called), 'call')} of the agent, ${done.spent_usd}; {len(done.served)} as recorded"
+    money_words = f"{counted(len(done.called), 'agent call')}, ${done.spent_usd}; {len(done.served)} from the recording"
     if done.written:
         gone = {each.kind for each in done.differences} == {"UNUSED"}
-        taken = "what nothing asks for is gone" if gone else "the new cassette is taken"
+        taken = "unused recordings removed" if gone else "replaced by the new cassette"
         kept = f"new recordings of {', '.join(done.kept)} ({money_words})"
         yield f"{done.path}: {kept if done.kept else taken}"
     elif done.stopped:
-        yield f"{done.path}: stopped ({done.stopped}) after {money_words}; the cassette is as it was"
+        yield f"{done.path}: stopped ({done.stopped}) after {money_words}; the cassette is unchanged"
     elif done.waits:
-        yield f"{done.path}: as it was; the new one waits in {done.waits}: not accepted: {', '.join(done.refused)}"
+        yield f"{done.path}: unchanged; the new cassette is in {done.waits}; not accepted: {', '.join(done.refused)}"
     else:
-        yield f"{done.path}: as it was ({money_words})"
+        yield f"{done.path}: unchanged ({money_words})"
 
 
 # for programs ---------------------------------------------------------------------------------------------------------
 def shape(path: str, prepared: Prepared | None, outcome: Outcome | None) -> RerecordedCassette:
-    """The cassette before anything was written."""
+    """Return the JSON form of a cassette before anything is written."""
     return RerecordedCassette(
         path=path,
         planned=tuple(_planned(one) for one in prepared.planned) if prepared else (),

@@ -1,4 +1,4 @@
-"""Pure: questions to people, and their answers, for JSON and for people."""
+"""Questions to people and their answers, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from mz_events.names import Digest
 from mz_projections.queue import Decision, Letter, Question
 from mz_projections.views import FeatureView, RunView
 
+from mz_cli.advice import Words
 from mz_cli.evidence import Piece
 from mz_cli.page import patch_look
 from mz_cli.questions import Effects, place_words, question_words
@@ -24,17 +25,17 @@ from mz_cli.shapes.people import (
     ReviewDetail,
 )
 
-Words = Callable[[Digest | None], str]
-WHOLE_HEADS = ("run", "feature", "phase", "unit", "asks", "code", "since", "place", "answered", "next", "detail")
+WHOLE_HEADS = ("run", "feature", "phase", "unit", "asks", "code", "since", "event_ref", "answered", "next", "detail")
 COMMANDS = {Verdict.APPROVE: "approve {}", Verdict.RETRY: "answer {} TEXT", Verdict.REJECT: "reject {} --note WHY"}
-NOTHING = "Nothing is asked."
-SPENT = "the budget is used up: raise it in mz.yaml, then go on"
+NOTHING = "There are no open questions."
+SPENT = "the budget is used up: raise it in mz.yaml, then continue"
 
 
 def question_shape(
     question: Question, title: Digest | None, answered: Letter | None, verdicts: Sequence[Verdict], words: Words
 ) -> QuestionShape:
-    """`verdicts`: what can be answered, the most natural first."""
+    """Return a question. `posted`: an answer that the run has not read yet; `verdicts`: the possible ones, the
+    likeliest first."""
     show = (f"mz review show {question.feature}",)
     ways = tuple(command_for(verdict, question.feature) for verdict in verdicts)
     return QuestionShape(
@@ -47,24 +48,24 @@ def question_shape(
 
 
 def halted_shape(run: RunView, view: FeatureView, words: Words) -> QuestionShape | None:
-    """A feature that needs a person and asks nothing; None for any other."""
+    """Return a question for a held feature that needs a person; None for any other."""
     if is_stuck(run, view):
         return stuck_shape(run, view, words)
     return spent_shape(run, view, words) if view.status == "held" and view.hold is Hold.BUDGET else None
 
 
 def stuck_shape(run: RunView, view: FeatureView, words: Words) -> QuestionShape:
-    """An item whose dependency came to nothing: a person decides whether that is done once more, or this given up."""
+    """Return the question for an item whose dependency was not delivered: retry that, or cancel this?"""
     return QuestionShape(
         run=run.run, feature=view.feature, title=line(words(view.title)), phase=None, unit=None, ask="dependency",
-        code=view.because, words=f"{view.because} came to nothing, and this needs it", detail=None, since=None,
+        code=view.because, words=f"its dependency {view.because} was not delivered", detail=None, since=None,
         place=None, answered=None,
         commands=(f"mz retry {view.because}", f"mz cancel {run.run} --feature {view.feature}"),
     )  # fmt: skip
 
 
 def spent_shape(run: RunView, view: FeatureView, words: Words) -> QuestionShape:
-    """A feature whose next call the budget does not allow: a person decides whether there is more money."""
+    """Return the question for a feature whose next call exceeds the budget."""
     return QuestionShape(
         run=run.run, feature=view.feature, title=line(words(view.title)), phase=view.phase or None, unit=None,
         ask="budget", code=None, words=SPENT, detail=None, since=None, place=None, answered=None,
@@ -77,7 +78,7 @@ def command_for(verdict: Verdict, feature: str) -> str:
 
 
 def is_stuck(run: RunView, view: FeatureView) -> bool:
-    """Whether it waits for a feature that came to nothing."""
+    """Return True if it is held for a feature that was not delivered."""
     needed = run.find(view.because) if view.status == "held" and view.hold is None else None
     return needed is not None and (needed.status in ("failed", "cancelled") or is_stuck(run, needed))
 
@@ -106,7 +107,7 @@ def effect_shapes(found: Effects, feature: str) -> tuple[EffectShape, ...]:
 
 
 def evidence_shapes(pieces: Iterable[Piece], words: Words, patch: Callable[[Piece], str]) -> tuple[EvidenceShape, ...]:
-    """`patch` gives the text of a diff. A piece without any text is left out."""
+    """Return the evidence with texts; pieces without text are left out. `patch` returns the text of a diff."""
     shapes = []
     for piece in pieces:
         text = patch(piece) if piece.span is not None else piece.text or words(piece.digest)
@@ -119,7 +120,7 @@ def evidence_shapes(pieces: Iterable[Piece], words: Words, patch: Callable[[Piec
 
 # for people -----------------------------------------------------------------------------------------------------------
 def questions_table(questions: Sequence[QuestionShape], whole: bool) -> Table:
-    """`whole`: for a pipe, with all that a terminal shows below the table."""
+    """Return the open questions. `exact`: for a pipe, with everything that a terminal shows below the table."""
     if whole:
         return Table(columns=columns(*WHOLE_HEADS), rows=tuple(_whole(each) for each in questions), empty=NOTHING)
     several = len({each.run for each in questions}) > 1
@@ -144,29 +145,29 @@ def _place(each: QuestionShape) -> str:
 
 
 def _minute(iso: str | None) -> str:
-    """`2026-03-01 12:00:00Z` out of ISO 8601."""
+    """Return `2026-03-01 12:00:00Z` for an ISO time."""
     return f"{iso[:10]} {iso[11:19]}Z" if iso else "-"
 
 
 def hints(questions: Sequence[QuestionShape], detail_max: int) -> tuple[str, ...]:
-    """Below the table: what is asked, and how each question is answered."""
+    """Return the lines below the table: each question and the commands that answer it."""
     lines = []
     for each in questions:
         told = shorten(line(each.detail or ""), detail_max)
         lines.append(f"\n{each.feature}: {each.words}{': ' if told else ''}{told}")
         if each.answered:
-            lines.append(f"  {letter_line(each.answered)}; no process has taken it yet")
+            lines.append(f"  {letter_line(each.answered)}; pending until the run continues")
         lines += [f"  {command}" for command in each.commands]
     return tuple(lines)
 
 
 def page(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
-    """What a person needs to decide, as lines. Texts longer than `lines_max` lines are cut; None: none is."""
+    """Yield everything needed for a decision. Texts are cut after `lines_max` lines; None: no limit."""
     asked = detail.question
     yield (Span(detail.feature, "bold"), Span(f": {detail.title}"))
     yield from map(line_of, _head(detail))
     yield ()
-    yield line_of(f"It waits for you: {asked.words}." if asked else "Nothing is asked now.", "bold" if asked else "")
+    yield line_of(f"Waiting for you: {asked.words}.", "bold") if asked else line_of("There is no open question.")
     if detail.halt:
         yield from (line_of(detail.halt), line_of(f"  {detail.helps}"))
     for piece in detail.evidence:
@@ -174,12 +175,11 @@ def page(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
         yield line_of(f"{piece.title}:", "bold")
         yield from _text(piece, lines_max, detail.feature)
     if asked is not None and asked.answered is not None:
-        lines = [f"  {each}" for each in asked.commands]
-        yield from _part("answered already; no process has taken that yet:", lines)
+        yield from _part("answered; pending until the run continues:", [f"  {command}" for command in asked.commands])
     else:
         yield from _part("answers:", _effects(detail.effects))
-    yield from _part("decisions so far:", [f"  {decision_line(each)}" for each in detail.decisions])
-    yield from _part("left and not taken:", [f"  {letter_line(each)}" for each in detail.letters])
+    yield from _part("decisions so far:", [f"  {decision_line(decision)}" for decision in detail.decisions])
+    yield from _part("unread messages:", [f"  {letter_line(message)}" for message in detail.letters])
 
 
 def _head(detail: ReviewDetail) -> list[str]:
@@ -187,7 +187,7 @@ def _head(detail: ReviewDetail) -> list[str]:
     lines += [f"  branch: {detail.branch}"] if detail.branch else []
     if detail.question is not None and detail.question.since is not None:
         since = f"{_minute(detail.question.since)}, {detail.question.place}"
-        lines += [f"  where: {_place(detail.question)}", f"  since: {since}"]
+        lines += [f"  phase: {_place(detail.question)}", f"  since: {since}"]
     return lines
 
 
@@ -215,13 +215,13 @@ def _effects(effects: Sequence[EffectShape]) -> list[str]:
 
 
 def decision_line(each: DecisionShape) -> str:
-    """Who said what, when, to which question, and why."""
+    """Return time, actor, verdict, question and note of a decision."""
     about = f" to {each.ask}{f' ({each.code})' if each.code else ''}" if each.ask else ""
     return _said(each.kind, each.verdict, each.phase, about, each.who, each.at, each.note) + f"  [{each.place}]"
 
 
 def letter_line(each: LetterShape) -> str:
-    became = f", refused: {each.why}" if each.fate == "refused" else ""
+    became = f", rejected: {each.why}" if each.fate == "refused" else ""
     return _said(each.kind, each.verdict, each.phase, became, each.who, each.at, each.note) + f"  [{each.place}]"
 
 

@@ -1,4 +1,4 @@
-"""Pure: `mz cost --sessions`: what sessions that go on saved, estimated and measured, as JSON and as tables."""
+"""`mz cost --sessions`: estimated and measured savings of continued sessions, as JSON and as tables."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mz_cli.shapes.sessions import SessionFigure, SessionsReport, SessionSums
 
 ALL = "all"
 ESTIMATED = (
-    "prompts are estimates: what was sent, and the same prompts with everything in them. What agents read again by "
-    "themselves is not in them"
+    "prompt sizes are estimates: the prompts as sent, and the same prompts in full. Files that agents read again are "
+    "not included"
 )
-NOT_MEASURED = "what it came to is not measured: name a run of the same features without sessions, --baseline RUN"
-NOT_THE_SAME = "the two runs have delivered no feature in common: there is nothing to measure"
-UNREAD = "nothing is known of what {} used: the figures are too low by them"
+NOT_MEASURED = "not measured; compare with a run without sessions: `--baseline RUN`"
+NOT_THE_SAME = "the two runs delivered no feature in common, so nothing can be measured"
+UNREAD = "the usage of {} is unknown, so the figures are too low"
 
 
 class Side:
-    """One run: its calls by feature, and which features it delivered."""
+    """Calls of one run by feature, and its delivered features."""
 
     def __init__(self, run: str, features: Sequence[Continued], delivered: Collection[str]) -> None:
         self.run, self.features, self.delivered = run, tuple(features), frozenset(delivered)
@@ -31,7 +31,7 @@ class Side:
 
 
 def sessions_report(run: Side, baseline: Side | None) -> SessionsReport:
-    """The whole answer; measured over features that both have delivered."""
+    """Return the report; savings are measured over features that both runs delivered."""
     names = [one.name for one in run.features]
     both = [] if baseline is None else [name for name in names if name in run.delivered & baseline.delivered]
     figures: tuple[SessionFigure, ...] = ()
@@ -83,8 +83,8 @@ def _share(saving: Saving) -> float | None:
 
 # for people -----------------------------------------------------------------------------------------------------------
 def sessions_table(found: SessionsReport) -> Table:
-    """The features, and all of them."""
-    heads = columns("feature", ">calls", ">continued", ">sessions", ">sent", ">whole", ">saved", "could not go on")
+    """Return one row per feature, and the total."""
+    heads = columns("feature", ">calls", ">continued", ">sessions", ">sent", ">full", ">saved", "not continued")
     rows = tuple(
         (
             one.name or ALL, str(one.calls), str(one.continued_calls), str(one.sessions), count(one.sent_tokens),
@@ -97,7 +97,7 @@ def sessions_table(found: SessionsReport) -> Table:
 
 
 def measured_table(found: SessionsReport) -> Table:
-    """What both runs used for the features that both delivered."""
+    """Return the usage of both runs for the features that both delivered."""
     heads = columns("measured", f">{found.baseline or 'baseline'}", f">{found.run}", ">saved")
     rows = tuple((one.figure, one.baseline, one.run, _percent(one.saved)) for one in found.measured)
     return Table(columns=heads, rows=rows, empty=NOT_THE_SAME)

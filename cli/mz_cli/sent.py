@@ -1,4 +1,4 @@
-"""Adapter: says what became of a message that a command left for a run."""
+"""Print the state of a message that a command posted to a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def show_sent(
     command: str, left: Left, kind: Kind, what: str, as_json: bool, *,
     feature: str | None = None, verdict: Verdict | None = None, phase: str | None = None,
 ) -> None:  # fmt: skip
-    """`what`: what was asked for, in words."""
+    """Print the delivery state. `action_text`: the requested action."""
     if not as_json:
         answer(f"{what}; {became(left)}" if left.places else what)
         return
@@ -27,9 +27,8 @@ def show_sent(
 
 
 def became(left: Left) -> str:
-    """Who takes it, and when."""
     if left.taken:
-        return f"the process that works on run {left.run} has taken it"
+        return f"the process of run {left.run} has read it"
     if left.held:
-        return f"the process that works on run {left.run} takes it as soon as it can"
-    return f"no process works on run {left.run}, so this waits for\n  {left.resume}"
+        return f"the process of run {left.run} will read it soon"
+    return f"no process is running run {left.run}; continue it with\n  {left.resume}"

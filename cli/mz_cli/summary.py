@@ -1,4 +1,4 @@
-"""Pure: from what is folded to what commands print: one place for tables and JSON, for status, run and demo."""
+"""Run and feature status as tables and JSON, shared by status, run, demo and others."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mz_cli.shapes.base import Tests, Tokens
 from mz_cli.shapes.run import BrokenShape, ChecksShape, FeatureStatus, FeatureSummary, RunStatus, WaitingShape
 
 FATAL = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING, TEMPLATE_BROKEN: Exit.INVALID}
-"""Codes of fatal problems with exit codes of their own; others mean that something is missing here."""
+"""Codes of fatal problems with exit codes of their own; other codes mean a missing prerequisite."""
 REPOSITORY = frozenset({
     "bare", "branch-exists", "detached", "git-failed", "no-base", "no-commit", "not-a-repository", "not-trusted",
     "read-only", "worktree-lost", "worktree-unusable",
 })  # fmt: skip
 NOT_REPORTED = "not reported"
 UNPRICED = "unpriced"
-FEWER = "may tell fewer tokens than were used"
-"""Of sessions whose own files say so."""
+FEWER = "may report fewer tokens than were used"
+"""Said of sessions with incomplete files."""
 NO_FEATURES = "The run has no features."
 ALONE = Around()
-"""For who looks at nothing but the fold."""
+"""For callers that need neither files nor inbox."""
 
 
 def feature_summary(view: FeatureView) -> FeatureSummary:
@@ -36,14 +36,34 @@ def feature_summary(view: FeatureView) -> FeatureSummary:
 
 
 def feature_status(view: FeatureView, run: str, words: Words, around: Around = ALONE) -> FeatureStatus:
+    checks = view.checks
     return FeatureStatus(
-        **_summary(view), **_standing(view, run, words, around), worktree=around.tree(run, view.feature),
+        **_summary(view),
+        title=line(words(view.title)),
+        source=view.source or None,
+        phase=view.phase or None,
+        iteration=view.phases[-1].iteration if view.phases else None,
+        depends_on=view.depends_on,
+        quarantined=view.quarantined,
+        rollbacks=view.rollbacks,
+        unpriced_calls=view.unpriced,
+        pull_request=view.pull_request or None,
+        checks=ChecksShape(green=checks[0], red=checks[1], pending=checks[2]) if checks else None,
         pull_request_text=around.text(run, view.feature),
-    )  # fmt: skip
+        target=view.target or None,
+        worktree=around.tree(run, view.feature),
+        hold=view.hold.value if view.hold else None,
+        until=instant(view.until_us),
+        because=view.because or None,
+        code=view.code or None,
+        broken=_broken(view, words),
+        waiting=_waiting(view, run, words, around),
+        next=resume_command(run, view, around),
+    )
 
 
 def run_status(view: RunView, repository: str, held: bool, words: Words, around: Around = ALONE) -> RunStatus:
-    """`held`: a process works on the run."""
+    """Return the status of a run. `process_running`: a process drives it."""
     return RunStatus(
         repository=repository, run=view.run, status=view.status, held=held, pipeline=view.pipeline, base=view.base,
         base_commit=view.base_commit, mz=view.core, started_at=instant(view.started_us),
@@ -53,25 +73,25 @@ def run_status(view: RunView, repository: str, held: bool, words: Words, around:
 
 
 def heading(view: RunView, held: bool) -> str:
-    """The run in one line."""
+    """Return the run in one line."""
     since = f", since {moment(view.started_us)}" if view.started_us is not None else ""
     return f"run {view.run}: {run_standing(view, held)}, {view.pipeline} on {view.base}{since}"
 
 
 def run_standing(view: RunView, held: bool) -> str:
-    """The status of the run, and in brackets what explains it. `held`: a process works on it."""
+    """Return the status of the run with its code in brackets. `process_running`: a process drives it."""
     code = f" ({view.code})" if view.code else ""
     return ("interrupted" if view.status in ("running", "paused") and not held else view.status) + code
 
 
 def exit_of(view: RunView) -> Exit:
-    """What the exit code of `mz run` says of the run, now that it rests."""
+    """Return the exit code of `mz run` for a stopped run."""
     of_run = {"stopped": Exit.STOPPED, "halted": exit_of_code(view.code)}.get(view.status, Exit.OK)
     return worst([of_run, *(_exit_of_feature(feature) for feature in view.features)])
 
 
 def exit_of_code(code: str) -> Exit:
-    """Of a fatal problem."""
+    """Return the exit code of a fatal problem."""
     return FATAL.get(code, Exit.REPOSITORY if code in REPOSITORY else Exit.PREREQUISITE)
 
 
@@ -104,30 +124,6 @@ def _summary(view: FeatureView) -> dict[str, Any]:
     }
 
 
-def _standing(view: FeatureView, run: str, words: Words, around: Around) -> dict[str, Any]:
-    checks = view.checks
-    return {
-        "title": line(words(view.title)),
-        "source": view.source or None,
-        "phase": view.phase or None,
-        "iteration": view.phases[-1].iteration if view.phases else None,
-        "depends_on": view.depends_on,
-        "quarantined": view.quarantined,
-        "rollbacks": view.rollbacks,
-        "unpriced_calls": view.unpriced,
-        "pull_request": view.pull_request or None,
-        "checks": ChecksShape(green=checks[0], red=checks[1], pending=checks[2]) if checks else None,
-        "hold": view.hold.value if view.hold else None,
-        "until": instant(view.until_us),
-        "because": view.because or None,
-        "code": view.code or None,
-        "broken": _broken(view, words),
-        "waiting": _waiting(view, run, words, around),
-        "next": resume_command(run, view, around),
-        "target": view.target or None,
-    }
-
-
 def _broken(view: FeatureView, words: Words) -> BrokenShape | None:
     found = view.broken
     if found is None:
@@ -152,7 +148,7 @@ TAKEN = (">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", 
 
 
 def status_table(view: RunView, held: bool, words: Words, around: Around, whole: bool) -> Table:
-    """`whole`: for a pipe, with all that a terminal shows in other places."""
+    """Return the features of a run. `exact`: for a pipe, with everything that a terminal shows outside of the table."""
     if not whole:
         shown = listed(view.features)[0]
         rows = tuple((feature.feature, standing(feature), *taken(feature, whole)) for feature in shown)
@@ -174,7 +170,7 @@ def status_table(view: RunView, held: bool, words: Words, around: Around, whole:
 
 
 def closing_table(features: Sequence[FeatureView], whole: bool) -> Table:
-    """What a run delivered, and what it took. On a terminal there is a status where one is not `delivered`."""
+    """Return results and cost of a run. On a terminal the status is shown only if one is not `delivered`."""
     shown = tuple(features) if whole else listed(features)[0]
     says = whole or any(feature.status != "delivered" for feature in shown)
     rows = tuple(
@@ -187,7 +183,7 @@ def closing_table(features: Sequence[FeatureView], whole: bool) -> Table:
 
 
 def taken(view: FeatureView, whole: bool) -> tuple[str, ...]:
-    """The cells below `TAKEN`."""
+    """Return the cells below `CLOSING_COLUMNS`."""
     return (
         attempts_cell(view.attempts, whole),
         tests_cell(view.tests),
@@ -198,7 +194,7 @@ def taken(view: FeatureView, whole: bool) -> tuple[str, ...]:
 
 
 def attempts_cell(attempts: dict[str, int], whole: bool) -> str:
-    """On a terminal the sum, and the phases that took more than one; in a pipe every phase."""
+    """Return the sum and the phases with more than one attempt; with `exact` every phase."""
     if whole:
         return " ".join(f"{phase}={number}" for phase, number in attempts.items()) or "-"
     again = ", ".join(f"{phase} {number}" for phase, number in attempts.items() if number > 1)
@@ -213,7 +209,7 @@ def tests_cell(tests: tuple[int, int] | None) -> str:
 
 
 def tokens_cell(taken: int | None, given: int | None, whole: bool) -> str:
-    """Input and output; on a terminal, large numbers rounded."""
+    """Return input and output tokens, rounded unless `exact`."""
     if taken is None and given is None:
         return "-"
     shown = count if whole else compact
@@ -221,8 +217,8 @@ def tokens_cell(taken: int | None, given: int | None, whole: bool) -> str:
 
 
 def money_cells(view: FeatureView, whole: bool) -> tuple[str, str, str]:
-    """Estimated, reported, computed; before the first call there is nothing to know. On a terminal it is said how many
-    calls the computed amount lacks."""
+    """Return estimated, reported and computed amounts, `-` before the first call. A terminal also shows the number of
+    unpriced calls."""
     amounts = view.estimated_nanousd, view.reported_nanousd, view.computed_nanousd
     if not view.calls:
         return "-", "-", "-"
@@ -233,7 +229,7 @@ def money_cells(view: FeatureView, whole: bool) -> tuple[str, str, str]:
 
 
 def money_words(estimated: str | None, reported: str | None, computed: str | None, whole: bool = False) -> str:
-    """The three amounts, given as exact decimal strings, in a sentence; rounded for people, exact with `whole`."""
+    """Return the three amounts (exact decimal strings) as text, rounded unless `exact`."""
     amounts = {"estimated": estimated, "reported": reported, "computed": computed}
     said = (
         f"{name} {f'${amount}' if whole else money(nanousd_of(amount))}"

@@ -1,4 +1,4 @@
-"""Pure: what several commands share, page by page: `mz help TOPIC` prints them."""
+"""Help topics that concern several commands, printed by `mz help TOPIC`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ INDENT = 2
 VARIABLES = {
     "NO_COLOR": "Set to anything: no escape sequence is written, on any stream.",
     "FORCE_COLOR, CLICOLOR_FORCE": "Anything but 0: colours into pipes too. NO_COLOR wins over them.",
-    "TERM": "dumb: no escape sequence, and no live picture of a run.",
-    "COLUMNS": "How wide help is written; tables ask the terminal.",
-    "MZ_NO_PROGRESS": "Set to anything: a run prints a line for each change, and no live picture.",
-    "MZ_USER": "Who you are in answers and cancellations; otherwise git's user, otherwise your login.",
-    "VISUAL, EDITOR": "What is opened where a text is asked for.",
-    "MZ_DATA": "Where your own log lies, with imported sessions; otherwise the platform's directory for data.",
-    "GEMINI_CLI_HOME": "Where Gemini CLI keeps its login and its sessions; looked into for them, and passed on.",
-    "CODEX_HOME": "Where Codex keeps its login and its sessions; looked into for them, and passed on.",
-    "CI": "Set to anything: nobody is asked.",
-    "CLAUDE_CONFIG_DIR": "Where Claude Code keeps its login and its sessions; looked into for them, and passed on.",
-    "MZ_KEY": "Set by mz, for agents and commands: the key of the call. Processes are found by it; leave it alone.",
+    "TERM": "dumb: no escape sequence, and no live view of a run.",
+    "COLUMNS": "Width of help texts; tables use the width of the terminal.",
+    "MZ_NO_PROGRESS": "Set to anything: a run prints one line per change instead of a live view.",
+    "MZ_USER": "Your name in answers and cancellations; default: git's user, else your login.",
+    "VISUAL, EDITOR": "Editor that is opened to write a text.",
+    "MZ_DATA": "Directory of your user log with imported sessions; default: the platform's data directory.",
+    "GEMINI_CLI_HOME": "Directory of Gemini CLI's login and sessions; read for import, and passed on.",
+    "CODEX_HOME": "Directory of Codex's login and sessions; read for import, and passed on.",
+    "CI": "Set to anything: mz asks no questions.",
+    "CLAUDE_CONFIG_DIR": "Directory of Claude Code's login and sessions; read for import, and passed on.",
+    "MZ_KEY": "Set by mz for agents and commands: the key of the call, by which mz finds processes. Do not change it.",
 }
 
 ENVIRONMENT = (
-    "Variables that mz reads. A flag wins over a variable, a variable over mz.yaml, that over the default; "
-    "`mz config show --origin` says where each value comes from. An empty variable is none."
+    "Variables that mz reads. A flag overrides a variable, a variable overrides mz.yaml, and that the default; "
+    "`mz config show --origin` shows the origin of each value. An empty variable counts as unset."
 )
 
-SEEN = "Agents and commands see no other variables than these, and those that `pass_environment` in mz.yaml names:"
+SEEN = "Agents and commands see only these variables, and those listed in `pass_environment` in mz.yaml:"
 INHERITED = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE LC_* LD_LIBRARY_PATH XDG_CONFIG_HOME XDG_DATA_HOME "
     "XDG_CACHE_HOME XDG_STATE_HOME XDG_RUNTIME_DIR HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy "
@@ -38,18 +38,18 @@ INHERITED = (
 )
 
 FORMATTING = {
-    "Streams": "The answer goes to stdout; progress, warnings, questions and hints go to stderr.",
+    "Streams": "Results go to stdout; progress, warnings, questions and hints go to stderr.",
     "Terminals": "Tables are fitted to the terminal; long cells are cut. Escape sequences of agents and of files are "
-    "taken out.",
-    "Pipes": "One line a row, its cells separated by tabs, the names of the columns first; nothing is cut, sizes are "
-    "bytes, times are UTC. Columns may be added at the end.",
+    "removed.",
+    "Pipes": "One line per row, cells separated by tabs, column names first; nothing is cut, sizes are in bytes, "
+    "times in UTC. Columns may be added at the end.",
     "JSON": "--json prints one object, indented, that begins with its schema, such as mz.status/1. `mz log --json` "
     "prints JSON Lines, the first of which names the schema. Unknown is null, never 0. Money is a decimal string of "
-    "US dollars, times are ISO 8601 in UTC, commits are whole.",
+    "US dollars, times are ISO 8601 in UTC, commits are printed in full.",
     "Errors": "With --json an error is one object on stderr, schema mz.error/1: code, message, hint, where, exit.",
-    "Colours": "--color auto|always|never wins over NO_COLOR, that over FORCE_COLOR, that over what the terminal "
-    "can. Nothing is told by colour alone.",
-    "Questions": "Asked only where stdin and stderr are terminals; otherwise the command says which option answers.",
+    "Colours": "--color auto|always|never overrides NO_COLOR, that FORCE_COLOR, and that the abilities of the "
+    "terminal. No information is given by colour alone.",
+    "Questions": "Asked only if stdin and stderr are terminals; otherwise the command names the option to use.",
 }
 
 
@@ -59,10 +59,10 @@ def exit_codes() -> str:
     order = ", ".join(str(code.value) for code in WORST_FIRST if code)
     rows = {str(code.value): words for code, words in MEANINGS.items()}
     return "\n\n".join((
-        paragraph("What the exit status of mz says. The codes are stable: scripts may rely on them."),
+        paragraph("Exit codes of mz. They are stable: scripts may rely on them."),
         table(rows),
-        paragraph(f"When several apply, the first of these wins: {order}."),
-        paragraph("`mz explain 21` says more about one, `mz explain MZ2005` about an error."),
+        paragraph(f"If several apply, the first of these wins: {order}."),
+        paragraph("`mz explain 21` explains an exit code, `mz explain MZ2005` an error."),
     ))  # fmt: skip
 
 
@@ -90,9 +90,9 @@ def formatting() -> str:
 
 
 TOPICS: Mapping[str, tuple[str, Callable[[], str]]] = {
-    "exit-codes": ("What the exit status says.", exit_codes),
-    "environment": ("Which variables mz reads, and which agents see.", environment),
-    "formatting": ("What goes to stdout and stderr, in which form.", formatting),
+    "exit-codes": ("Meaning of exit codes.", exit_codes),
+    "environment": ("Variables that mz reads, and that agents see.", environment),
+    "formatting": ("Output on stdout and stderr, and its formats.", formatting),
 }
 """Name, summary, text."""
 
@@ -102,8 +102,8 @@ def paragraph(text: str) -> str:
 
 
 def table(rows: Mapping[str, str]) -> str:
-    """Words on the left, what they mean beside them; long words have a line of their own."""
-    room = max((len(each) for each in rows if len(each) <= WIDTH // 3), default=0)
+    """Return names with their meanings beside them; long names have a line of their own."""
+    room = max((len(name) for name in rows if len(name) <= WIDTH // 3), default=0)
     lines = []
     for name, words in rows.items():
         told = wrap(words, WIDTH - INDENT - room - 2, break_on_hyphens=False, break_long_words=False)
@@ -112,5 +112,5 @@ def table(rows: Mapping[str, str]) -> str:
             lines.append(head)
             head = " " * (INDENT + room)
         lines.append(f"{head}  {told[0]}")
-        lines += [f"{' ' * (INDENT + room)}  {each}" for each in told[1:]]
+        lines += [f"{' ' * (INDENT + room)}  {text}" for text in told[1:]]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Pure: a transcript's numbers with their prices, as JSON and as a table."""
+"""Usage and cost of a transcript, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mz_cli.render.text import count, counted, line, money, shorten, usd
 from mz_cli.shapes.transcript import TranscriptReport, TranscriptUsage
 
 DETAIL_MAX = 300
-"""Characters of the agent's words for its error that a note repeats."""
+"""Characters of the agent's error text in a note."""
 
 
 class Computed(msgspec.Struct, frozen=True):
     nanousd: int | None
-    """None: nothing is known of the usage, or something has no price."""
+    """None: the usage is unknown, or some of it has no price."""
     unpriced: tuple[str, ...]
 
 
 def computed(transcript: Transcript, prices: Prices, otherwise_us: int) -> Computed:
-    """Each request at its own time; at `otherwise_us` where the file does not tell one."""
+    """Price each request at its own time, or at `default_us` if the file does not contain it."""
     amounts: list[int | None] = []
     unpriced: dict[str, None] = {}
     for entry in transcript.priced:
@@ -55,7 +55,7 @@ def report(transcript: Transcript, price: Computed) -> TranscriptReport:
 
 
 def note_words(transcript: Transcript) -> Iterator[str]:
-    """`code: words`, with what this file has to say for it."""
+    """Yield `code: text`, with details from this file."""
     for code in transcript.notes:
         words = NOTES.get(code, "")
         if code == "error" and transcript.detail:
@@ -66,7 +66,7 @@ def note_words(transcript: Transcript) -> Iterator[str]:
 
 
 def table(transcript: Transcript, price: Computed, name: str) -> Table:
-    """One row for each thing that is known."""
+    """Return one row per property."""
     sums = summed(transcript)
     rows = [
         ("agent", " ".join(each for each in (transcript.agent, transcript.version) if each)),
@@ -83,4 +83,4 @@ def table(transcript: Transcript, price: Computed, name: str) -> Table:
         *(("note", words) for words in note_words(transcript)),
         ("text", transcript.final_text or "-"),
     ]
-    return Table(columns=columns("what", "value"), rows=tuple(rows), empty=f"nothing is known of {name}")
+    return Table(columns=columns("property", "value"), rows=tuple(rows), empty=f"no data in {name}")

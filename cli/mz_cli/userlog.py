@@ -1,6 +1,6 @@
-"""Adapter: the log of a user, which belongs to no repository: where it lies, and how it is read.
+"""The user's log of imported sessions, which belongs to no repository.
 
-It lies in the platform's directory for data (`$XDG_DATA_HOME/mz`, `~/.local/share/mz`), or where MZ_DATA says.
+It is in the platform's data directory (`$XDG_DATA_HOME/mz`, `~/.local/share/mz`), or in that of MZ_DATA.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ DATA = "MZ_DATA"
 PREFIX = "session/"
 NAMED_MAX = 5
 SHORT = 8
-"""Characters of an id that people see, unless it takes more to tell sessions apart."""
+"""Displayed characters of an id, unless more are needed to distinguish sessions."""
 
 
 def data_home(environment: Mapping[str, str]) -> Path:
-    """The directory of the user's log, whether or not it is there."""
+    """Return the directory of the user's log, which may not exist."""
     from platformdirs import user_data_path
 
     chosen = environment.get(DATA)
@@ -37,14 +37,14 @@ def data_home(environment: Mapping[str, str]) -> Path:
 
 
 class Imported(Reading):
-    """The user's log, open for reading, with its rows."""
+    """The user's log, open for reading, with its read models."""
 
     def __init__(self, home: Path, store: SqliteStore, views: ImportedViews) -> None:
         super().__init__(home, store, home)
         self.views = views
 
     def find(self, wanted: str) -> str:
-        """The stream of the only session whose id (or agent/id) begins so. Raises MzError (MZ5010)."""
+        """Return the stream of the session with this id (or agent/id) or unique prefix. Raises MzError (MZ5010)."""
         every: list[str] = [stream for stream, _ in self.store.streams(PREFIX)]
 
         def named(stream: str, fits: Callable[[str], bool]) -> bool:
@@ -56,31 +56,30 @@ class Imported(Reading):
             return found[0]
         problem = f"{len(found)} sessions begin with {wanted!r}" if found else f"no session {wanted!r} was imported"
         known = ", ".join(stream.removeprefix(PREFIX) for stream in (found or every)[:NAMED_MAX])
-        raise MzError("MZ5010", problem, hint=f"such as: {known}; `mz cost --imported --by session` lists all")
+        raise MzError("MZ5010", problem, hint=f"for example: {known}; `mz cost --imported --by session` lists all")
 
     def short_names(self) -> dict[str, str]:
-        """By stream, the shortest beginning of the session's id by which `find` knows it; where there is none,
-        agent/id."""
+        """Return by stream the shortest prefix of the session's id that `find` accepts; agent/id if there is none."""
         return short_names([stream for stream, _ in self.store.streams(PREFIX)])
 
     def project(self, session: Session | None) -> str:
-        """The directory that the session worked in; empty where it is not known, or was erased."""
+        """Return the working directory of the session; empty if unknown or erased."""
         return words_of(self.blobs)(Digest(session.project)) if session and session.project else ""
 
 
 def _names(stream: str) -> tuple[str, str, str]:
-    """What people may call a session: the stream, agent/id, id."""
+    """Return the accepted names of a session: the stream, agent/id, id."""
     short = stream.removeprefix(PREFIX)
     return stream, short, short.partition("/")[2]
 
 
 def _alike(first: str, second: str) -> int:
-    """How many characters both begin with."""
+    """Return the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 def short_names(streams: Sequence[str]) -> dict[str, str]:
-    """By stream, as `Imported.short_names` gives them."""
+    """Return short names by stream, as `ImportedLog.short_names` does."""
     ordered = sorted((name, stream) for stream in streams for name in _names(stream))
     found: dict[str, str] = {}
     for at, (name, stream) in enumerate(ordered):
@@ -98,12 +97,12 @@ def short_names(streams: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def reading_imported() -> Iterator[Imported]:
-    """The user's log, its rows as new as the log. Raises MzError (MZ5011) where nothing was imported."""
+    """Open the user's log, and update its read models. Raises MzError (MZ5011) if nothing was imported."""
     home = data_home(os.environ)
     if not (home / LOG).is_file():
         raise MzError(
             "MZ5011", f"nothing was imported yet: there is no log at {home / LOG}",
-            hint="`mz import` reads what agents did without mz; MZ_DATA names another directory",
+            hint="`mz import` imports agents' session files; MZ_DATA names another directory",
         )  # fmt: skip
     with SqliteStore(home / LOG, read_only=True) as store, ImportedViews(home / VIEWS, store) as views:
         views.refresh()

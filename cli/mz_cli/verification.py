@@ -1,4 +1,4 @@
-"""Adapter: checks a log against itself: the chain of every stream, and every blob that an event cites."""
+"""Verify the integrity of a log: the hash chain of every stream, and every blob that an event cites."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mz_cli.context import Reading
 
 FindingKind = Literal["chain", "event", "blob", "file"]
 PATIENCE_SECONDS = 2.0
-"""Between two words on how far it is."""
+"""Minimum time between two progress messages."""
 TICK = 500
 SEVERAL = "log"
-"""The place of what concerns no stream in particular."""
+"""Event ref of findings that concern no single stream."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it was recorded."""
+    """One deviation from what was recorded."""
 
     place: str
     """`stream@version`, or `log`."""
@@ -36,14 +36,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked, and what was found."""
+    """Result of a verification."""
 
     events: int
     streams: int
     blobs: int
     findings: tuple[Finding, ...]
     elsewhere: int = 0
-    """Findings in other runs than the one that was asked about."""
+    """Number of findings in runs other than the selected one."""
 
     @property
     def whole(self) -> bool:
@@ -51,9 +51,9 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_log(log: Reading, run: str | None, say: Callable[[str], None]) -> Verification:
-    """Checks all that is recorded, or (`run`) what concerns one run; `say` hears of the progress, now and then.
+    """Verify the log, or the events of one run.
 
-    The chain is always checked over the whole log: what is missing from it has no stream.
+    The chain is always verified over the full log, since missing events have no stream.
     """
     watch = _Watch(run, _patient(say))
     try:
@@ -74,19 +74,19 @@ def verify_log(log: Reading, run: str | None, say: Callable[[str], None]) -> Ver
 
 
 class _Watch:
-    """Sees every event of the log once; keeps what it cites."""
+    """Visitor of all events of the log; collects cited blobs and findings."""
 
     def __init__(self, run: str | None, tell: Callable[[str], None]) -> None:
         self._run, self.tell = run, tell
         self.events, self._seen, self._position = 0, 0, 0
         self.gaps: set[str] = set()
-        """Places before which something is missing: nobody knows whose it was."""
+        """Event refs before which an event of an unknown stream is missing."""
         self.streams: set[StreamId] = set()
         self.cited: dict[Digest, list[str]] = {}
         self.findings: list[Finding] = []
 
     def concerns(self, stream: str) -> bool:
-        """Whether the stream is asked about; what has none always is."""
+        """Return True if the stream is selected, or the finding has none."""
         run = self._run
         named = run is None or stream in (SEVERAL, run_stream(run), inbox_stream(run))
         return named or stream.startswith(feature_stream(run or "", ""))
@@ -107,18 +107,18 @@ class _Watch:
             for digest in cited(CODEC.decode(event.type, event.schema, event.payload, place)):
                 self.cited.setdefault(digest, []).append(place)
         except UnknownEvent as error:
-            hint = "use the mz that wrote it; what this event cites was not checked"
+            hint = "use the version of mz that wrote it; blobs of this event were not verified"
             self.findings.append(Finding(place=place, kind="event", what=str(error), hint=hint))
         except StoreUnusable as error:
-            hint = "restore .mz/mz.db from a copy; what this event cites was not checked"
+            hint = "restore .mz/mz.db from a copy; blobs of this event were not verified"
             self.findings.append(Finding(place=place, kind="event", what=str(error), hint=hint))
 
 
 def _of_damage(damage: Damage) -> Finding:
     if not damage.place:
-        hint = f"restore {HOME}/mz.db from a copy; what lies behind the damage was not checked"
+        hint = f"restore {HOME}/mz.db from a copy; events after the damage were not verified"
         return Finding(place=SEVERAL, kind="file", what=damage.what, hint=hint)
-    hint = f"restore {HOME}/mz.db from a copy: what the stream says from here on is not what was recorded"
+    hint = f"restore {HOME}/mz.db from a copy: from here on the stream differs from what was recorded"
     return Finding(place=damage.place, kind="chain", what=damage.what, hint=hint)
 
 
@@ -130,7 +130,7 @@ def _blobs(log: Reading, cited: dict[Digest, list[str]], tell: Callable[[str], N
             log.blobs.get(digest)
             continue
         except BlobDamaged:
-            what = f"blob {digest} does not hold the bytes that were recorded"
+            what = f"blob {digest} does not contain the recorded bytes"
         except BlobMissing:
             what = f"blob {digest} is missing"
         except StoreUnusable as error:
@@ -141,13 +141,13 @@ def _blobs(log: Reading, cited: dict[Digest, list[str]], tell: Callable[[str], N
 
 
 def _patient(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Says something only where the last word was long ago: quick checks are silent."""
+    """Return a function that reports at most every `PROGRESS_SECONDS`, so that quick checks are silent."""
     last = time.monotonic()
 
-    def tell(text: str) -> None:
+    def report_sometimes(text: str) -> None:
         nonlocal last
         if time.monotonic() - last >= PATIENCE_SECONDS:
             last = time.monotonic()
             say(text)
 
-    return tell
+    return report_sometimes

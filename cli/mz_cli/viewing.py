@@ -1,4 +1,4 @@
-"""Adapter: the flags that say how a run is shown while it works; the same for all commands that drive or watch one."""
+"""Display options of all commands that drive or watch a run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ KEY = "mz_cli.wish"
 
 
 def view_options(function: F) -> F:
-    """Decorator: adds `--no-progress` and `--quiet`. `wished` answers what they say; the command takes no parameter."""
+    """Decorator: add `--no-progress` and `--quiet`, without a parameter; `display_mode` returns the result."""
     quiet = click.option(
         "--quiet", "-q", is_flag=True, expose_value=False, callback=_remember("quiet"),
-        help="Show nothing while it works but warnings.",
+        help="Show only warnings while it works.",
     )  # fmt: skip
     lines = click.option(
         "--no-progress", is_flag=True, expose_value=False, callback=_remember("lines"),
-        help="Show a line for each change instead of a picture; MZ_NO_PROGRESS=1 does too.",
+        help="Show one line per change instead of a live view; as does MZ_NO_PROGRESS=1.",
     )  # fmt: skip
     return lines(quiet(function))
 
@@ -36,6 +36,6 @@ def _remember(wish: Wish) -> Callable[[click.Context, click.Parameter, bool], bo
 
 
 def wished() -> Wish:
-    """What the flags of the running command allow; a picture where nothing was said."""
+    """Return the display mode that the flags of the running command allow; by default a live picture."""
     context = click.get_current_context(silent=True)
     return cast(Wish, context.meta.get(KEY, "picture")) if context else "picture"

@@ -1,4 +1,4 @@
-"""Adapter: watches a run that another process works on, without touching it."""
+"""Watch a run that another process drives."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mz_cli.render.progress import progress
 from mz_cli.render.spool import Spools
 from mz_cli.viewing import wished
 
-FOOTER = "Ctrl-C: stop watching; the run goes on"
+FOOTER = "Ctrl-C: stop watching; the run continues"
 POLL_SECONDS = 0.2
 
 
 def watch(log: Reading, run: str) -> None:
-    """Shows the run on stderr until it rests, until no process works on it any more, or until Ctrl-C."""
+    """Show the run on stderr until it stops, no process drives it any more, or Ctrl-C is pressed."""
     said = Spools(log.home / HOME / SPOOL).last_words
     with suppress(KeyboardInterrupt), progress(log.words, log.events, said, footer=FOOTER, wish=wished()) as shown:
         events = coming(log, run)
@@ -33,7 +33,7 @@ def watch(log: Reading, run: str) -> None:
 
 
 def coming(log: Reading, run: str) -> Iterator[Recorded[Event]]:
-    """What is recorded after this call, as it comes; ends when nothing more is to come."""
+    """Yield events recorded after this call; end when the run stops or no process drives it."""
     after, fold = log.store.head(), Overview(run)
     for recorded in log.events(run):
         fold.apply(recorded)
@@ -44,7 +44,7 @@ def coming(log: Reading, run: str) -> Iterator[Recorded[Event]]:
 def _polled(log: Reading, run: str, after: int, fold: Overview) -> Iterator[Recorded[Event]]:
     own, theirs = run_stream(run), feature_stream(run, "")
     while True:
-        # Asked before looking, so that the last words of a process that ends meanwhile are seen.
+        # Checked before reading, so that the last events of a process that ends meanwhile are read.
         held = is_held(log.home)
         for recorded in log.store.read_all(after):
             after = recorded.position

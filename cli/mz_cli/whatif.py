@@ -1,4 +1,4 @@
-"""Adapter: `--variants`, `--inject` and `--bundled` of `mz replay`: recordings that end otherwise, and those of mz."""
+"""Options `--variants`, `--inject` and `--bundled` of `mz replay`: altered recordings, and those that come with mz."""
 
 from __future__ import annotations
 
@@ -35,47 +35,48 @@ PROJECT = "project"
 SAMPLE = "sample"
 SHOWN_MAX = 50
 INSTEAD = ("shuffle", "accept", "reason", "update_unused")
-"""Options of a replay that say nothing here."""
+"""Options of a replay that conflict with these."""
 
 
 def what_if_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator, below `@report_options`: the three options. The function gets `bundled`; for variants and faults it is
-    not called."""
+    """Decorator, below `@report_options`: add the three options. The function gets `bundled`; for variants and faults
+    it is not called."""
 
     @functools.wraps(function)
-    def chosen(*args: Any, variants: bool, inject: str | None, bundled: bool, **rest: Any) -> Any:
-        if bundled and (rest["paths"] or rest["accept"] or rest["update_unused"]):
-            raise click.UsageError(
-                "--bundled plays what comes with mz, and changes nothing in it: no PATH goes with it"
-            )
+    def with_what_if(*args: Any, variants: bool, inject: str | None, bundled: bool, **options: Any) -> Any:
+        if bundled and (options["paths"] or options["accept"] or options["update_unused"]):
+            raise click.UsageError("--bundled replays the cassettes of mz and changes nothing: it accepts no PATH")
         if not variants and inject is None:
-            return function(*args, bundled=bundled, **rest)
+            return function(*args, bundled=bundled, **options)
         flag = "--variants" if variants else "--inject"
-        if any(rest[name] for name in INSTEAD) or rest["bisect"] or rest["reports"].files or rest["reports"].github:
-            raise click.UsageError(f"{flag} makes no report and renews nothing: leave the other options out")
+        reports = options["reports"]
+        if any(options[name] for name in INSTEAD) or options["bisect"] or reports.files or reports.github:
+            raise click.UsageError(f"{flag} writes no report and updates nothing: leave out the other options")
         if variants and inject is not None:
-            raise click.UsageError("--variants and --inject are two questions: ask one at a time")
-        found = places(rest["paths"], bundled)
-        return (
-            play_all_variants(found, rest["as_json"]) if inject is None else play_fault(found, inject, rest["as_json"])
-        )
+            raise click.UsageError("--variants and --inject exclude each other")
+        cassettes = places(options["paths"], bundled)
+        if inject is None:
+            return play_all_variants(cassettes, options["as_json"])
+        return play_fault(cassettes, inject, options["as_json"])
 
-    chosen = click.option("--bundled", is_flag=True, help="What comes with mz: the demo's cassette, and the faults.")(
-        chosen
+    add_options = (
+        click.option("--bundled", is_flag=True, help="Replay the cassettes of mz: the demo's, and the faults."),
+        click.option(
+            "--inject",
+            metavar="CALL=FAULT",
+            help="Make one call, such as alpha/code, fail first; see the faults with --bundled.",
+        ),
+        click.option("--variants", is_flag=True, help="Replay every possible ending of every call."),
     )
-    chosen = click.option(
-        "--inject",
-        metavar="CALL=FAULT",
-        help="Let one call, such as alpha/code, go wrong first; --bundled has the faults.",
-    )(chosen)
-    return click.option("--variants", is_flag=True, help="Every way in which every call might have ended instead.")(
-        chosen
-    )
+    decorated: Callable[..., Any] = with_what_if
+    for add_option in add_options:
+        decorated = add_option(decorated)
+    return decorated
 
 
-# where ----------------------------------------------------------------------------------------------------------------
+# cassettes ------------------------------------------------------------------------------------------------------------
 def places(paths: tuple[Path, ...], with_mz: bool) -> tuple[tuple[Path, Path], ...]:
-    """Cassettes, each with the project whose pipeline it is played through. Raises MzError (MZ6001)."""
+    """Return cassettes with the projects whose pipelines replay them. Raises MzError (MZ6001)."""
     from mz_cli.commands.replay import cassettes_at
     from mz_cli.context import find_home
 
@@ -86,18 +87,18 @@ def places(paths: tuple[Path, ...], with_mz: bool) -> tuple[tuple[Path, Path], .
 
 
 def bundled_cassettes() -> tuple[Path, ...]:
-    """Those that come with `mz`."""
+    """Return the cassettes that come with `mz`."""
     return find((bundled(), bundled() / FOLDER))
 
 
 def project_of(path: Path) -> Path:
-    """The project that a cassette of `mz` is played through."""
+    """Return the project for a cassette of `mz`."""
     faults = bundled() / FOLDER
     return faults / PROJECT if path.parent == faults else bundled() / SAMPLE
 
 
 def loaded(path: Path) -> Cassette:
-    """Raises MzError (MZ6005)."""
+    """Load a cassette. Raises MzError (MZ6005)."""
     try:
         return load(path)
     except CassetteUnusable as error:
@@ -105,12 +106,12 @@ def loaded(path: Path) -> Cassette:
 
 
 def no_world(error: WorldMissing) -> MzError:
-    return MzError("MZ6005", str(error), hint="`mz replay` says more")
+    return MzError("MZ6005", str(error), hint="see `mz replay`")
 
 
 # variants -------------------------------------------------------------------------------------------------------------
 def play_all_variants(found: Sequence[tuple[Path, Path]], as_json: bool) -> int:
-    """Plays them, and says in which states they ended and what does not hold."""
+    """Replay all variants, and print their final states and violated properties."""
     from mz_cli.recording import shown
 
     played = []
@@ -179,13 +180,13 @@ def _verdict(outcomes: Sequence[Outcome]) -> Iterator[Line]:
             yield (Span(f"  {words}"),)
     if len(broken) > SHOWN_MAX:
         yield (Span(f"... and {len(broken) - SHOWN_MAX} more; --json has all"),)
-    verdict = f"{len(broken)} do NOT hold" if broken else "each ended in a named state, none passed that is no success"
+    verdict = f"{len(broken)} FAILED" if broken else "all ended in a named state, and no failure passed as a success"
     yield (Span(f"{len(outcomes)} variants: {verdict}"),)
 
 
 # faults ---------------------------------------------------------------------------------------------------------------
 def play_fault(found: Sequence[tuple[Path, Path]], wanted: str, as_json: bool) -> int:
-    """Plays a cassette with one call gone wrong, and says what the pipeline did about it."""
+    """Replay a cassette with one failing call, and print how the pipeline reacted."""
     from mz_qa.metamorphic.properties import end_of, parse_story
     from mz_recordings.playing.replay import Job, perform
     from mz_recordings.whatif.faults import FAULTS
@@ -195,7 +196,7 @@ def play_fault(found: Sequence[tuple[Path, Path]], wanted: str, as_json: bool) -
 
     call, _, name = wanted.partition("=")
     if len(found) != 1:
-        raise click.UsageError(f"--inject goes into one cassette, and {len(found)} were named")
+        raise click.UsageError(f"--inject needs exactly one cassette, not {len(found)}")
     ((path, project),) = found
     try:
         cassette, identity = inject(loaded(path), call, name)
@@ -216,17 +217,12 @@ def play_fault(found: Sequence[tuple[Path, Path]], wanted: str, as_json: bool) -
         )
         show_document("replay-inject", body)
     else:
-        answer(
-            "\n".join(
-                (
-                    f"{call}: {name}: {FAULTS[name].what}",
-                    *(f"  {words}" for words in did),
-                    _ended(identity.feature, end),
-                )
-            )
-        )
+        answer(f"{call}: {name}: {FAULTS[name].what}")
+        for words in did:
+            answer(f"  {words}")
+        answer(_ended(identity.feature, end))
     return int(code)
 
 
 def _ended(feature: str, end: str) -> str:
-    return f"{feature} ended: {end}" if end else f"{feature} ended in NO state that has a name"
+    return f"{feature} ended: {end}" if end else f"{feature} did NOT end in a named state"

@@ -1,4 +1,4 @@
-"""Adapter: words that a person gives to a command: as an argument, on stdin, or in an editor."""
+"""Texts that a person gives to a command: as an argument, on stdin, or in an editor."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mz_cli.render.console import is_terminal
 from mz_cli.render.text import clean
 
 CHARACTERS_MAX = 20_000
-SCISSORS = "# ---- >8 ---- write your answer above; this line and all below it are left out ----"
+SCISSORS = "# ---- >8 ---- write your answer above; this line and everything below are ignored ----"
 
 
 def given(text: str | None, what: str) -> str | None:
-    """The text of an option; `-` reads stdin. None stays None. Raises UsageError for nothing but blanks, and for more
-    than anybody reads."""
+    """Return the text of an option; `-` reads stdin, None stays None. Raises UsageError for blank and for too long
+    text."""
     if text is None:
         return None
     if text == "-":
@@ -31,11 +31,11 @@ def given(text: str | None, what: str) -> str | None:
 
 
 def written(question: str) -> str:
-    """What a person writes in their editor, with the question below. Raises UsageError without a terminal, and where
-    nothing was written."""
+    """Open an editor that shows the question, and return the text. Raises UsageError without a terminal, and for no
+    text."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         hint = "give the answer as TEXT, or - to read it from stdin"
-        raise click.UsageError(f"there is no terminal to write the answer on: {hint}", click.get_current_context())
+        raise click.UsageError(f"there is no terminal for an editor: {hint}", click.get_current_context())
     text = click.edit(f"\n\n{SCISSORS}\n\n{clean(question)}\n", extension=".md")
     answer = given((text or "").partition(SCISSORS)[0], "the answer")
     assert answer is not None

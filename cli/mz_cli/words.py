@@ -1,4 +1,4 @@
-"""Adapter: the words that events cite, read from blobs."""
+"""Texts of blobs that events cite."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mz_events.store import BlobMissing, Blobs
 
 
 def words_of(blobs: Blobs) -> Callable[[Digest | None], str]:
-    """A function from digest to text; empty for None, and for a blob that was erased."""
+    """Return a function from digest to text; empty for None and for an erased blob."""
 
-    def words(digest: Digest | None) -> str:
+    def load_text(digest: Digest | None) -> str:
         if digest is None:
             return ""
         try:
@@ -19,4 +19,4 @@ def words_of(blobs: Blobs) -> Callable[[Digest | None], str]:
         except BlobMissing:
             return ""
 
-    return words
+    return load_text

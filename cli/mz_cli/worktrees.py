@@ -1,4 +1,4 @@
-"""Adapter: where the files of features are, and what was left for their run."""
+"""Paths of features' files, and the run context for display."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from mz_cli.advice import Around, Place
 
 
 def around(home: Path, letters: tuple[Letter, ...] = ()) -> Around:
-    """What people want to know of a run beside its events; `letters`: what was left in its inbox."""
+    """Return the context of the project's runs; `messages`: the run's inbox."""
     return Around(tree=worktrees(home), text=pull_request_texts(home), letters=letters, near=near)
 
 
 def worktrees(home: Path) -> Place:
-    """Run and feature -> the worktree's place; None where there is none, or none any more."""
+    """Return a function from run and feature to the worktree; None if it does not exist."""
 
-    def place(run: str, feature: str) -> str | None:
+    def worktree_path(run: str, feature: str) -> str | None:
         folder = home / HOME / WORKTREES / run / feature
         return str(folder) if folder.is_dir() else None
 
-    return place
+    return worktree_path
 
 
 def pull_request_texts(home: Path) -> Place:
-    """Run and feature -> the text of a pull request that a person is to open; None where there is none."""
+    """Return a function from run and feature to the text of a pull request that a person has to open; None if it does
+    not exist."""
 
-    def place(run: str, feature: str) -> str | None:
+    def text_path(run: str, feature: str) -> str | None:
         file = home / HOME / PULL_REQUESTS / run / f"{feature}.md"
         return str(file) if file.is_file() else None
 
-    return place
+    return text_path
 
 
 def near(place: str) -> str:
-    """Relative to the current directory where the place is below it, else as it is."""
+    """Return the path relative to the current directory if it is below it, else unchanged."""
     path, here = Path(place), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else place

@@ -1,7 +1,8 @@
-"""Pure: what past calls took, against what was estimated of them, as coefficients for the next estimates.
+"""Calibration: coefficients that correct token estimates, from past calls.
 
-Medians of ratios, so that one call that ran wild moves nothing; a cell with too few calls has no coefficients of its
-own, and its calls go by the next wider one: agent, model and phase; agent and model; agent.
+Coefficients are medians of used / estimated, so that one extreme call changes nothing. Calls form groups by agent,
+model and phase; a group with too few calls has no coefficients, and its calls use those of the next wider group: agent
+and model, then agent.
 """
 
 from __future__ import annotations
@@ -15,34 +16,33 @@ from msgspec.structs import replace
 from mz_engine.config import Coefficients
 
 CALLS_MIN = 5
-"""With fewer calls a median says more of chance than of the work."""
+"""With fewer calls a median is mostly chance."""
 DIGITS = 3
 FITTING = (0.9, 1.1)
-"""An estimate within these shares of what was used needs no calibration."""
+"""Ratios of used to estimated tokens that need no calibration."""
 
 Cell = tuple[str, str, str]
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that ended and whose tokens are known."""
+    """One call with known usage."""
 
     agent: str
     model: str
     phase: str
     asked_tokens: int
-    """Of what the call was given to read, as it was reserved: counted by the agent or estimated; in a session all that
-    it held."""
+    """Input as it was reserved: counted by the agent or estimated, a continued session included."""
     reply_tokens: int
-    """Estimated, of the reply."""
+    """Estimated output."""
     input: int
-    """Used: cache reads and writes included."""
+    """Used; cache reads and writes included."""
     output: int
     cache_read: int
     cache_write: int
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens that a call will probably take."""
+    """Expected tokens of a call."""
 
     input: int
     output: int
@@ -51,24 +51,26 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell's coefficients, and how far its estimates were off, as medians of |estimate - used| / used over input and
-    output together."""
+    """Coefficients of a group of calls, and the error of its estimates.
+
+    Errors are medians of |estimate - used| / used over input and output together.
+    """
 
     coefficients: Coefficients
     error_before: float
     error_after: float
-    """Each call estimated by the others alone."""
+    """Leave-one-out: each call is estimated from the others."""
     ratio: float
     """Median of used / estimated, input and output together, before the calibration."""
 
     @property
     def helps(self) -> bool:
-        """Estimates are better with it: calls that are too unlike each other have no common measure."""
+        """Return True if estimates are better with these coefficients; not so if the calls differ too much."""
         return self.error_after < self.error_before
 
 
 def cells_of(sample: Sample) -> tuple[Cell, ...]:
-    """The most exact first."""
+    """Return the groups that the call belongs to, the narrowest first."""
     return (
         (sample.agent, sample.model, sample.phase),
         (sample.agent, sample.model, ""),
@@ -77,7 +79,7 @@ def cells_of(sample: Sample) -> tuple[Cell, ...]:
 
 
 def calibrate(samples: Iterable[Sample]) -> tuple[Fitted, ...]:
-    """Every cell with enough calls, the widest first within an agent."""
+    """Return every group with enough calls, the widest first within an agent."""
     cells: dict[Cell, list[Sample]] = {}
     for sample in samples:
         for cell in cells_of(sample):
@@ -86,7 +88,7 @@ def calibrate(samples: Iterable[Sample]) -> tuple[Fitted, ...]:
 
 
 def too_few(samples: Iterable[Sample]) -> tuple[tuple[Cell, int], ...]:
-    """Cells of agent, model and phase that have calls, but too few for coefficients of their own."""
+    """Return groups of agent, model and phase with too few calls, and the number of calls."""
     counted: dict[Cell, int] = {}
     for sample in samples:
         cell = cells_of(sample)[0]
@@ -95,38 +97,41 @@ def too_few(samples: Iterable[Sample]) -> tuple[tuple[Cell, int], ...]:
 
 
 def fit(cell: Cell, members: Sequence[Sample]) -> Coefficients:
-    """At least one call."""
+    """Return the coefficients of a group of at least one call."""
     agent, model, phase = cell
 
-    def middle(value: Callable[[Sample], float]) -> float:
-        return round(median(value(each) for each in members), DIGITS)
+    def rounded_median(value: Callable[[Sample], float]) -> float:
+        return round(median(value(sample) for sample in members), DIGITS)
 
     return Coefficients(
         agent=agent,
         model=model,
         phase=phase,
         calls=len(members),
-        input=middle(_input_ratio),
-        output=middle(_output_ratio),
-        cache_read=middle(lambda each: each.cache_read / max(each.input, 1)),
-        cache_write=middle(lambda each: each.cache_write / max(each.input, 1)),
-        input_tokens=round(median(each.input for each in members)),
-        output_tokens=round(median(each.output for each in members)),
+        input=rounded_median(_input_ratio),
+        output=rounded_median(_output_ratio),
+        cache_read=rounded_median(lambda sample: sample.cache_read / max(sample.input, 1)),
+        cache_write=rounded_median(lambda sample: sample.cache_write / max(sample.input, 1)),
+        input_tokens=round(median(sample.input for sample in members)),
+        output_tokens=round(median(sample.output for sample in members)),
     )
 
 
 def worth_writing(fitted: Iterable[Fitted]) -> tuple[Coefficients, ...]:
-    """Those that help. Calls that their own do not help must not go by a wider cell's, which know even less of them:
-    theirs are ones that change nothing."""
-    helping, found = set[Cell](), list[Coefficients]()
-    for each in sorted(fitted, key=lambda one: _cell(one.coefficients)):
-        by = each.coefficients
-        if each.helps:
-            helping.add(_cell(by))
-            found.append(by)
-        elif helping & {(by.agent, by.model, ""), (by.agent, "", "")}:
-            found.append(replace(by, input=1.0, output=1.0, cache_read=0.0, cache_write=0.0))
-    return tuple(found)
+    """Return the coefficients that improve estimates.
+
+    A group that its own do not improve gets neutral ones if a wider group has some, so that it does not use those.
+    """
+    helping, chosen = set[Cell](), list[Coefficients]()
+    for entry in sorted(fitted, key=lambda entry: _cell(entry.coefficients)):
+        coefficients = entry.coefficients
+        agent, model, _ = _cell(coefficients)
+        if entry.helps:
+            helping.add(_cell(coefficients))
+            chosen.append(coefficients)
+        elif helping & {(agent, model, ""), (agent, "", "")}:
+            chosen.append(replace(coefficients, input=1.0, output=1.0, cache_read=0.0, cache_write=0.0))
+    return tuple(chosen)
 
 
 def _cell(by: Coefficients) -> Cell:
@@ -134,17 +139,19 @@ def _cell(by: Coefficients) -> Cell:
 
 
 def _fitted(cell: Cell, members: Sequence[Sample]) -> Fitted:
-    inputs = medians_of_others([_input_ratio(each) for each in members])
-    outputs = medians_of_others([_output_ratio(each) for each in members])
-    by_others = [
-        round(into * one.asked_tokens) + round(out * one.reply_tokens)
-        for one, into, out in zip(members, inputs, outputs, strict=True)
+    input_ratios = medians_of_others([_input_ratio(sample) for sample in members])
+    output_ratios = medians_of_others([_output_ratio(sample) for sample in members])
+    corrected = [
+        round(input_ratio * sample.asked_tokens) + round(output_ratio * sample.reply_tokens)
+        for sample, input_ratio, output_ratio in zip(members, input_ratios, output_ratios, strict=True)
     ]
     return Fitted(
         coefficients=fit(cell, members),
-        error_before=median(_off(one, one.asked_tokens + one.reply_tokens) for one in members),
-        error_after=median(_off(one, guess) for one, guess in zip(members, by_others, strict=True)),
-        ratio=median((one.input + one.output) / max(one.asked_tokens + one.reply_tokens, 1) for one in members),
+        error_before=median(_off(sample, sample.asked_tokens + sample.reply_tokens) for sample in members),
+        error_after=median(_off(sample, estimate) for sample, estimate in zip(members, corrected, strict=True)),
+        ratio=median(
+            (sample.input + sample.output) / max(sample.asked_tokens + sample.reply_tokens, 1) for sample in members
+        ),
     )
 
 
@@ -157,31 +164,31 @@ def _output_ratio(sample: Sample) -> float:
 
 
 def medians_of_others(values: Sequence[float]) -> list[float]:
-    """For each value, the median of all the others; at least two values. Sorts once, so that many are no trouble."""
-    ranks = sorted(range(len(values)), key=values.__getitem__)
-    ordered = [values[at] for at in ranks]
+    """Return for each of at least two values the median of all the others. Sorts only once."""
+    positions = sorted(range(len(values)), key=values.__getitem__)
+    ordered = [values[position] for position in positions]
     middle, even = (len(values) - 1) // 2, len(values) % 2 == 1
-    found = [0.0] * len(values)
-    for rank, at in enumerate(ranks):
+    medians = [0.0] * len(values)
+    for rank, position in enumerate(positions):
         upper = ordered[middle + (middle >= rank)]
         lower = ordered[middle - 1 + (middle - 1 >= rank)] if even else upper
-        found[at] = (lower + upper) / 2
-    return found
+        medians[position] = (lower + upper) / 2
+    return medians
 
 
-def _off(one: Sample, guess: int) -> float:
-    used = one.input + one.output
-    return abs(guess - used) / max(used, 1)
+def _off(sample: Sample, estimate: int) -> float:
+    used = sample.input + sample.output
+    return abs(estimate - used) / max(used, 1)
 
 
 def advice(ratio: float) -> str:
-    """What a ratio of used to estimated means, in a word: fits, low (more was used than estimated) or high."""
+    """Return fits, low (more was used than estimated) or high for a ratio of used to estimated tokens."""
     low, high = FITTING
     return "high" if ratio < low else "low" if ratio > high else "fits"
 
 
 def typical(by: Coefficients) -> Expected:
-    """Tokens of a call before there is a prompt."""
+    """Return the expected tokens of a call whose prompt is not known yet."""
     read = min(round(by.cache_read * by.input_tokens), by.input_tokens)
     write = min(round(by.cache_write * by.input_tokens), by.input_tokens - read)
     return Expected(input=by.input_tokens, output=by.output_tokens, cache_read=read, cache_write=write)
@@ -189,24 +196,24 @@ def typical(by: Coefficients) -> Expected:
 
 # using ----------------------------------------------------------------------------------------------------------------
 def coefficients_for(known: Iterable[Coefficients], agent: str, model: str, phase: str) -> Coefficients | None:
-    """The most exact ones that fit a call; None: nothing is known of such calls."""
-    by_cell = {(each.agent, each.model, each.phase): each for each in known}
-    cells = ((agent, model, phase), (agent, model, ""), (agent, "", ""))
-    return next((by_cell[cell] for cell in cells if cell in by_cell), None)
+    """Return the coefficients of the narrowest group that a call belongs to, or None."""
+    by_group = {_cell(coefficients): coefficients for coefficients in known}
+    groups = ((agent, model, phase), (agent, model, ""), (agent, "", ""))
+    return next((by_group[group] for group in groups if group in by_group), None)
 
 
 def expect(
     known: Iterable[Coefficients], agent: str, model: str, phase: str, asked_tokens: int, reply_tokens: int
 ) -> Expected:
-    """Tokens of a call that is given `asked_tokens` to read; without coefficients those and a reply, and no cache."""
-    by = coefficients_for(known, agent, model, phase)
-    if by is None:
+    """Return the expected tokens of a call with this input; without coefficients the arguments, and no cache."""
+    coefficients = coefficients_for(known, agent, model, phase)
+    if coefficients is None:
         return Expected(input=asked_tokens, output=reply_tokens)
-    whole = round(by.input * asked_tokens)
-    read = min(round(by.cache_read * whole), whole)
+    input_tokens = round(coefficients.input * asked_tokens)
+    read = min(round(coefficients.cache_read * input_tokens), input_tokens)
     return Expected(
-        input=whole,
-        output=round(by.output * reply_tokens),
+        input=input_tokens,
+        output=round(coefficients.output * reply_tokens),
         cache_read=read,
-        cache_write=min(round(by.cache_write * whole), whole - read),
+        cache_write=min(round(coefficients.cache_write * input_tokens), input_tokens - read),
     )

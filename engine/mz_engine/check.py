@@ -1,4 +1,4 @@
-"""Facts: one check of `mz doctor`."""
+"""One check of `mz doctor`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mz_engine.errors import MzError
 class Status(StrEnum):
     OK = "ok"
     WARN = "warn"
-    """Runs work, but not as well as they could, or not for long."""
+    """Runs work, but with limitations, or not for long."""
     FAIL = "fail"
-    """Something that a run needs is not there."""
+    """Something that a run needs is missing."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -22,9 +22,9 @@ class Check(msgspec.Struct, frozen=True):
     """Stable; scripts may rely on it."""
     status: Status
     summary: str
-    """What was found, in one sentence without a final full stop."""
+    """The result in one sentence, without a final full stop."""
     hint: str = ""
-    """What to do about it."""
+    """How to fix it."""
 
     @classmethod
     def ok(cls, name: str, summary: str, hint: str = "") -> Check:
@@ -40,8 +40,11 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def told(name: str, error: MzError, otherwise: str = "") -> Check:
-    """An error as a failed check: its first part, and how many there are besides."""
-    first, *more = [each for each in error.diagnostics if each.severity == "error"] or error.diagnostics
-    where = f"{first.place} " if first.place else ""
-    besides = f" (and {len(more)} more)" if more else ""
-    return Check.fail(name, f"{where}{first.message}{besides}", otherwise if more or not first.hint else first.hint)
+    """Return an error as a failed check: its first diagnostic, and the number of others.
+
+    `otherwise` is the hint if there are several diagnostics, or none has a hint.
+    """
+    first, *more = [item for item in error.diagnostics if item.severity == "error"] or error.diagnostics
+    location = f"{first.place} " if first.place else ""
+    count = f" (and {len(more)} more)" if more else ""
+    return Check.fail(name, f"{location}{first.message}{count}", otherwise if more or not first.hint else first.hint)

@@ -1,7 +1,7 @@
-"""Pure: the workflow for GitHub Actions that `mz init --ci` writes: every recording is replayed, for nothing.
+"""The GitHub Actions workflow that `mz init --ci` writes: it replays every recording, offline and free.
 
-It asks for no secret and no key, may read the repository's contents and nothing else but for the one right that showing
-alerts needs, and names actions by their major version.
+It needs no secret, may only read the repository's contents and write code scanning alerts, and pins actions to their
+major version.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from mz_engine.starter import Detected
 
 WORKFLOW = ".github/workflows/mz.yml"
 REPORTS = "mz-reports"
-"""Where the workflow leaves its reports."""
+"""Folder of the workflow's reports."""
 
 _WORKFLOW = """\
-# Plays the recordings of this repository's agents through today's pipeline: prompts, rules, gates and parsers are real,
-# only the answers are recorded. It calls no model, needs no key and costs nothing.
+# Replays the recordings of this repository's agents through the current pipeline: prompts, rules, gates and parsers are
+# real, only the replies are recorded. Calls no model, needs no key and costs nothing.
 # Written by `mz init --ci`, which never changes it again: it is yours.
 name: mz
 
@@ -50,11 +50,11 @@ jobs:
         python-version: "3.12"
 
     # Until mz-engine is on PyPI: name a wheel, a checkout or a git URL here instead.
-    # What the gates run has to be here as well: add what else this project's tests need.
+    # The gates run this project's commands: also install what its tests need.
     - name: Install mz
       run: python -m pip install --disable-pip-version-check mz-engine=={version}
 {setup}
-    # Ubuntu lets programs make no network namespace; with one, whoever tries to reach the network is found out.
+    # Ubuntu forbids network namespaces; with one, mz detects any program that tries to reach the network.
     - name: Allow network namespaces
       run: sudo sysctl --quiet --write kernel.apparmor_restrict_unprivileged_userns=0 || true
 
@@ -85,7 +85,7 @@ jobs:
 """
 
 _SETUP = """
-    # Replays have no network: what the set-up of a worktree would download is put into caches before.
+    # Replays have no network, so downloads of the worktree set-up are cached first.
     - name: Fill the caches of the set-up
       run: |
 {commands}
@@ -93,7 +93,7 @@ _SETUP = """
 
 
 def workflow(detected: Detected, version: str) -> str:
-    """Text of the workflow, for this version of `mz`."""
+    """Return the text of the workflow, for this version of `mz`."""
     lines = "\n".join(f"        {command}" for command in detected.setup)
     setup = _SETUP.format(commands=lines) if detected.setup else ""
     base = json.dumps(detected.base or "main", ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Pure: what of that which runs left may go, and why the rest stays."""
+"""Decisions of `mz clean`: which leftovers of runs are removed, and why others are kept."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from msgspec.structs import replace
 
 Kind = Literal["worktree", "capture", "rescue", "spool", "temporary", "pull-request"]
 Standing = Literal["ended", "open", "held", "told", "unknown"]
-"""Of a run. ended: finished. open: not finished. held: a process works on it now. told: finished, but a message waits
-that may take it up again. unknown: the log does not have it."""
+"""Status of a run. ended: finished. open: not finished. held: a process drives it now. told: finished, but a posted
+message may continue it. unknown: the log does not have it."""
 NAMED_MAX = 3
 
 WHY: Mapping[Standing, str] = {
     "open": "the run is not finished",
-    "held": "a process works on the run",
-    "told": "a message for the run waits: `mz resume {run}` takes it",
+    "held": "a process is running this run",
+    "told": "the run has an unread message; `mz resume {run}` processes it",
     "unknown": "the log has no such run",
 }
-BESIDE = "its worktree stays"
-USED = "a process of its call still runs"
+BESIDE = "its worktree is kept"
+USED = "a process of its call is still running"
 STUCK = "it could not be removed"
 RESUMABLE = frozenset({"open", "told"})
-"""Runs whose captures a resume would build worktrees from."""
+"""Runs whose captures a resume needs to rebuild worktrees."""
 
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a run left."""
+    """One leftover of a run."""
 
     kind: Kind
     run: str
@@ -38,50 +38,53 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     """None for a ref."""
     value: str = ""
-    """Of a ref: the commit that it names."""
+    """Commit of a ref."""
     unheld: tuple[str, ...] = ()
-    """Of a worktree: files that no capture and no branch holds. Of a rescued ref: itself, where nothing else leads to
-    its commit."""
+    """Files of a worktree that no capture and no branch contains; or the name of a rescued ref, if no other ref leads
+    to its commit."""
     used: bool = False
-    """Of a temporary directory: a process of its call still runs."""
+    """Temporary directory only: a process of its call is still running."""
     stays: str | None = None
-    """Why it stays; None: it goes."""
+    """Why it is kept; None: it is removed."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person wants cleaned."""
+    """Options of `mz clean`."""
 
     runs: frozenset[str] = frozenset()
     """Empty: every run that ended."""
     bodies: bool = False
-    """Files with pull requests to be opened by hand, too."""
+    """Also remove descriptions of pull requests that people open by hand."""
     force: bool = False
-    """For the runs named: also those that did not end, and what nothing else holds."""
+    """For the named runs: also remove leftovers of unfinished runs, and content that exists nowhere else."""
 
 
 def judge(leftovers: Iterable[Leftover], standings: Mapping[str, Standing], asked: Asked) -> tuple[Leftover, ...]:
-    """All leftovers of the runs that are meant, each with the reason why it stays. `standings` by run; one that is not
-    in it is unknown."""
+    """Return the leftovers of the selected runs, each with the reason to keep it.
+
+    `standings` is by run; a run that is not in it is unknown.
+    """
     judged = [
-        replace(each, stays=why_stays(each, standings.get(each.run, "unknown"), asked))
-        for each in leftovers
-        if not asked.runs or each.run in asked.runs
+        replace(leftover, stays=why_stays(leftover, standings.get(leftover.run, "unknown"), asked))
+        for leftover in leftovers
+        if not asked.runs or leftover.run in asked.runs
     ]
-    spared = {(each.run, each.feature) for each in judged if each.kind == "worktree" and each.stays}
+    kept_worktrees = {(item.run, item.feature) for item in judged if item.kind == "worktree" and item.stays}
     return tuple(
-        replace(each, stays=BESIDE) if each.kind == "capture" and goes_with(each, spared) else each for each in judged
+        replace(item, stays=BESIDE) if item.kind == "capture" and goes_with(item, kept_worktrees) else item
+        for item in judged
     )
 
 
 def goes_with(capture: Leftover, spared: Collection[tuple[str, str | None]]) -> bool:
-    """Whether the capture would go although its worktree stays: what changed there is told by comparing the two."""
+    """Return True if the capture would be removed although its worktree is kept: only a capture shows its changes."""
     return capture.stays is None and (capture.run, capture.feature) in spared
 
 
 def why_stays(leftover: Leftover, standing: Standing, asked: Asked) -> str | None:
-    """None: it goes."""
+    """Return the reason to keep a leftover; None if it can be removed."""
     forced = asked.force and leftover.run in asked.runs
-    if leftover.kind == "temporary" and standing != "held":  # A call begins with an empty one, also after a resume.
+    if leftover.kind == "temporary" and standing != "held":  # Every call starts with an empty one, even after a resume.
         return USED if leftover.used else None
     if standing == "held" or (standing != "ended" and not forced):
         return WHY[standing].format(run=leftover.run)
@@ -96,6 +99,6 @@ def why_stays(leftover: Leftover, standing: Standing, asked: Asked) -> str | Non
 
 def _unheld(leftover: Leftover) -> str:
     if leftover.kind == "rescue":
-        return "no branch or tag leads to its commit"
+        return "no branch or tag contains its commit"
     names = ", ".join(leftover.unheld[:NAMED_MAX]) + (", ..." if len(leftover.unheld) > NAMED_MAX else "")
-    return f"no capture holds what was changed: {names}"
+    return f"changes that no capture contains: {names}"

@@ -1,4 +1,4 @@
-"""Facts: the settings of one repository, as `mz.yaml`, the environment and the flags leave them. Pinned by each run."""
+"""The settings of one repository, from `mz.yaml`, the environment and flags. Each run pins them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mz_engine.pipelines.definition import Autonomy
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base: an unknown key in `mz.yaml` is an error."""
+    """Base of the settings; an unknown key in `mz.yaml` is an error."""
 
 
 class Command(Setting, frozen=True, kw_only=True):
-    """A shell command line of the user's, run in the worktree with `sh -c`."""
+    """A command line of the user, run in the worktree with `sh -c`."""
 
     run: str
     timeout_seconds: int = 600
@@ -34,14 +34,14 @@ class PullRequests(Setting, frozen=True, kw_only=True):
     strategy: Literal["none", "draft", "ready"] = "none"
     remote: str = "origin"
     checks_wait_seconds: int = 3600
-    """How long checks may be pending before a person is asked."""
+    """Maximum time that CI checks may be pending before a person is asked."""
     checks_poll_seconds: int = 30
     checks_grace_seconds: int = 60
-    """So long after the push checks may still appear; those that are there then are all."""
+    """Time after the push in which CI checks may still appear; after it the list counts as complete."""
     flaky: tuple[str, ...] = ()
-    """Names of checks that are known to fail for nothing; `*` stands for anything."""
+    """Names of CI checks that are known to fail at random; `*` matches anything."""
     reruns_max: int = 2
-    """How often those are started again."""
+    """Maximum number of times that flaky checks are started again."""
 
 
 class Budget(Setting, frozen=True, kw_only=True):
@@ -60,13 +60,13 @@ class Limits(Setting, frozen=True, kw_only=True):
     task_files_max: int = 5
     feature_files_max: int = 80
     wait_minutes_max: int = 60
-    """A rate limit that asks for more is a question for a person."""
+    """A rate limit with a longer wait is a question for a person."""
     failover_wait_seconds: int = 300
-    """A rate limit that asks for more is a reason to go on with the next agent of `failover`."""
+    """A rate limit with a longer wait switches to the next agent of `failover`."""
 
 
 class Models(Setting, frozen=True, kw_only=True):
-    """What a tier means for the chosen agent; None: the adapter's own default for the tier."""
+    """Models of the configured agent by tier; None: the adapter's default."""
 
     cheap: str | None = None
     mid: str | None = None
@@ -74,7 +74,7 @@ class Models(Setting, frozen=True, kw_only=True):
 
 
 class Rates(Setting, frozen=True, kw_only=True):
-    """Prices in nano-dollars for a million tokens. None: as the kind of token that this one is a special case of."""
+    """Prices in nano-dollars for a million tokens. None: the price of the more general kind of token."""
 
     input: int
     output: int
@@ -84,15 +84,15 @@ class Rates(Setting, frozen=True, kw_only=True):
 
 
 class PriceRow(Setting, frozen=True, kw_only=True):
-    """What a model costs from a day on, by people who know better than the table."""
+    """The user's prices of a model from a date on; they come before the built-in table."""
 
     model: str
-    """As the agent names it; `*` stands for anything."""
+    """As the agent names it; `*` matches anything."""
     since: str = ""
     """`YYYY-MM-DD`, UTC; empty: always."""
     rates: Rates
     above_tokens: int | None = None
-    """A request with more input than this costs `above`, all of it."""
+    """A request with more input than this costs `above` as a whole."""
     above: Rates | None = None
     tiers: dict[str, Rates] = {}
     """By service tier."""
@@ -100,25 +100,25 @@ class PriceRow(Setting, frozen=True, kw_only=True):
 
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
 TokenCount = Annotated[int, msgspec.Meta(ge=0)]
-"""Below zero a reservation would make room in a budget."""
+"""Not negative: a negative reservation would enlarge the budget."""
 
 
 class Coefficients(Setting, frozen=True, kw_only=True):
-    """What calls of an agent took, against what was estimated; empty `model` or `phase`: any."""
+    """Used against estimated tokens for a group of calls; empty `model` or `phase`: any."""
 
     agent: str
     model: str = ""
     phase: str = ""
     calls: int
     input: Ratio
-    """Tokens of input for each one that is reserved without it: of the prompt, and of what its session holds."""
+    """Used / estimated input; the estimate includes a continued session."""
     output: Ratio
-    """Tokens of output for each token of reply that the estimate assumes."""
+    """Used / estimated output."""
     cache_read: Ratio = 0.0
     """Share of the input."""
     cache_write: Ratio = 0.0
     input_tokens: TokenCount
-    """Of a typical call, for estimates before there is a prompt."""
+    """Tokens of a typical call, for estimates before its prompt is known."""
     output_tokens: TokenCount
 
 
@@ -126,9 +126,9 @@ class Config(Setting, frozen=True, kw_only=True):
     pipeline: str = "monozukuri"
     agent: str = "claude-code"
     failover: tuple[str, ...] = ()
-    """Agents that take over, in this order, where the one before cannot go on."""
+    """Successors of the agent, in this order, for when it cannot continue."""
     sessions: Literal["fresh", "continue"] = "fresh"
-    """Whether the calls of a feature's builder go on in one session, in phases that do not say so themselves."""
+    """Default for phases: the calls of a feature's builder start new sessions, or continue one."""
     base: str | None = None
     """None: the branch that is checked out."""
     backlog: str = "features.md"
@@ -154,14 +154,14 @@ class Config(Setting, frozen=True, kw_only=True):
         "mz.yaml",
         ".mz/**",
     )
-    """Never changed by an agent, whatever the phase allows; patterns as in .gitignore."""
+    """Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."""
     pass_environment: tuple[str, ...] = ()
-    """Further variables that agents and commands may see."""
+    """Additional variables that agents and commands may see."""
     recordings: str = "recordings"
-    """The folder of the recorded agent calls, a cassette each folder in it."""
+    """The library: a folder of cassettes."""
     agents: dict[str, AgentDescription] = {}
-    """Programs of the user's, by the names under which they are agents."""
+    """The user's own agents, by name."""
     prices: tuple[PriceRow, ...] = ()
-    """Before those of the table."""
+    """They come before the built-in table."""
     calibration: tuple[Coefficients, ...] = ()
-    """From `calibration.yaml`; the most exact one that fits a call counts."""
+    """From `calibration.yaml`; a call uses the coefficients of the narrowest group that it belongs to."""

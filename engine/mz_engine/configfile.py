@@ -1,4 +1,4 @@
-"""Adapter: the settings of a repository, from its `mz.yaml`, the environment and the flags of a command.
+"""Loads the settings of a repository from its `mz.yaml`, the environment and the flags of a command.
 
 Flags win over `MZ_*` variables, these over the file, the file over the defaults.
 """
@@ -23,7 +23,7 @@ from mz_engine.textfile import read_text
 from mz_engine.yamlfile import Document, convert_document, load
 
 OTHER_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
-"""What people also call such a file."""
+"""Likely wrong names of the file."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,23 +32,26 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """By setting, as the file names it (`budget.run`), and by command (`commands.test`): `default`, `mz.yaml:14:7`,
     `MZ_BUDGET_RUN` or `command line`."""
     found: bool
-    """There is an `mz.yaml`."""
+    """True if there is an `mz.yaml`."""
     warnings: tuple[Diagnostic, ...] = ()
     places: dict[str, Place] = {}
-    """Of the values of the settings that the file has."""
+    """Locations of the values in the file, by setting."""
     values: dict[str, object] = {}
-    """By setting, as the file would have it; a command is a setting of its own, `commands.NAME`."""
+    """Values by setting, as the file would have them; each command is its own setting, `commands.NAME`."""
 
     def blamed(self, setting: str, error: MzError) -> MzError:
-        """The same error, told of the place that the setting's value came from."""
-        place, origin = self.places.get(setting), self.origins[setting]
-        said = error.message if place or origin == "default" else f"{origin}: {error.message}"
-        return MzError(error.code, said, hint=error.hint, place=place)
+        """Return the same error with the location or the origin of the setting's value."""
+        location, origin = self.places.get(setting), self.origins[setting]
+        message = error.message if location or origin == "default" else f"{origin}: {error.message}"
+        return MzError(error.code, message, hint=error.hint, place=location)
 
 
 def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, object]) -> Loaded:
-    """The settings of the repository at `root`. `flags` go by setting (`parallel_max`, `budget.run`); a value of None
-    was not given. Raises MzError (MZ20nn) with all that is wrong."""
+    """Load the settings of the repository at `root`.
+
+    `flags` are by setting (`parallel_max`, `budget.run`); None means not given. Raises MzError (MZ20nn) with everything
+    that is wrong.
+    """
     known = settings()
     warnings = tuple(_near_misses(environment, known))
     try:
@@ -82,26 +85,26 @@ def _layers(
 
 
 def _refuse_other_names(root: Path) -> None:
-    """Settings that nobody reads are worse than none."""
+    """Reject files with a similar name, which would be ignored silently."""
     for name in OTHER_NAMES:
         if os.path.lexists(root / name):
             both = os.path.lexists(root / FILE_NAME)
-            message = f"there are {FILE_NAME} and {name}" if both else f"settings in {name} are not read"
-            hint = f"keep what you need in {FILE_NAME} and remove {name}" if both else f"rename it to {FILE_NAME}"
+            message = f"both {FILE_NAME} and {name} exist" if both else f"settings in {name} are not read"
+            hint = f"merge the settings into {FILE_NAME} and remove {name}" if both else f"rename it to {FILE_NAME}"
             raise MzError("MZ2014", message, hint=hint, place=Place(name))
 
 
 class _Layers:
-    """The file's values, with those of higher layers put over them; remembers what came from where."""
+    """The file's values overridden by those of higher layers, with the origin of each."""
 
     def __init__(self, document: Document, known: tuple[SettingInfo, ...]) -> None:
         plain, wrong, self.half = _of_form(document)
         self.document = document
         self.merged = plain
         self.known = known
-        self.origins = {each.name: self.origin(each.name) for each in known}
-        for named in ("commands", "agents"):
-            self.origins |= {f"{named}.{name}": self.origin(named, name) for name in plain.get(named, ())}
+        self.origins = {setting.name: self.origin(setting.name) for setting in known}
+        for section in ("commands", "agents"):
+            self.origins |= {f"{section}.{name}": self.origin(section, name) for name in plain.get(section, ())}
         self.found: list[Diagnostic] = list(wrong)
 
     def origin(self, setting: str, *inside: str) -> str:
@@ -116,22 +119,22 @@ class _Layers:
         }
 
     def values(self) -> dict[str, object]:
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         for setting in self.known:
             value: Any = self.merged
             for key in setting.name.split("."):
                 value = value.get(key)
-            inside = {f"{setting.name}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {}
-            found |= inside or {setting.name: value}
-        return found
+            entries = value if isinstance(value, dict) else {}
+            values |= {f"{setting.name}.{name}": entry for name, entry in entries.items()} or {setting.name: value}
+        return values
 
     def put(self, setting: SettingInfo, value: object, origin: str) -> None:
         self.origins[setting.name] = origin
-        wrong = list(mismatches(value, setting.type))
+        errors = list(mismatches(value, setting.type))
         if isinstance(value, str) and not value.isascii() and not _is_text(value):
-            wrong = [Mismatch(route=(), code="MZ2011", message="it is not UTF-8 text", hint="set it to UTF-8 text")]
-        self.found += [self.diagnostic(each, origin) for each in wrong]
-        if not wrong:
+            errors = [Mismatch(route=(), code="MZ2011", message="it is not UTF-8 text", hint="set it to UTF-8 text")]
+        self.found += [self.diagnostic(error, origin) for error in errors]
+        if not errors:
             *sections, key = setting.name.split(".")
             target = self.merged
             for section in sections:
@@ -139,54 +142,58 @@ class _Layers:
             target[key] = value
 
     def finish(self) -> Config:
-        config, wrong = to_config(msgspec.convert(self.merged, ConfigForm))
-        for each in wrong:
-            if each.route[0] == "agents" and len(each.route) > 2 and each.route[1] in self.half:
+        config, errors = to_config(msgspec.convert(self.merged, ConfigForm))
+        for error in errors:
+            if error.route[0] == "agents" and len(error.route) > 2 and error.route[1] in self.half:
                 continue
-            origin = self.origins.get(".".join(str(part) for part in each.route if isinstance(part, str)), FILE_NAME)
+            origin = self.origins.get(".".join(str(part) for part in error.route if isinstance(part, str)), FILE_NAME)
             if origin.startswith(FILE_NAME):
-                place = self.document.place(*each.route)
-                self.found.append(Diagnostic(code=each.code, message=each.message, hint=each.hint, place=place))
+                location = self.document.place(*error.route)
+                self.found.append(Diagnostic(code=error.code, message=error.message, hint=error.hint, place=location))
             else:
-                self.found.append(self.diagnostic(each, origin))
+                self.found.append(self.diagnostic(error, origin))
         self.found += self.taken_names(config)
         if self.found:
-            raise MzError.of(sorted(self.found, key=lambda each: each.place.line if each.place else 0))
+            raise MzError.of(
+                sorted(self.found, key=lambda diagnostic: diagnostic.place.line if diagnostic.place else 0)
+            )
         return config
 
     def taken_names(self, config: Config) -> Iterator[Diagnostic]:
-        """Agents that mz has by itself would be called otherwise than their recordings, and nobody would see it."""
+        """Report described agents named like a built-in one: their calls would silently differ from recordings."""
         if not config.agents:
             return
-        from mz_engine.agents.registry import built_in  # Every adapter there is: only for who describes one.
+        from mz_engine.agents.registry import built_in  # Slow: it imports every adapter.
 
         for name in sorted(built_in().keys() & config.agents.keys()):
-            said = f"`agents.{name}`: mz has an agent of that name by itself"
-            place = self.document.key_place("agents", name)
-            yield Diagnostic(code="MZ2013", message=said, hint="give yours another name", place=place)
+            message = f"`agents.{name}`: mz has a built-in agent of that name"
+            location = self.document.key_place("agents", name)
+            yield Diagnostic(code="MZ2013", message=message, hint="give yours another name", place=location)
 
-    def diagnostic(self, wrong: Mismatch, origin: str) -> Diagnostic:
-        return Diagnostic(code="MZ2011", message=f"{origin}: {wrong.message}", hint=wrong.hint)
+    def diagnostic(self, error: Mismatch, origin: str) -> Diagnostic:
+        return Diagnostic(code="MZ2011", message=f"{origin}: {error.message}", hint=error.hint)
 
 
 def _of_form(document: Document) -> tuple[dict[str, Any], tuple[Diagnostic, ...], frozenset[str | int]]:
-    """The file's values without those that are of another form, and what is wrong with these: what is left can be
-    parsed all the same, so that everything is told at once. And the agents of whose descriptions something was left
-    out: their parts hang together, so what else seems wrong with the rest may only follow from that."""
+    """Return the file's valid values, the errors of the others, and the agents with errors.
+
+    The valid values are checked further, so that all errors are reported at once; not so the other values of an agent
+    with errors, since these depend on each other.
+    """
     try:
         return msgspec.to_builtins(convert_document(document, ConfigForm)), (), frozenset()
     except MzError as error:
         form = msgspec.inspect.type_info(ConfigForm)
-        rest = without_empty(document.value, form)
-        half: set[str | int] = set()
-        while routes := [each.route for each in mismatches(rest, form)]:
-            half |= {route[1] for route in routes if route[:1] == ("agents",) and len(route) > 1}
-            rest = leave_out(rest, routes)
-        return msgspec.to_builtins(msgspec.convert(rest, ConfigForm)), error.diagnostics, frozenset(half)
+        valid = without_empty(document.value, form)
+        incomplete_agents: set[str | int] = set()
+        while key_paths := [mismatch.route for mismatch in mismatches(valid, form)]:
+            incomplete_agents |= {path[1] for path in key_paths if path[:1] == ("agents",) and len(path) > 1}
+            valid = leave_out(valid, key_paths)
+        return msgspec.to_builtins(msgspec.convert(valid, ConfigForm)), error.diagnostics, frozenset(incomplete_agents)
 
 
 def _typed(text: str, setting: SettingInfo) -> object:
-    """A variable is text; it becomes a number where only a number would do."""
+    """Convert a variable's text to a number if the setting accepts only a number."""
     plain = text.strip()
     if any(mismatches(plain, setting.type)) and plain.isascii() and plain.isdigit() and len(plain) <= 15:
         return int(plain)
@@ -194,15 +201,15 @@ def _typed(text: str, setting: SettingInfo) -> object:
 
 
 def _is_text(value: str) -> bool:
-    """Bytes that are no text come into the environment and the command line as lone surrogates."""
+    """Return False for lone surrogates, which stand for undecodable bytes in the environment and in arguments."""
     return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _near_misses(environment: Mapping[str, str], known: tuple[SettingInfo, ...]) -> Iterator[Diagnostic]:
-    variables = [each.variable for each in known if each.scalar]
+    variables = [setting.variable for setting in known if setting.scalar]
     for name in sorted(environment):
         if name.startswith("MZ_") and name not in variables:
             near = get_close_matches(name, variables, n=1, cutoff=0.85)
             if near:
-                said = f"the variable {name} is no setting and has no effect"
-                yield Diagnostic(code="MZ2012", message=said, hint=f"did you mean `{near[0]}`?", severity="warning")
+                message = f"the variable {name} is not a setting and has no effect"
+                yield Diagnostic(code="MZ2012", message=message, hint=f"did you mean `{near[0]}`?", severity="warning")

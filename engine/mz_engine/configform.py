@@ -1,5 +1,7 @@
-"""Facts: `mz.yaml` as it is written. `mz_engine.configure` turns it into the `Config` of `mz_engine.config`, where
-everything is parsed; the descriptions here are those that editors and docs show."""
+"""`mz.yaml` as it is written, with the descriptions that editors and docs show.
+
+`mz_engine.configure` parses it into the `Config` of `mz_engine.config`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from mz_engine.quantity import format_duration
 
 FILE_NAME = "mz.yaml"
 SCHEMA_PATH = ".mz/schema/mz.yaml.json"
-"""Where `mz init` puts the JSON Schema, and the editor line of a starter file looks for it."""
+"""The JSON Schema that `mz init` writes and the first lines of a starter file name."""
 
 Duration = Annotated[int | str, Meta(description="Seconds, or a text such as 90s, 30m, 1h30m.", examples=["30m"])]
 Money = Annotated[int | float | str, Meta(description="US dollars, best as a quoted decimal.", examples=["5.00"])]
@@ -29,7 +31,7 @@ WORKSPACE = WorkspaceSettings()
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base."""
+    """Base of the written settings."""
 
 
 class CommandForm(Form, frozen=True, kw_only=True):
@@ -48,7 +50,8 @@ class WorkspaceForm(Form, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Ignored files of the main checkout that each worktree gets a copy of.")
     ] = WORKSPACE.copy
     keep: Annotated[
-        tuple[str, ...], Meta(description="Ignored paths that stay when a worktree is put back to an earlier state.")
+        tuple[str, ...],
+        Meta(description="Ignored paths that are kept when a worktree is restored to an earlier state."),
     ] = WORKSPACE.keep
 
 
@@ -65,11 +68,11 @@ class PullRequestsForm(Form, frozen=True, kw_only=True):
         PULL_REQUESTS.checks_poll_seconds
     )
     checks_grace: Annotated[
-        Duration, Meta(description="How long after a push checks may still appear; those that are there then are all.")
+        Duration, Meta(description="How long after a push checks may still appear; then the list counts as complete.")
     ] = format_duration(PULL_REQUESTS.checks_grace_seconds)
     flaky: Annotated[
         tuple[str, ...],
-        Meta(description="Checks that are known to fail for nothing, such as `e2e*`; they are started again."),
+        Meta(description="Checks that are known to fail at random, such as `e2e*`; they are started again."),
     ] = PULL_REQUESTS.flaky
     reruns_max: Annotated[int, Meta(ge=0, description="How often flaky checks are started again.")] = (
         PULL_REQUESTS.reruns_max
@@ -105,11 +108,11 @@ class LimitsForm(Form, frozen=True, kw_only=True):
     feature_files_max: Annotated[int, Meta(ge=1, description="More files in a feature: a person is asked.")] = (
         LIMITS.feature_files_max
     )
-    wait_max: Annotated[Duration, Meta(description="A rate limit that asks for more is a question for a person.")] = (
+    wait_max: Annotated[Duration, Meta(description="A rate limit with a longer wait is a question for a person.")] = (
         format_duration(LIMITS.wait_minutes_max * 60)
     )
     failover_wait: Annotated[
-        Duration, Meta(description="A rate limit that asks for more: the next agent of `failover` goes on.")
+        Duration, Meta(description="A rate limit with a longer wait switches to the next agent of `failover`.")
     ] = format_duration(LIMITS.failover_wait_seconds)
 
 
@@ -125,15 +128,15 @@ class ConfigForm(Form, frozen=True, kw_only=True):
     failover: Annotated[
         tuple[str, ...],
         Meta(
-            description="Agents that take over, in this order, where the one before has no login, no program, no "
-            "credit, a long rate limit, or used up its retries."
+            description="Agents to switch to, in this order, when the one before has no login, no program, no credit, "
+            "a long rate limit or no retries left."
         ),
     ] = DEFAULT.failover
     sessions: Annotated[
         Literal["fresh", "continue"],
         Meta(
-            description="Whether an agent's calls for a feature go on in one session, in phases that do not say so; "
-            "agents without sessions begin anew."
+            description="Whether the calls of a feature continue one session of the agent or start new ones; phases "
+            "can override it. Agents without sessions always start anew."
         ),
     ] = DEFAULT.sessions
     base: Annotated[
@@ -175,5 +178,5 @@ class ConfigForm(Form, frozen=True, kw_only=True):
         DEFAULT.recordings
     )
     prices: Annotated[
-        tuple[PriceForm, ...], Meta(description="What models cost here, where the price table does not know it.")
+        tuple[PriceForm, ...], Meta(description="Your own prices of models; they come before the price table.")
     ] = ()

@@ -1,4 +1,4 @@
-"""Pure: from the written form of the settings to the settings, everything in them parsed; and their JSON Schema."""
+"""Parses the written settings into `Config`, and makes their JSON Schema."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ R = TypeVar("R")
 DRAFT = "http://json-schema.org/draft-07/schema#"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
-"""What git refuses in the names of refs, and a leading `-` or `@`."""
+"""Names that git rejects as refs, and names with a leading `-` or `@`."""
 
 
 def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
-    """The settings, and all that is wrong with them; the settings hold only when nothing is."""
+    """Return the settings and all errors in them; the settings are valid only without errors."""
     reader = _Reader()
     limits = form.limits
     config = Config(
@@ -66,7 +66,7 @@ def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
 
 
 class _Reader:
-    """Applies parsers that raise ValueError, and notes where one did."""
+    """Applies parsers that raise ValueError, and collects the errors."""
 
     def __init__(self) -> None:
         self.found: list[Mismatch] = []
@@ -84,8 +84,8 @@ class _Reader:
         return None if value is None else self.parse(route, value, parser, None, code)
 
     def every(self, route: Route, values: Iterable[str], parser: Callable[[str], R]) -> tuple[R, ...]:
-        parsed = [self.parse((*route, at), each, parser, None) for at, each in enumerate(values)]
-        return tuple(each for each in parsed if each is not None)
+        parsed = [self.parse((*route, index), value, parser, None) for index, value in enumerate(values)]
+        return tuple(value for value in parsed if value is not None)
 
     def duration(self, route: Route, written: int | str) -> int:
         return self.parse(route, written, parse_duration, 0, "MZ2009")
@@ -99,17 +99,17 @@ class _Reader:
             yield name, Command(run=run, timeout_seconds=self.duration((*route, "timeout"), command.timeout))
 
     def agents(self, form: ConfigForm) -> Iterator[tuple[str, AgentDescription]]:
-        for name, told in form.agents.items():
+        for name, description in form.agents.items():
             self.parse(("agents", name), name, parse_name, "")
-            for inside, wrong in faults(told):
-                route = ("agents", name, *inside)
-                said = f"`{describe(route)}`: {wrong}"
-                self.found.append(Mismatch(route=route, code="MZ2013", message=said, hint=_advice("MZ2013")))
-            yield name, told
+            for inner_path, fault in faults(description):
+                route = ("agents", name, *inner_path)
+                message = f"`{describe(route)}`: {fault}"
+                self.found.append(Mismatch(route=route, code="MZ2013", message=message, hint=_advice("MZ2013")))
+            yield name, description
 
     def prices(self, form: ConfigForm) -> tuple[PriceRow, ...]:
-        rows, wrong = to_rows(form.prices)
-        self.found += wrong
+        rows, errors = to_rows(form.prices)
+        self.found += errors
         return rows
 
     def pull_requests(self, form: ConfigForm) -> PullRequests:
@@ -170,45 +170,47 @@ def _advice(code: str) -> str:
     return {
         "MZ2009": "write seconds (600), or a text such as 90s, 30m, 1h30m",
         "MZ2010": 'write US dollars as a quoted decimal, such as "5.00"',
-    }.get(code, f"`mz explain {code}` says what may stand there")
+    }.get(code, f"see `mz explain {code}` for valid values")
 
 
-def leave_out(value: object, routes: Iterable[Route]) -> object:
-    """The value of a document without what these routes lead to; of a list with such an item, nothing is left, so that
-    positions stay what they are. Without a root that is a mapping, an empty one."""
-    routes = list(routes)
-    if () in routes or not isinstance(value, dict):
+def leave_out(value: object, key_paths: Iterable[Route]) -> object:
+    """Return a document's value without the parts at these key paths; an empty mapping if the root is no mapping.
+
+    A list with such an item is left out as a whole, so that positions do not change.
+    """
+    removed = list(key_paths)
+    if () in removed or not isinstance(value, dict):
         return {}
     kept = {}
-    for key, each in value.items():
-        inside = [route[1:] for route in routes if route[0] == key]
-        if inside and isinstance(each, dict) and () not in inside:
-            kept[key] = leave_out(each, inside)
-        elif not inside:
-            kept[key] = each
+    for key, item in value.items():
+        inner = [path[1:] for path in removed if path[0] == key]
+        if inner and isinstance(item, dict) and () not in inner:
+            kept[key] = leave_out(item, inner)
+        elif not inner:
+            kept[key] = item
     return kept
 
 
 def config_schema() -> dict[str, Any]:
-    """JSON Schema (draft 7, which editors read) of `mz.yaml`."""
+    """Return the JSON Schema (draft 7, which editors read) of `mz.yaml`."""
     return json_schema(ConfigForm, "mz.yaml")
 
 
 def schema_text() -> bytes:
-    """The same as a file."""
+    """Return the JSON Schema of `mz.yaml` as the content of a file."""
     return msgspec.json.format(msgspec.json.encode(config_schema()), indent=2) + b"\n"
 
 
 def json_schema(kind: type[object], title: str) -> dict[str, Any]:
-    """JSON Schema (draft 7) of a Struct, self-contained, as plain values."""
-    (root,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
-    own = definitions.pop(root["$ref"].rpartition("/")[2])
-    schema = {"$schema": DRAFT, **own, "title": title, "definitions": definitions}
+    """Return the JSON Schema (draft 7) of a Struct, self-contained, as plain values."""
+    (reference,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
+    root = definitions.pop(reference["$ref"].rpartition("/")[2])
+    schema = {"$schema": DRAFT, **root, "title": title, "definitions": definitions}
     return dict(msgspec.to_builtins(schema))
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of the file, as docs, origins and variables name it."""
+    """One setting of the file, as docs, origins and variables call it."""
 
     name: str
     """Dotted, such as `budget.run`."""
@@ -223,19 +225,19 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings(kind: type[object] = ConfigForm, prefix: str = "") -> tuple[SettingInfo, ...]:
-    """All settings in the order of the form; sections are opened, `commands` is one."""
-    described = inspect.type_info(kind)
-    assert isinstance(described, inspect.StructType)
-    found: list[SettingInfo] = []
-    for field in described.fields:
+    """Return all settings in the order of the form. Sections are expanded; `commands` is one setting."""
+    struct = inspect.type_info(kind)
+    assert isinstance(struct, inspect.StructType)
+    infos: list[SettingInfo] = []
+    for field in struct.fields:
         name, bare = prefix + field.encode_name, field.type
         description = ""
         while isinstance(bare, inspect.Metadata):
             description = description or str((bare.extra_json_schema or {}).get("description", ""))
             bare = bare.type
         if isinstance(bare, inspect.StructType):
-            found.extend(settings(bare.cls, f"{name}."))
+            infos.extend(settings(bare.cls, f"{name}."))
         else:
             scalar = not isinstance(bare, inspect.VarTupleType | inspect.DictType)
-            found.append(SettingInfo(name=name, description=description, type=field.type, scalar=scalar))
-    return tuple(found)
+            infos.append(SettingInfo(name=name, description=description, type=field.type, scalar=scalar))
+    return tuple(infos)

@@ -1,6 +1,6 @@
-"""The run's side of the loop: alone appends to `run/<run>`, grants money and files, admits, releases, takes the inbox.
+"""The run's side of the loop: appends to `run/<run>`, grants money and files, admits, releases, reads the inbox.
 
-It is driven by one thread, or by the simulation's loop; features reach it through the driver.
+One thread drives it, or the simulation's loop; features reach it through the driver.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Coordinator:
         self.stream = run_stream(run)
         self.state: RunState = fold_run(store.read(self.stream))
 
-    # what features ask ----------------------------------------------------------------------------------------------
+    # requests of features -------------------------------------------------------------------------------------------
     def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, Message], ...]:
         return tuple(entry for entry in self.state.tracks[feature].messages if entry[0] > after)
 
@@ -89,29 +89,29 @@ class Coordinator:
         stream = feature_stream(self.run, feature)
         recorded = self._append((mine,), Append(stream, version, theirs, causation=f"{stream}@{version}"))
         granted = not isinstance(mine, CallHeld | FilesContended)
-        return tuple(one for one in recorded if one.stream == stream), granted
+        return tuple(event for event in recorded if event.stream == stream), granted
 
     def stopping(self) -> bool:
-        """Features come to rest after the action that they are in."""
+        """Return True if features must stop after their current action."""
         return self.over() or self.state.paused
 
-    # what drivers ask -----------------------------------------------------------------------------------------------
+    # requests of drivers --------------------------------------------------------------------------------------------
     def over(self) -> bool:
-        """The process is to end as soon as nothing is under way."""
+        """Return True if the process must end as soon as no feature works."""
         return self.state.halted is not None or self.state.stopped
 
     def resume(self) -> None:
-        """A process took the run up again, or a paused one goes on."""
+        """Record that a process resumed the run, or that a pause ended."""
         self._append((RunResumed(core=VERSION),))
 
     def set_budget(self, budget: Budget) -> None:
-        """The settings have other limits than the run."""
-        known = self.state.budget or self.pins.config.budget
-        if (known.run_nanousd, known.feature_nanousd) != (budget.run_nanousd, budget.feature_nanousd):
+        """Record new limits if they differ from those of the run."""
+        limits = self.state.budget or self.pins.config.budget
+        if (limits.run_nanousd, limits.feature_nanousd) != (budget.run_nanousd, budget.feature_nanousd):
             self._append((BudgetChanged(run_nanousd=budget.run_nanousd, feature_nanousd=budget.feature_nanousd),))
 
     def pause(self) -> None:
-        """By a signal: features come to rest after the action that they are in, and the process waits."""
+        """Pause after a signal: features stop after their current action, and the process waits."""
         if not self.stopping() and not self.state.all_ended:
             self._append((RunPaused(who=None),))
 
@@ -120,12 +120,12 @@ class Coordinator:
             self.resume()
 
     def stop(self) -> None:
-        """The user asks for it; features come to rest after the action that they are in."""
+        """Stop on the user's request: features stop after their current action."""
         if not self.state.stopped:
             self._append((RunStopped(),))
 
     def decide(self) -> act.Await | act.RestRun | act.FinishRun:
-        """Everything that can be decided without waiting; what is left: waiting, rest, or the end."""
+        """Read the inbox, fire timers and apply every decision until the run must wait, is idle or is finished."""
         self.take_inbox()
         for feature in due(self.state, self.clock.now_us()):
             self._append((TimerFired(feature=feature),))
@@ -136,7 +136,7 @@ class Coordinator:
             self._append((event_of(action),))
 
     def close(self, action: act.RestRun | act.FinishRun) -> None:
-        """Say that the run rests or is finished, once."""
+        """Record once that the run is idle or finished."""
         if isinstance(action, act.FinishRun) and not self.state.finished:
             self._append((RunFinished(),))
         if isinstance(action, act.RestRun) and not self.state.resting:
@@ -149,13 +149,13 @@ class Coordinator:
         return () if self.stopping() else watched(self.state, self.pins)
 
     def noticed(self, event: Noticed) -> None:
-        """What a look found, unless somebody was faster."""
+        """Record a change that a forge poll found, unless it is recorded already."""
         track = self.state.tracks.get(event.feature)
         if isinstance(event, FeatureMerged):
-            news = event.feature not in self.state.merged
+            is_new = event.feature not in self.state.merged
         else:
-            news = track is not None and held_for(track, Hold.CHECKS)
-        if news:
+            is_new = track is not None and held_for(track, Hold.CHECKS)
+        if is_new:
             self._append((event,))
 
     def base(self) -> str:
@@ -166,23 +166,26 @@ class Coordinator:
         return tuple(FeatureId(feature) for feature in self.state.tracks)
 
     def rested(self, feature_run: FeatureRun) -> None:
-        """A feature's thread ended. Where the run has told it something meanwhile, or goes on after all, it stays
-        active and begins again; where the run comes to rest, it is active again with the next resume."""
-        rest, stopping = feature_run.rest(), self.stopping()
+        """Record that a feature's thread ended.
+
+        A feature with a new message stays active and is driven again, at once or, if the run stops, after a resume.
+        """
+        stopped, stopping = feature_run.rest(), self.stopping()
         if feature_run.has_news():
-            rest = replace(rest, status=Rest.STOPPED, hold=None, until_us=None, code=None)
-        if stopping or rest.status is not Rest.STOPPED:
-            self._append((rest,))
+            stopped = replace(stopped, status=Rest.STOPPED, hold=None, until_us=None, code=None)
+        if stopping or stopped.status is not Rest.STOPPED:
+            self._append((stopped,))
 
     def take_inbox(self) -> None:
-        """What people left since the last look, in order."""
+        """Accept or reject the messages that people have posted since the last time, in order."""
         for recorded in self.store.read(inbox_stream(self.run), self.state.inbox_version):
-            taken = self._taken(recorded.event)
-            why = "" if taken else "not-waiting"
-            self._append((InboxTaken(version=recorded.version, accepted=bool(taken), why=why), *taken))
+            accepted = self._taken(recorded.event)
+            rejection_code = "" if accepted else "not-waiting"
+            event = InboxTaken(version=recorded.version, accepted=bool(accepted), why=rejection_code)
+            self._append((event, *accepted))
 
     def _taken(self, event: Event) -> tuple[Event, ...]:
-        """What the message leads to; nothing where it comes too late, or never made sense."""
+        """Return the events that a message leads to; none if it comes too late or makes no sense."""
         tracks = self.state.tracks
         match event:
             case AnswerLeft(feature=feature) if feature in tracks and _asks(tracks[feature], event.question):
@@ -194,26 +197,26 @@ class Coordinator:
             case ResumeLeft() if self.state.paused and not self.over():
                 return (RunResumed(core=VERSION),)
             case CancelLeft(feature=feature) if feature is None or feature in tracks:
-                chosen = list(tracks) if feature is None else [feature]
+                features = list(tracks) if feature is None else [feature]
                 return tuple(
-                    given
-                    for one in chosen
-                    if not tracks[one].ended
-                    for given in _cancelled(FeatureId(one), event, started=tracks[one].admitted)
+                    cancel_event
+                    for name in features
+                    if not tracks[name].ended
+                    for cancel_event in _cancelled(FeatureId(name), event, started=tracks[name].admitted)
                 )
         return ()
 
     def _append(self, mine: tuple[Event, ...], *others: Append) -> tuple[Recorded[Event], ...]:
         recorded = self.store.append([Append(self.stream, self.state.version, mine), *others], self.clock.now_us())
-        for one in recorded:
-            if one.stream == self.stream:
-                self.state = evolve_run(self.state, one)
-            self.see(one)
+        for event in recorded:
+            if event.stream == self.stream:
+                self.state = evolve_run(self.state, event)
+            self.see(event)
         return recorded
 
 
 def _asks(track: Track, question: int | None) -> bool:
-    """It waits for a person, and with that question: an answer must not meet a later one."""
+    """Return True if the feature waits for a person with that question: an answer must not apply to a later one."""
     return _rests(track, Rest.WAITING) and track.rested is not None and question in (None, track.rested.version)
 
 
@@ -222,13 +225,13 @@ def _rests(track: Track, *statuses: Rest) -> bool:
 
 
 def _cancelled(feature: FeatureId, event: CancelLeft, *, started: bool) -> tuple[Event, ...]:
-    """A feature that never started has no thread that could rest."""
-    given = CancelGiven(feature=feature, note=event.note, who=event.who)
-    return (given,) if started else (given, FeatureRested(feature=feature, version=0, status=Rest.CANCELLED))
+    """Return the events of a cancellation; a feature that never started has no thread that could record its end."""
+    cancelled = CancelGiven(feature=feature, note=event.note, who=event.who)
+    return (cancelled,) if started else (cancelled, FeatureRested(feature=feature, version=0, status=Rest.CANCELLED))
 
 
 def event_of(action: RunAction) -> Event:
-    """What an action that needs nobody else appends to the stream of the run."""
+    """Return the event of an action that only concerns the run's stream."""
     match action:
         case act.Admit(feature=feature, starts_from=starts_from, onto=onto):
             return FeatureAdmitted(feature=feature, starts_from=starts_from, onto=onto)

@@ -1,7 +1,7 @@
-"""Adapter: what a person asks first when something does not work: is everything there that a run needs?
+"""The checks of `mz doctor`: is everything a run needs installed and configured?
 
-Each check has a name that stays, a status, one sentence, and what to do. Nothing is written, no model is called, and
-nothing goes over the network unless `online` allows it. A check never raises: what cannot be looked at says so.
+Each check has a stable name, a status, one sentence and a hint. Nothing is written, no model is called, and the network
+is used only with `online`. A check never raises: a warning reports what could not be checked.
 """
 
 from __future__ import annotations
@@ -24,34 +24,32 @@ from mz_engine.configfile import Loaded, load_config
 from mz_engine.errors import MzError
 from mz_engine.ports import RemoteRefused, RepositoryUnusable
 
-OUTSIDE = "what concerns a project was not looked at; change into a repository, or begin one with `git init`"
-
-
-ALL = "`mz config validate` shows all of it"
+OUTSIDE = "the checks of a project were skipped; change into a repository, or create one with `git init`"
+ALL = "`mz config validate` shows all errors"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be examined."""
+    """Options of `mz doctor`."""
 
     place: Path
-    """Where the person is: a directory, in a repository or not."""
+    """The current directory, in a repository or not."""
     home: Path | None = None
-    """The repository's main working tree, where the caller has found one."""
+    """The repository's main working tree, if the caller has found one."""
     environment: Mapping[str, str]
     online: bool
-    """Whether remotes and the forge may be asked."""
+    """Remotes and the forge may be queried."""
     now: float
     """Seconds since the epoch."""
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
     root: Path | None
-    """The repository; None: the place is in none."""
+    """The repository; None: the directory is in none."""
     checks: tuple[Check, ...]
 
 
 def examine(asked: Asked) -> Examined:
-    """All checks, in an order in which they can be read."""
+    """Return the results of all checks, in the order in which people should read them."""
     root, repository = _repository(asked)
     loaded, settings = _settings(root, asked.environment) if root else (None, ())
     config = loaded.config if loaded else None
@@ -62,25 +60,26 @@ def examine(asked: Asked) -> Examined:
 
 
 def worst(checks: Iterable[Check]) -> Status:
-    """`fail` before `warn` before `ok`."""
-    found = {check.status for check in checks}
-    return next((status for status in (Status.FAIL, Status.WARN) if status in found), Status.OK)
+    """Return `fail` if any check failed, else `warn` if any warned, else `ok`."""
+    statuses = {check.status for check in checks}
+    return next((status for status in (Status.FAIL, Status.WARN) if status in statuses), Status.OK)
 
 
 def _machine(asked: Asked, config: Config | None, root: Path | None) -> Iterator[Check]:
-    environment, place = asked.environment, root or asked.place
+    environment, directory = asked.environment, root or asked.place
     yield doctor_machine.python(sys.version_info[:3], sys.executable)
-    yield from _guarded("git", lambda: doctor_machine.git(_git(place, environment, "version")))
-    who = ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
-    yield from _guarded("git-identity", lambda: doctor_machine.identity(_git(place, environment, *who)))
-    yield from _guarded("disk", lambda: doctor_machine.disk(shutil.disk_usage(place).free, str(place)))
+    yield from _guarded("git", lambda: doctor_machine.git(_git(directory, environment, "version")))
+    identity = ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
+    yield from _guarded("git-identity", lambda: doctor_machine.identity(_git(directory, environment, *identity)))
+    yield from _guarded("disk", lambda: doctor_machine.disk(shutil.disk_usage(directory).free, str(directory)))
     yield doctor_machine.sqlite(sqlite3.sqlite_version_info)
     yield doctor_machine.isolation(best_level(), sys.platform)
     yield from _guarded("prices", lambda: doctor_agents.prices(asked.now))
     if has_own_prices(environment):
         yield from _guarded("own-prices", lambda: doctor_agents.own_prices(environment))
-    known = config or Config()
-    yield from doctor_agents.agents(environment, config.agent if config else None, known.failover, known.agents)
+    settings = config or Config()
+    chosen = config.agent if config else None
+    yield from doctor_agents.agents(environment, chosen, settings.failover, settings.agents)
 
 
 def _project(asked: Asked, root: Path, loaded: Loaded) -> Iterator[Check]:
@@ -101,11 +100,10 @@ def _repository(asked: Asked) -> tuple[Path | None, Check]:
     try:
         root = asked.home or find_root(asked.place, asked.environment)
     except RepositoryUnusable as error:
-        outside = error.code in ("not-a-repository", "git-missing")
-        said, _, hint = str(error).partition("; ")
-        if outside:
-            return None, Check.warn("repository", said, OUTSIDE)
-        return None, Check.fail("repository", said, hint)
+        message, _, hint = str(error).partition("; ")
+        if error.code in ("not-a-repository", "git-missing"):
+            return None, Check.warn("repository", message, OUTSIDE)
+        return None, Check.fail("repository", message, hint)
     return root, doctor_project.usable(root, asked.environment)
 
 
@@ -123,13 +121,13 @@ def _guarded(name: str, look: Callable[[], Check]) -> tuple[Check]:
     except MzError as error:
         return (told(name, error, ALL),)
     except RepositoryUnusable as error:
-        said, _, hint = str(error).partition("; ")
-        return (Check.fail(name, said, hint),)
+        message, _, hint = str(error).partition("; ")
+        return (Check.fail(name, message, hint),)
     except (OSError, RemoteRefused) as error:
-        return (Check.warn(name, f"it could not be looked at: {error}"),)
+        return (Check.warn(name, f"the check could not run: {error}"),)
 
 
-def _git(place: Path, environment: Mapping[str, str], *words: str) -> str:
-    """What git says; empty where it says no. Raises RepositoryUnusable where there is no git."""
-    done = ask(place, environment, *words)
-    return done.text if done.code == 0 else ""
+def _git(directory: Path, environment: Mapping[str, str], *arguments: str) -> str:
+    """Return git's output; empty if it fails. Raises RepositoryUnusable if git is not installed."""
+    result = ask(directory, environment, *arguments)
+    return result.text if result.code == 0 else ""

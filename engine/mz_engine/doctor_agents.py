@@ -1,4 +1,4 @@
-"""Adapter: the checks of `mz doctor` that concern agents and what they cost."""
+"""Checks of `mz doctor` on agents and prices."""
 
 from __future__ import annotations
 
@@ -30,66 +30,67 @@ def agents(
     successors: tuple[str, ...] = (),
     described: Mapping[str, AgentDescription] = MappingProxyType({}),
 ) -> Iterator[Check]:
-    """One check an agent. Only the chosen one has to be there, and its successors; where none is chosen, any one."""
-    known = adapters(described)
-    found = {name: adapter.check_auth(environment) for name, adapter in known.items()}
-    usable = [name for name, check in found.items() if not check.code]
-    needed = dict.fromkeys((chosen or next(iter(usable), Config().agent), *successors))
-    for name, check in found.items():
-        yield _agent(name, check, known[name].capabilities().auth, name in needed)
-    for name in needed:
-        if name not in known:
+    """Return one check per agent. Required are the chosen agent and its successors; if none is chosen, any one."""
+    adapters_by_name = adapters(described)
+    logins = {name: adapter.check_auth(environment) for name, adapter in adapters_by_name.items()}
+    usable = [name for name, login in logins.items() if not login.code]
+    required = dict.fromkeys((chosen or next(iter(usable), Config().agent), *successors))
+    for name, login in logins.items():
+        yield _agent(name, login, adapters_by_name[name].capabilities().auth, name in required)
+    for name in required:
+        if name not in adapters_by_name:
             key = "failover" if name in successors else "agent"
-            hint = f"set `{key}:` in mz.yaml to one of: {', '.join(known)}"
+            hint = f"set `{key}:` in mz.yaml to one of: {', '.join(adapters_by_name)}"
             yield Check.fail(f"agent:{name}", "there is no such agent", hint)
 
 
-def _agent(name: str, check: AuthCheck, ways: tuple[str, ...], needed: bool) -> Check:
-    title = f"agent:{name}"
-    if not check.code:
-        return Check.ok(title, f"{check.version or 'of an unknown version'}, logged in")
-    if not needed:
-        return Check.ok(title, f"{check.message}; not needed")
-    version = f"{check.version}; " if check.version else ""
-    told = check.code == "tool-missing" or all(way in check.fix for way in ways)
-    hint = check.fix if told else f"{check.fix} (ways: {'; '.join(ways)})"
-    return Check.fail(title, f"{version}{check.message}", hint)
+def _agent(name: str, login: AuthCheck, methods: tuple[str, ...], required: bool) -> Check:
+    """Return the check of one agent; `methods` are its ways to log in."""
+    check_name = f"agent:{name}"
+    if not login.code:
+        return Check.ok(check_name, f"{login.version or 'unknown version'}, logged in")
+    if not required:
+        return Check.ok(check_name, f"{'not installed' if login.code == 'tool-missing' else login.message} (optional)")
+    version = f"{login.version}; " if login.version else ""
+    is_complete = login.code == "tool-missing" or all(method in login.fix for method in methods)
+    hint = login.fix if is_complete else f"{login.fix} (ways to log in: {'; '.join(methods)})"
+    return Check.fail(check_name, f"{version}{login.message}", hint)
 
 
 def prices(now: float) -> Check:
-    """The newest date that the price table names; the package does not say when its data were gathered."""
+    """Check the age of the price table by the newest date that it names: the package has no date of its own."""
     version = importlib.metadata.version(PACKAGE)
     newest = newest_date(_table().read_text("utf-8", "replace"), datetime.fromtimestamp(now, UTC).date())
     if newest is None:
         return Check.warn("prices", f"{PACKAGE} {version} names no date", "update mz")
     days = (datetime.fromtimestamp(now, UTC).date() - newest).days
-    said = f"{PACKAGE} {version}, newest price of {newest.isoformat()}, {days} days ago"
+    summary = f"{PACKAGE} {version}, newest price of {newest.isoformat()}, {days} days ago"
     if days > PRICES_DAYS_MAX:
-        return Check.warn("prices", said, "new models may have no price, and count as unknown: update mz")
-    return Check.ok("prices", said)
+        return Check.warn("prices", summary, "new models may have no price, so their cost is unknown: update mz")
+    return Check.ok("prices", summary)
 
 
 def own_prices(environment: Mapping[str, str]) -> Check:
-    """The user's own price file. Raises OSError."""
+    """Check the user's own price file. Raises OSError."""
     try:
         rows = user_prices(environment)
     except MzError as error:
-        return told("own-prices", error, "`mz run --dry-run` shows all of it")
+        return told("own-prices", error, "`mz run --dry-run` shows all errors")
     return Check.ok("own-prices", f"{price_file(environment)}: {len(rows)} {'price' if len(rows) == 1 else 'prices'}")
 
 
 def newest_date(text: str, today: date) -> date | None:
-    """The last date in the text that is not in the future."""
+    """Return the latest date in the text that is not in the future."""
     dates = []
-    for found in DATES.finditer(text):
-        year, month, day = (int(part) for part in found.groups() if part)
+    for match in DATES.finditer(text):
+        year, month, day = (int(part) for part in match.groups() if part)
         with suppress(ValueError):
             dates.append(date(year, month, day))
-    return max((each for each in dates if each <= today), default=None)
+    return max((day for day in dates if day <= today), default=None)
 
 
 def _table() -> Path:
-    """Found without importing the package, which takes long. Raises OSError."""
+    """Return the price table's file without importing the package, which is slow. Raises OSError."""
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     if spec is None or spec.origin is None:
         raise FileNotFoundError(f"{PACKAGE} is not installed")

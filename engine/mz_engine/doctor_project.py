@@ -1,4 +1,4 @@
-"""Adapter: the checks of `mz doctor` that concern one project."""
+"""Checks of `mz doctor` on one project."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ INSTEAD = "or set pull_requests.strategy to none in mz.yaml"
 
 
 def usable(root: Path, environment: Mapping[str, str]) -> Check:
-    """Whether the repository can be read and written to."""
+    """Check that the repository can be read and written."""
     try:
         describe(root, environment)
     except RepositoryUnusable as error:
-        said, _, hint = str(error).partition("; ")
-        return Check.fail("repository", said, hint)
+        message, _, hint = str(error).partition("; ")
+        return Check.fail("repository", message, hint)
     return Check.ok("repository", str(root))
 
 
@@ -49,77 +49,81 @@ def settings(loaded: Loaded) -> Check:
     if loaded.warnings:
         return Check.warn("settings", loaded.warnings[0].message, loaded.warnings[0].hint)
     if not loaded.found:
-        return Check.warn("settings", f"there is no {FILE_NAME}: all is as by default", "`mz init` writes one")
+        return Check.warn("settings", f"there is no {FILE_NAME}: defaults are used", "`mz init` writes one")
     return Check.ok("settings", f"{FILE_NAME} is valid")
 
 
 def base(root: Path, loaded: Loaded, environment: Mapping[str, str]) -> Check:
-    """The commit that features start from. Raises RepositoryUnusable."""
+    """Check the commit that features start from. Raises RepositoryUnusable."""
     branch = loaded.config.base or current_branch(root, environment)
     return Check.ok("base", f"{branch} at {branch_commit(root, branch, environment)[:12]}")
 
 
 def log(root: Path) -> Check:
-    """Whether `.mz` can be written, and its log read by this version; nothing is opened for writing."""
+    """Check that `.mz` is writable and that this version can read its log; opens nothing for writing."""
     home = root / HOME
-    place = home if home.exists() else root
-    if not os.access(place, os.W_OK | os.X_OK):
-        return Check.fail("log", f"{place} cannot be written to", "mz keeps its log there; make it writable")
+    folder = home if home.exists() else root
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Check.fail("log", f"{folder} is not writable", "mz keeps its log there; make it writable")
     path = home / LOG
     if not path.exists():
         return Check.ok("log", "nothing has run here yet")
     try:
         version = _format(path)
     except (StoreUnusable, sqlite3.Error) as error:
-        return Check.fail("log", str(error), "use a newer mz, or restore the log from a copy; `mz verify` says more")
-    return Check.ok("log", f"format {version}, as this mz writes it" if version == len(MIGRATIONS) else
-                    f"format {version}; the next run brings it to {len(MIGRATIONS)} and keeps a copy")  # fmt: skip
+        return Check.fail("log", str(error), "use a newer mz, or restore the log from a copy; see `mz verify`")
+    if version == len(MIGRATIONS):
+        return Check.ok("log", f"format {version}, current")
+    return Check.ok("log", f"format {version}; the next run migrates it to {len(MIGRATIONS)} and keeps a copy")
 
 
 def _format(path: Path) -> int:
-    """Where nothing waits beside the file, it is read as it lies there: SQLite would make files beside it."""
+    """Return the log's format. Without a write-ahead log the file is opened as immutable, to create no files."""
     wal = path.with_name(path.name + "-wal")
-    still = "" if wal.exists() and wal.stat().st_size else "&immutable=1"
-    with closing(connect(f"{path.absolute().as_uri()}?mode=ro{still}", 1.0)) as connection:
+    immutable = "" if wal.exists() and wal.stat().st_size else "&immutable=1"
+    with closing(connect(f"{path.absolute().as_uri()}?mode=ro{immutable}", 1.0)) as connection:
         return format_of(connection, path, len(MIGRATIONS))
 
 
 def pipeline(root: Path, loaded: Loaded) -> Check:
-    """Raises MzError."""
-    found, warnings = load_named(loaded, root)
-    said = f"{found.pipeline}: {', '.join(phase.phase for phase in found.phases)}"
-    left_out = {each.message for each in warnings if each.code == LEFT_OUT}
-    others = [*(each for each in warnings if each.code != LEFT_OUT), *lacking_tools(found, loaded.config)]
+    """Check the configured pipeline. Raises MzError."""
+    chosen, warnings = load_named(loaded, root)
+    summary = f"{chosen.pipeline}: {', '.join(phase.phase for phase in chosen.phases)}"
+    skipped_steps = {warning.message for warning in warnings if warning.code == LEFT_OUT}
+    others = [warning for warning in warnings if warning.code != LEFT_OUT]
+    others += lacking_tools(chosen, loaded.config)
     if others:
         return Check.warn("pipeline", others[0].message, others[0].hint)
-    return Check.ok("pipeline", f"{said}; steps without a command: {len(left_out)}" if left_out else said)
+    return Check.ok(
+        "pipeline", f"{summary}; steps without a command: {len(skipped_steps)}" if skipped_steps else summary
+    )
 
 
 def backlog(root: Path, loaded: Loaded) -> Check:
-    """Raises MzError for one that is there and wrong."""
+    """Check the backlog if it exists. Raises MzError."""
     name = loaded.config.backlog
     if not os.path.lexists(root / name):
         return Check.warn("backlog", f"there is no {name} yet", "`mz init` writes a first one")
     items = read_backlog(root, name)
-    waiting = sum(item.status is ItemStatus.BACKLOG for item in items)
-    return Check.ok("backlog", f"{name}: {waiting} of {len(items)} features to be done")
+    open_count = sum(item.status is ItemStatus.BACKLOG for item in items)
+    return Check.ok("backlog", f"{name}: {open_count} of {len(items)} features to do")
 
 
 def commands(root: Path, config: Config, environment: Mapping[str, str]) -> Check:
-    """Whether the program of every command line is here."""
+    """Check that the program of every command line is installed."""
     count = len(config.commands) + len(config.workspace.setup)
     missing = missing_programs(root, config, environment)
     if missing:
-        said = ", ".join(f"`{name}` needs {program}" for name, program in missing.items())
-        return Check.fail("commands", f"{said}: not on PATH", "install it, or change the command in mz.yaml")
+        summary = ", ".join(f"`{name}` needs {program}" for name, program in missing.items())
+        return Check.fail("commands", f"{summary}: not on PATH", "install it, or change the command in mz.yaml")
     if "test" not in config.commands:
         hint = "write `test: COMMAND LINE` under `commands:` in mz.yaml"
-        return Check.warn("commands", "there is no `test`: agents' work is taken at their word", hint)
+        return Check.warn("commands", "there is no `test` command: agents' work is not tested", hint)
     return Check.ok("commands", f"programs found for {count} of {count} command line{'' if count == 1 else 's'}")
 
 
 def names_schema(root: Path) -> bool:
-    """Whether `mz.yaml` sends editors to the schema that `mz init` writes."""
+    """Return True if `mz.yaml` names the schema that `mz init` writes."""
     with suppress(OSError, UnicodeDecodeError):
         return SCHEMA_PATH in (root / FILE_NAME).read_text("utf-8")
     return False
@@ -130,41 +134,43 @@ def editor_schema(root: Path) -> Check:
     try:
         current = path.read_bytes() == schema_text()
     except OSError:
-        return Check.warn("editor-schema", f"{SCHEMA_PATH} is not here; editors want it", "`mz init` writes it")
+        return Check.warn("editor-schema", f"{SCHEMA_PATH} is missing; editors need it", "`mz init` writes it")
     if not current:
-        return Check.warn("editor-schema", f"{SCHEMA_PATH} is of another version of mz", "`mz init` renews it")
+        return Check.warn("editor-schema", f"{SCHEMA_PATH} is from another version of mz", "`mz init` renews it")
     return Check.ok("editor-schema", f"{SCHEMA_PATH}, which the first lines of {FILE_NAME} name")
 
 
 def remote(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> Check:
-    """Where branches are pushed to. Raises RepositoryUnusable, and with `online` RemoteRefused."""
+    """Check the remote of branches. Raises RepositoryUnusable, and with `online` RemoteError."""
     name = config.pull_requests.remote
     git = Git(describe(root, environment).directory, environment)
     if not has_remote(git, name):
         return Check.fail("remote", f"there is no remote {name!r}", f"`git remote add {name} URL`, {INSTEAD}")
     if not online:
-        return Check.ok("remote", f"{name}, not asked; `--online` asks it")
+        return Check.ok("remote", f"{name}, not contacted; `--online` contacts it")
     branch = config.base or current_branch(root, environment)
     if remote_head(git, name, branch) is None:
         hint = f"push it once: git push {name} {branch}"
-        return Check.warn("remote", f"{name} answers, and has no branch {branch}", hint)
+        return Check.warn("remote", f"{name} answers, but has no branch {branch}", hint)
     return Check.ok("remote", f"{name} answers, and has {branch}")
 
 
 def forge(root: Path, environment: Mapping[str, str], online: bool) -> Check:
-    """Whether `gh` is here and knows a login; only `online` finds out whether it is still good. Its token is never
-    read: what it prints goes nowhere."""
+    """Check that `gh` is installed and logged in; only with `online` that the login is still valid.
+
+    Its output is discarded, since it may hold the token.
+    """
     if not shutil.which("gh", path=environment.get("PATH")):
         return Check.fail("gh", "`gh` is not on PATH", f"install it from https://cli.github.com, {INSTEAD}")
-    words = ("auth", "status") if online else ("auth", "token")
+    arguments = ("auth", "status") if online else ("auth", "token")
     quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
     try:
-        done = subprocess.run(
-            ["gh", *words], cwd=root, env={**without_git(environment), **quiet}, timeout=GH_SECONDS, check=False,
+        result = subprocess.run(
+            ["gh", *arguments], cwd=root, env={**without_git(environment), **quiet}, timeout=GH_SECONDS, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return Check.warn("gh", f"`gh {' '.join(words)}` did not end within {GH_SECONDS} s")
-    if done.returncode:
+        return Check.warn("gh", f"`gh {' '.join(arguments)}` did not end within {GH_SECONDS} s")
+    if result.returncode:
         return Check.fail("gh", "`gh` is not logged in", f"`gh auth login`, or set GH_TOKEN, {INSTEAD}")
-    return Check.ok("gh", "logged in" if online else "it knows a login; `--online` asks whether that is still good")
+    return Check.ok("gh", "logged in" if online else "has a login; `--online` checks that it is still valid")

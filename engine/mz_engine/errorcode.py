@@ -1,4 +1,4 @@
-"""Facts: what an error code is."""
+"""The Struct of an error code."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class ErrorCode(msgspec.Struct, frozen=True):
     exit: Exit
     title: str
     explanation: str
-    """Why it is an error and how to mend it, for a person who sees it for the first time."""
+    """Why it is an error and how to fix it, for a person who sees it for the first time."""
     warns: bool = False
-    """It is only ever a warning: nothing ends for it, so it has no exit code."""
+    """Always a warning: no command ends with it, so it has no exit code."""

@@ -1,7 +1,7 @@
-"""Facts: the table of all error codes. A code is never used again for something else, even when it is retired.
+"""The table of all error codes. A retired code is never reused.
 
-The first digit is the border at which the error was met: 1 the command and the machine, 2 files and settings,
-3 pipelines, 4 the backlog, 5 runs, 6 recordings.
+The first digit is the area: 1 the command and the machine, 2 files and settings, 3 pipelines, 4 the backlog, 5 runs,
+6 recordings.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ _TABLE = (
         "MZ1001",
         Exit.BUG,
         "bug in mz",
-        "Something happened that the code of mz holds to be impossible. The run's log is complete up to that "
-        "moment, so `mz resume` is safe. Please report it with the file that the message names.",
+        "mz reached a state that should be impossible. The run's log is complete up to that moment, so `mz resume` is "
+        "safe. Please report it with the file that the message names.",
     ),
     ErrorCode(
         "MZ1002",
         Exit.USAGE,
-        "wrong use of a command",
-        "An option or argument is unknown, missing or has an impossible value. Nothing was done. `mz COMMAND "
-        "--help` shows what the command takes.",
+        "invalid use of a command",
+        "An option or argument is unknown, missing or invalid. Nothing was done. See `mz COMMAND --help`.",
     ),
     ErrorCode(
         "MZ1003",
@@ -39,15 +38,15 @@ _TABLE = (
         "MZ1004",
         Exit.PREREQUISITE,
         "a tool is missing",
-        "A program that this needs (git, the agent's command line) is not on PATH or too old. Install it, or "
-        "choose another agent with `agent:` in mz.yaml.",
+        "A required program (git, the agent's command line) is not on PATH or too old. Install it, or choose another "
+        "agent with `agent:` in mz.yaml.",
     ),
     ErrorCode(
         "MZ1005",
         Exit.PREREQUISITE,
         "the agent has no login",
-        "The agent's command line is there but nobody is logged in, or its key is not in the environment. The "
-        "hint names the ways to log in; mz never stores or prints keys.",
+        "The agent's command line is installed but not logged in, or its key is not in the environment. The hint names "
+        "the ways to log in; mz never stores or prints keys.",
     ),
     ErrorCode(
         "MZ1006",
@@ -60,63 +59,62 @@ _TABLE = (
         "MZ1007",
         Exit.PREREQUISITE,
         "a report cannot be written",
-        "The directory of a report, or of another file that was asked for, is not there, is read-only or full. Reports "
-        "are tried before any work, so that a long one is not done for nothing; the message names the file.",
+        "The directory of a report or another output file is missing, read-only or full. mz checks this before any "
+        "work, so that no work is lost; the message names the file.",
     ),
     # 2: files and settings
     ErrorCode(
         "MZ2001",
         Exit.INVALID,
         "a file cannot be read",
-        "A file that the settings or the command line name is not there, is not a file, or may not be read.",
+        "A file named by the settings or the command line is missing, is not a file, or is not readable.",
     ),
     ErrorCode(
         "MZ2002",
         Exit.INVALID,
         "a file is not text",
-        "Files that mz reads are UTF-8 text without NUL bytes. The place is the first byte that is neither. "
-        "Save the file as UTF-8.",
+        "Files that mz reads are UTF-8 text without NUL bytes. The location is the first invalid byte. Save the file "
+        "as UTF-8.",
     ),
     ErrorCode(
         "MZ2003",
         Exit.INVALID,
         "YAML syntax",
-        "The file is not YAML. Usual causes: a tab in the indentation, a missing space after `:`, a text with "
-        "`: ` or ` #` in it that needs quotes, brackets that are not closed.",
+        "The file is not YAML. Usual causes: a tab in the indentation, a missing space after `:`, a text with `: ` or "
+        "` #` without quotes, unclosed brackets.",
     ),
     ErrorCode(
         "MZ2004",
         Exit.INVALID,
         "duplicate key",
-        "The same key stands twice in one mapping. YAML readers differ in which one wins, so mz refuses both.",
+        "A mapping has the same key twice. YAML readers differ in which one wins, so mz accepts neither.",
     ),
     ErrorCode(
         "MZ2005",
         Exit.INVALID,
         "unknown key",
-        "The file has a key that means nothing there. A misspelt setting would otherwise be ignored in "
-        "silence. The hint names the nearest known key.",
+        "The file has a key that is not known at this location. A misspelt setting would otherwise be ignored "
+        "silently. The hint names the most similar known key.",
     ),
     ErrorCode(
         "MZ2006",
         Exit.INVALID,
         "wrong value",
-        "A value has the wrong type, is outside its bounds, or is not one of the words that are allowed "
-        "there. Note that as in YAML 1.2 only `true` and `false` are booleans; `yes`, `no`, `on` and `off` "
-        "are text.",
+        "A value has the wrong type, is out of bounds, or is not one of the allowed values. As in YAML 1.2 only `true` "
+        "and `false` are booleans; `yes`, `no`, `on` and `off` are text.",
     ),
     ErrorCode(
         "MZ2007",
         Exit.INVALID,
         "missing key",
-        "A key that has no default is not there.",
+        "A key without a default is missing.",
     ),
     ErrorCode(
         "MZ2008",
         Exit.INVALID,
         "a file is too big",
-        "Files that people write are small. One that is bigger than the limit, nested too deep, or that grows "
-        "beyond the limit when its aliases are expanded, is refused before it is read.",
+        "Files that people write are small. A file that is bigger than the limit, nested too deep, or too big after "
+        "its aliases are expanded is rejected before it is read.",
     ),
     ErrorCode(
         "MZ2009",
@@ -130,56 +128,53 @@ _TABLE = (
         Exit.INVALID,
         "bad amount of money",
         'Amounts are US dollars as quoted decimal texts with at most nine decimals: `"5.00"`. A bare number '
-        "would pass through binary floating point.",
+        "would be rounded by binary floating point.",
     ),
     ErrorCode(
         "MZ2011",
         Exit.INVALID,
         "bad setting from the environment or a flag",
-        "A variable `MZ_<SETTING>` or a flag has a value that the setting cannot take. Variables are named "
-        "after settings: `budget.run` is `MZ_BUDGET_RUN`. Lists and commands can only be set in mz.yaml.",
+        "A variable `MZ_<SETTING>` or a flag has a value that is invalid for the setting. Variables are named after "
+        "settings: `budget.run` is `MZ_BUDGET_RUN`. Lists and commands can only be set in mz.yaml.",
     ),
     ErrorCode(
         "MZ2012",
         Exit.INVALID,
         "unknown setting in the environment",
-        "A variable is named nearly like a setting, but not quite, and has no effect. This is a warning; the command "
-        "goes on.",
+        "A variable has nearly the name of a setting, and no effect. This is a warning; the command continues.",
         warns=True,
     ),
     ErrorCode(
         "MZ2013",
         Exit.INVALID,
         "bad name, path or pattern",
-        "Names become branches, files and trailers, so they are made of letters, digits, `_` and `-`. Paths "
-        "are relative to the repository and stay inside it. Patterns are written as in .gitignore. An agent is one "
-        "that mz knows; the base is a branch or another name of a commit. In `prices` a model is a name without "
-        "blanks, a day is written YYYY-MM-DD, and no model has two rows of one day. In `agents` a command begins with "
-        "a program on PATH and holds no prompt, values are found by keys joined by dots, words by regular "
-        "expressions as RE2 knows them (there is no look-around and no back-reference), and something says what a "
-        "success is; docs/agents.md explains each part.",
+        "Names become branches, files and trailers, so they consist of letters, digits, `_` and `-`. Paths are "
+        "relative to the repository and stay inside it. Patterns are written as in .gitignore. `agent` is a known "
+        "agent; `base` is a branch or another name of a commit. In `prices` a model is a name without spaces, a date "
+        "is written YYYY-MM-DD, and a model has at most one row per date. In `agents` a command begins with a program "
+        "on PATH and contains no prompt, values are located by keys joined by dots, text by RE2 regular expressions "
+        "(no look-around, no back-references), and a rule defines success; docs/agents.md explains each part.",
     ),
     ErrorCode(
         "MZ2014",
         Exit.INVALID,
         "settings in a file of another name",
-        "Settings are read from `mz.yaml` and nothing else. A file `mz.yml` or `.mz.yaml` beside it, or in its "
-        "place, would be ignored in silence, so it is refused.",
+        "Settings are only read from `mz.yaml`. A file `mz.yml` or `.mz.yaml` would be ignored silently, so it is an "
+        "error.",
     ),
     ErrorCode(
         "MZ2015",
         Exit.INVALID,
-        "the file is there already",
-        "mz was asked to make a file that is there. What a person wrote is never overwritten: choose another "
-        "name, or move the file away.",
+        "the file already exists",
+        "mz never overwrites a file that a person wrote: choose another name, or move the file away.",
     ),
     ErrorCode(
         "MZ2016",
         Exit.INVALID,
         "a budget without a price",
-        "`budget:` limits money, and the price table does not know a model that the run will ask. For its calls "
-        "nothing can be reserved, and only what the agent itself reports is counted afterwards, so the limit may "
-        "be passed. Write the model's prices under `prices:` in mz.yaml. This is a warning; the run goes on.",
+        "`budget:` is set, and the price table has no price for a model of the run. mz cannot reserve money for its "
+        "calls and only counts the cost that the agent reports, so the run may exceed the budget. Add the model's "
+        "prices under `prices:` in mz.yaml. This is a warning; the run continues.",
         warns=True,
     ),
     # 3: pipelines
@@ -187,86 +182,84 @@ _TABLE = (
         "MZ3001",
         Exit.INVALID,
         "no such pipeline",
-        "`pipeline:` names a file `pipelines/NAME.yaml` of the repository or a pipeline that comes with mz, "
-        "or is the path of a file. The hint lists the pipelines that are there.",
+        "`pipeline:` names a file `pipelines/NAME.yaml` of the repository or a built-in pipeline, or is the path of a "
+        "file. The hint lists the available pipelines.",
     ),
     ErrorCode(
         "MZ3002",
         Exit.INVALID,
         "duplicate name in a pipeline",
-        "Phases, artifacts and the results of prepared commands are found by name; each name can stand for one only.",
+        "Phases, artifacts and the results of prepared commands are found by name, so each name must be unique.",
     ),
     ErrorCode(
         "MZ3003",
         Exit.INVALID,
         "unknown artifact",
-        "An artifact is named that no phase of the pipeline hands over.",
+        "The pipeline names an artifact that none of its phases produces.",
     ),
     ErrorCode(
         "MZ3004",
         Exit.INVALID,
-        "artifact used before it is there",
-        "Phases run in the order of the file. A phase can only use what phases before it hand over.",
+        "artifact used before it is produced",
+        "Phases run in the order of the file. A phase can only use artifacts that earlier phases produce.",
     ),
     ErrorCode(
         "MZ3005",
         Exit.INVALID,
         "cycle among inputs",
-        "Phases need each other's artifacts in a circle, so none of them could ever start, in whatever order.",
+        "Phases need each other's artifacts in a cycle, so none of them could ever start.",
     ),
     ErrorCode(
         "MZ3006",
         Exit.INVALID,
         "unreachable phase",
-        "No run can ever come to this phase: a phase before it can never start, or the feature is already "
-        "done when it has been delivered.",
+        "No run can reach this phase: an earlier phase can never start, or the feature is delivered before.",
     ),
     ErrorCode(
         "MZ3007",
         Exit.INVALID,
         "unknown rule",
-        "A rule set (`rules:`) or a rule (`rule:`) is named that this version of mz does not have.",
+        "The pipeline names a rule set (`rules:`) or a rule (`rule:`) that this version of mz does not have.",
     ),
     ErrorCode(
         "MZ3008",
         Exit.INVALID,
         "unknown template",
-        "`prompt:` names a template that is not there.",
+        "`prompt:` names a template that does not exist.",
     ),
     ErrorCode(
         "MZ3009",
         Exit.INVALID,
         "unknown command",
         "`run:` names a command that `commands:` in mz.yaml does not define. In a built-in pipeline it is a "
-        "warning and the step is left out, since not every project has a linter or a build.",
+        "warning and the step is skipped, since not every project has a linter or a build.",
     ),
     ErrorCode(
         "MZ3010",
         Exit.INVALID,
         "a phase may write another's outputs",
-        "The `mutations` or outputs of one phase cover a file that another phase hands over. An artifact that "
-        "was checked could then be changed behind the back of its checks. Take it back with a pattern such as "
-        "`!tasks/**`.",
+        "The `mutations` or outputs of one phase match a file that another phase produces. A checked artifact could "
+        "then be changed after its checks. Exclude it with a pattern such as `!tasks/**`.",
     ),
     ErrorCode(
         "MZ3011",
         Exit.INVALID,
         "reviewer is not independent",
-        "A review is worth something only when it does not share the builder's role, session or context.",
+        "A review is only useful if it does not share the builder's role, session or context.",
     ),
     ErrorCode(
         "MZ3012",
         Exit.INVALID,
-        "a block leads nowhere",
-        "`on_block` sends work back: to the phase itself or to an earlier one, one route for a cause, to a "
-        "unit only where the phase has units.",
+        "invalid `on_block` route",
+        "`on_block` routes work back to the same or an earlier phase, with one route per cause; a route to a unit "
+        "needs a phase with units.",
     ),
     ErrorCode(
         "MZ3013",
         Exit.INVALID,
-        "gate or question is not well formed",
-        "A gate has either a command (`run`) or a rule (`rule`). A question to a person names an artifact "
-        "with a field and the values to ask for, or a rule, or nothing of these, which means always.",
+        "invalid gate or question",
+        "A gate has either a command (`run`) or a rule (`rule`). A question to a person has an artifact with a field "
+        "and values, or a rule; without any of them it is always asked.",
     ),
     ErrorCode(
         "MZ3014",
@@ -278,41 +271,39 @@ _TABLE = (
     ErrorCode(
         "MZ3015",
         Exit.INVALID,
-        "phase is not complete",
-        "A phase with an agent has a prompt, and the other way round; outputs and reviews need an agent; a "
-        "phase does something; the pipeline has phases and one of them delivers: it has `open_pr` under `deliver`, "
-        "and `push` before it. Deliveries go in order, each step once: `merge_base`, `push`, `open_pr`, "
-        "`await_checks`.",
+        "incomplete phase",
+        "A phase with an agent has a prompt, and vice versa; outputs and reviews need an agent; no phase is empty. One "
+        "phase of the pipeline delivers: it has `open_pr` under `deliver`, and `push` before it. Delivery steps are in "
+        "this order, each at most once: `merge_base`, `push`, `open_pr`, `await_checks`.",
     ),
     ErrorCode(
         "MZ3016",
         Exit.INVALID,
         "unknown placeholder",
-        "Paths and patterns may hold `{feature}` and, in a phase with `for_each`, `{unit}`; `mutations` also "
+        "Paths and patterns may contain `{feature}` and, in a phase with `for_each`, `{unit}`; `mutations` also "
         "`{unit.files}`; a commit's subject also `{title}` and `{phase}`.",
     ),
     ErrorCode(
         "MZ3017",
         Exit.INVALID,
         "template cannot be used",
-        "A file below `pipelines/templates/` is not a jinja2 template, or shows something that a prompt does not "
-        "have, or includes a template that is not there, or lacks a block that the one which it extends requires.",
+        "A file in `pipelines/templates/` is not a jinja2 template, uses an unknown variable, includes a missing "
+        "template, or lacks a block that the template which it extends requires.",
     ),
     ErrorCode(
         "MZ3018",
         Exit.INVALID,
         "rule set cannot be used",
-        "A file below `pipelines/rules/` is not a set of rules: a kind, a key or a shared rule that does not "
-        "exist, an id that is not the set's own, a pattern that is no regular expression, a limit that "
-        "mz.yaml does not know.",
+        "A file in `pipelines/rules/` is not a valid rule set: an unknown kind, key or shared rule, an id that is not "
+        "the set's own, an invalid regular expression, or a limit that mz.yaml does not have.",
     ),
     ErrorCode(
         "MZ3019",
         Exit.INVALID,
         "a tool that the agent does not have",
-        "A phase gives its agent a tool that this agent, or one that may take over, does not have: aider, say, "
-        "runs no commands. The call is made without it, and may fail for that. Choose another agent, or take the "
-        "tool from `tools:` of the phase. This is a warning; the run goes on.",
+        "A phase gives its agent a tool that this agent or a `failover` agent does not have: for example, aider runs "
+        "no commands. The call is made without the tool, and may fail because of that. Choose another agent, or remove "
+        "the tool from `tools:` of the phase. This is a warning; the run continues.",
         warns=True,
     ),
     # 4: the backlog
@@ -326,14 +317,13 @@ _TABLE = (
         "MZ4002",
         Exit.INVALID,
         "malformed feature heading",
-        "A line looks like the beginning of a feature but is not one; as plain text it would silently join "
-        "the feature above. The form is `## [FEAT] an-id: A title`, with FEAT, WIP, DONE or BLOCKED in the "
-        "brackets.",
+        "A line looks like the heading of a feature but is malformed; it would silently become text of the feature "
+        "above. The form is `## [FEAT] an-id: A title`, with FEAT, WIP, DONE or BLOCKED in the brackets.",
     ),
     ErrorCode(
         "MZ4003",
         Exit.INVALID,
-        "illegal feature id",
+        "invalid feature id",
         "Ids become branch and directory names: letters, digits, `_` and `-`, at most 64, beginning with a "
         "letter or digit.",
     ),
@@ -341,8 +331,7 @@ _TABLE = (
         "MZ4004",
         Exit.INVALID,
         "duplicate feature id",
-        "Two features have the same id, or ids that differ in upper and lower case only and would share a "
-        "branch on some file systems.",
+        "Two features have the same id, or ids that differ only in case and would share a branch on some file systems.",
     ),
     ErrorCode(
         "MZ4005",
@@ -366,100 +355,98 @@ _TABLE = (
         "MZ4008",
         Exit.INVALID,
         "cycle of dependencies",
-        "Features wait for each other in a circle, so none of them could ever start. Take one `depends on` out.",
+        "Features wait for each other in a cycle, so none of them could ever start. Remove one `depends on`.",
     ),
     ErrorCode(
         "MZ4009",
         Exit.INVALID,
-        "fence or comment is never closed",
+        "unclosed fence or comment",
         "A code fence or an HTML comment that is not closed would swallow all features after it.",
     ),
     ErrorCode(
         "MZ4010",
         Exit.INVALID,
         "no such feature",
-        "A feature was asked for by an id that the backlog or the run does not have.",
+        "The command line names a feature id that the backlog or the run does not have.",
     ),
     # 5: runs
     ErrorCode(
         "MZ5001",
         Exit.USAGE,
         "no such run",
-        "There is no run, or none whose id begins so, or several. `mz status` shows the newest.",
+        "There is no run, no run whose id has this prefix, or more than one. `mz status` shows the newest.",
     ),
     ErrorCode(
         "MZ5002",
         Exit.BUSY,
-        "the run is held by another process",
-        "One process at a time drives a run. Wait for it, stop it, or leave an answer for it: `mz resume` "
-        "with an answer and `mz cancel` only leave a message.",
+        "another process drives the run",
+        "Only one process at a time drives a run. Wait for it, or stop it. `mz review` and `mz cancel` work "
+        "meanwhile: they only post a message.",
     ),
     ErrorCode(
         "MZ5003",
         Exit.BUSY,
-        "an unfinished run of another shape waits",
-        "A run that is not finished used another pipeline or base branch. Finish it with `mz resume ID`, or "
-        "give it up with `mz cancel ID`, before another one begins.",
+        "an unfinished run with different settings exists",
+        "An unfinished run has another pipeline or base branch. Before a new run can start, continue it with "
+        "`mz resume ID` or cancel it with `mz cancel ID`.",
     ),
     ErrorCode(
         "MZ5004",
         Exit.USAGE,
-        "the question is gone",
-        "The feature waits for no answer: somebody answered before, it was given up, or it never asked. "
-        "Nothing was left for the run. `mz review list` shows what is asked now, `mz review show FEATURE` who "
-        "answered what.",
+        "the question is no longer open",
+        "The feature waits for no answer: the question was answered, the feature was cancelled, or there was no "
+        "question. Nothing was posted. `mz review list` shows open questions, `mz review show FEATURE` past answers.",
     ),
     ErrorCode(
         "MZ5005",
         Exit.USAGE,
-        "no process works on the run",
-        "Only a run that a process works on can be paused. One without a process stands still already; `mz "
-        "resume` goes on with it.",
+        "no process is running the run",
+        "Only a run with a process can be paused. A run without one is already stopped; `mz resume` continues it.",
     ),
     ErrorCode(
         "MZ5006",
         Exit.USAGE,
-        "the feature cannot be done once more",
-        "Only what has come to rest can be done once more: failed, given up, waiting or held; and only from a "
-        "phase that it had begun. Nothing was left for the run.",
+        "the feature cannot be retried",
+        "Only a failed, cancelled, waiting or held feature can be retried, and only from a phase that it has started. "
+        "Nothing was posted.",
     ),
     ErrorCode(
         "MZ5007",
         Exit.USAGE,
-        "no such place in the log",
-        "A place is written STREAM@VERSION, as `mz log` prints it at every event: `run/RUN@4`, "
-        "`run/RUN/FEATURE@12`, or shorter `RUN@4`, `FEATURE@12`. Versions count from 1. The stream is not there, "
-        "is not that long, or is an inbox, which holds messages and has no state.",
+        "no such event",
+        "An event is written STREAM@VERSION, as `mz log` prints it: `run/RUN@4`, `run/RUN/FEATURE@12`, or shorter "
+        "`RUN@4`, `FEATURE@12`. Versions count from 1. The stream does not exist, is shorter, or is an inbox, which "
+        "has no state.",
     ),
     ErrorCode(
         "MZ5008",
         Exit.USAGE,
-        "nothing can go on from there",
-        "A fork begins where a feature was at work: after it had begun, and before it was delivered, failed or given "
-        "up. Name an earlier version of its stream, or a phase that it came to.",
+        "cannot fork from this event",
+        "A fork starts at an event after the feature started, and before it was delivered, failed or cancelled. Name "
+        "an earlier version of its stream, or a phase that it reached.",
     ),
     ErrorCode(
         "MZ5010",
         Exit.USAGE,
         "no such imported session",
-        "A session is named by its id, by `<agent>/<id>`, or by the beginning of one that no other has. `mz cost "
-        "--imported --by session` lists all of them.",
+        "A session is named by its id, by `<agent>/<id>`, or by a unique prefix of its id. `mz cost --imported --by "
+        "session` lists all of them.",
     ),
     ErrorCode(
         "MZ5011",
         Exit.USAGE,
         "nothing was imported yet",
-        "Sessions of agents go into a log of your own, outside of any repository, when `mz import` reads them. There "
-        "is none yet where it is looked for: `$MZ_DATA`, or the platform's directory for data.",
+        "`mz import` reads agent sessions into a log of your own, outside of any repository. There is no such log yet "
+        "in `$MZ_DATA` or the platform's data directory.",
     ),
     ErrorCode(
         "MZ5012",
         Exit.BUSY,
-        "another import is at work",
-        "One process at a time imports into a log, so that each request counts once. Wait for it to end, or end it "
-        "with Ctrl-C: nothing is lost, and the next import goes on where it stopped.",
+        "another import is running",
+        "Only one process at a time imports into a log, so that each request counts once. Wait for it, or stop it with "
+        "Ctrl-C: nothing is lost, and the next import continues where it stopped.",
     ),
     *RECORDINGS,
 )
 
-CODES = {each.code: each for each in _TABLE}
+CODES = {error_code.code: error_code for error_code in _TABLE}

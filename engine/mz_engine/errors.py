@@ -1,12 +1,7 @@
-"""Facts: every error that a user may meet, as data, and the exception that carries it.
+"""Errors that users see, as data, and the one exception that carries them.
 
-The whole tree:
-
-    Exception
-    └── MzError        one or several diagnostics of one cause: codes, messages, places, hints, one exit code
-
-There is one class because callers do not tell errors apart by class: they print them and leave with `exit_code`.
-What tells them apart is the code (`mz_engine.errorcodes`), which is never used twice.
+There is one exception class because callers print errors and exit with `exit_code`; codes (`mz_engine.errorcodes`)
+tell them apart.
 """
 
 from __future__ import annotations
@@ -25,35 +20,35 @@ __all__ = [
     "worst",
 ]  # fmt: skip
 NO_TEXT = re.compile("[\ud800-\udfff]")
-"""How Python keeps bytes of file names that are not UTF-8."""
+"""Lone surrogates, by which Python represents bytes of file names that are not UTF-8."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where in a person's text. Lines and columns count from 1; 0 means the whole file, or the whole line."""
+    """A location in a source file. Lines and columns count from 1; 0 means the whole file, or the whole line."""
 
     file: str
     line: int = 0
     column: int = 0
 
     def __str__(self) -> str:
-        shown = [str(number) for number in (self.line, self.column) if number]
-        return ":".join([self.file, *shown])
+        numbers = [str(number) for number in (self.line, self.column) if number]
+        return ":".join([self.file, *numbers])
 
 
 class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, or (`warning`) looks wrong."""
+    """One error or warning."""
 
     code: str
     message: str
-    """What happened, in one sentence without a final full stop."""
+    """One sentence without a final full stop."""
     hint: str = ""
-    """What to do about it; may have several lines."""
+    """How to fix it; may have several lines."""
     place: Place | None = None
     severity: Literal["error", "warning"] = "error"
 
 
 class MzError(Exception):
-    """What a command cannot go on from. `code`, `message`, `hint` and `place` are those of the first diagnostic."""
+    """An error that ends a command. `code`, `message`, `hint` and `location` are those of the first diagnostic."""
 
     def __init__(self, code: str, message: str, *, hint: str = "", place: Place | None = None) -> None:
         super().__init__(message)
@@ -61,10 +56,10 @@ class MzError(Exception):
 
     @classmethod
     def of(cls, diagnostics: Iterable[Diagnostic]) -> MzError:
-        """One error of several diagnostics, at least one, in the order in which they are to be read."""
-        found = tuple(diagnostics)
-        error = cls(found[0].code, found[0].message)
-        error.diagnostics = found
+        """Return one error with these diagnostics, at least one, in the order in which they are printed."""
+        in_order = tuple(diagnostics)
+        error = cls(in_order[0].code, in_order[0].message)
+        error.diagnostics = in_order
         return error
 
     @property
@@ -85,44 +80,46 @@ class MzError(Exception):
 
     @property
     def exit_code(self) -> Exit:
-        return worst(CODES[each.code].exit for each in self.diagnostics)
+        return worst(CODES[diagnostic.code].exit for diagnostic in self.diagnostics)
 
     def __str__(self) -> str:
         return format_error(self)
 
 
 def format_diagnostic(diagnostic: Diagnostic) -> str:
-    """`error[MZ2003] mz.yaml:14:7 what happened`, then `hint: what to do` on its own lines; no final newline."""
-    where = f" {diagnostic.place}" if diagnostic.place else ""
-    lines = [f"{diagnostic.severity}[{diagnostic.code}]{where} {diagnostic.message}"]
+    """Return `error[MZ2003] mz.yaml:14:7 MESSAGE`, then `hint: HINT` on its own lines; no final newline."""
+    location = f" {diagnostic.place}" if diagnostic.place else ""
+    lines = [f"{diagnostic.severity}[{diagnostic.code}]{location} {diagnostic.message}"]
     if diagnostic.hint:
-        first, *rest = diagnostic.hint.splitlines()
-        lines += [f"hint: {first}", *(f"      {line}" for line in rest)]
+        first, *others = diagnostic.hint.splitlines()
+        lines += [f"hint: {first}", *(f"      {line}" for line in others)]
     return "\n".join(lines)
 
 
 def format_error(error: MzError) -> str:
-    """All diagnostics as text, an empty line between two; no final newline."""
-    return "\n\n".join(format_diagnostic(each) for each in error.diagnostics)
+    """Return all diagnostics as text, separated by empty lines; no final newline."""
+    return "\n\n".join(format_diagnostic(diagnostic) for diagnostic in error.diagnostics)
 
 
 def format_error_json(error: MzError) -> str:
-    """The same for `--json`, one line: the first diagnostic's fields, and all of them under `errors`."""
-    plain = [_plain(each) for each in error.diagnostics]
-    answer = {"schema": "mz.error/1", "exit": int(error.exit_code), **plain[0], "errors": plain}
-    return msgspec.json.encode(answer).decode()
+    """Return one line of JSON: the fields of the first diagnostic, and all diagnostics under `errors`."""
+    errors = [_plain(diagnostic) for diagnostic in error.diagnostics]
+    document = {"schema": "mz.error/1", "exit": int(error.exit_code), **errors[0], "errors": errors}
+    return msgspec.json.encode(document).decode()
 
 
 def readable(text: str) -> str:
-    """With a mark for each byte of a file's name that is no text, which no JSON can hold."""
+    """Replace lone surrogates, which JSON cannot hold, by U+FFFD."""
     return NO_TEXT.sub("\ufffd", text)
 
 
 def _plain(diagnostic: Diagnostic) -> dict[str, object]:
-    place = diagnostic.place
-    where = (
-        {"file": readable(place.file), "line": place.line or None, "column": place.column or None} if place else None
-    )
+    location = diagnostic.place
+    where = location and {
+        "file": readable(location.file),
+        "line": location.line or None,
+        "column": location.column or None,
+    }
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,

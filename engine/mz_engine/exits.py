@@ -1,4 +1,4 @@
-"""Facts: the exit codes of `mz`, public and stable, and which one wins when several apply."""
+"""The exit codes of `mz`, public and stable, and which one wins when several apply."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the exit status of a command says; `MEANINGS` has the sentences."""
+    """Exit codes; `MEANINGS` explains them."""
 
     OK = 0
     VERDICT = 1
@@ -28,50 +28,49 @@ class Exit(IntEnum):
 
 
 MEANINGS: Mapping[Exit, str] = {
-    Exit.OK: "Everything that was asked for happened.",
-    Exit.VERDICT: "The verdict is no: a gate, a conformance check or a feature failed.",
-    Exit.USAGE: "The command line makes no sense; nothing was done.",
-    Exit.DRIFT: "A replay went another way than its recording.",
-    Exit.RECORDING: "A recording is missing, stale, unused or refused.",
+    Exit.OK: "The command did what it was asked to do.",
+    Exit.VERDICT: "A gate, a conformance check or a feature failed.",
+    Exit.USAGE: "The command line is invalid; nothing was done.",
+    Exit.DRIFT: "A replay differs from its recording.",
+    Exit.RECORDING: "A recording is missing, expired, unused or rejected.",
     Exit.SECRET: "A secret was found where it must not be.",
     Exit.NETWORK: "Something tried to reach the network during a replay.",
     Exit.INVALID: "Settings, backlog or pipeline are invalid; nothing was done.",
     Exit.PREREQUISITE: "A tool, a login, disk space or the database is missing or unusable.",
     Exit.REPOSITORY: "The repository or a worktree cannot be used.",
-    Exit.BUSY: "Another process holds the run, or an unfinished run of another shape waits.",
-    Exit.STOPPED: "The user stopped it.",
+    Exit.BUSY: "Another process drives the run, or an unfinished run with different settings exists.",
+    Exit.STOPPED: "The user interrupted the command.",
     Exit.WAITING: "A person has to decide something.",
     Exit.LIMIT: "A budget or another limit is used up.",
     Exit.BUG: "A bug in `mz` itself.",
-    Exit.NOT_COMPARABLE: "No comparison is possible: newer format, corrupt, or the world of a recording cannot be had.",
+    Exit.NOT_COMPARABLE: "No comparison is possible: newer format, corrupt, or the fixture of a recording is missing.",
 }
-"""What each says, in one sentence."""
+"""The meaning of each, in one sentence."""
 
 NEXT: Mapping[Exit, str] = {
-    Exit.VERDICT: "Of a run: `mz show FEATURE` says why, `mz retry FEATURE` has it done once more, from an "
-    "earlier phase with --from. Of other commands: they say what is not as it should be.",
-    Exit.USAGE: "The message says what is wrong; `mz COMMAND --help` says what there is.",
-    Exit.DRIFT: "The first difference is shown: a bug, or a change that is meant; then `mz record` records it anew.",
-    Exit.RECORDING: "The message names the recording; `mz record` makes one of a run.",
-    Exit.SECRET: "Take the secret out of the project, and replace it where it is used: consider it known.",
-    Exit.NETWORK: "The message names what did; a replay needs no network.",
-    Exit.INVALID: "Mend what the messages name, each with its line; `mz config validate` and `mz pipelines lint` "
-    "check it.",
-    Exit.PREREQUISITE: "`mz doctor` says what is missing and how to get it. A run that it stopped goes on with "
+    Exit.VERDICT: "After a run: see `mz show FEATURE` for the cause, then use `mz retry FEATURE`, with --from for an "
+    "earlier phase. Other commands print what failed.",
+    Exit.USAGE: "The message names the error; see `mz COMMAND --help`.",
+    Exit.DRIFT: "See the first difference: fix the bug or, if the change is intended, record again with `mz record`.",
+    Exit.RECORDING: "The message names the recording; `mz record` makes one from a run.",
+    Exit.SECRET: "Remove the secret and rotate it.",
+    Exit.NETWORK: "The message names the program; a replay needs no network.",
+    Exit.INVALID: "Fix the errors above; check with `mz config validate` and `mz pipelines lint`.",
+    Exit.PREREQUISITE: "`mz doctor` shows what is missing and how to get it. Then continue a stopped run with "
     "`mz resume`.",
-    Exit.REPOSITORY: "Mend what the message names, then `mz run` or `mz resume` again.",
-    Exit.BUSY: "Wait for that process, or end it with Ctrl-C; `mz status` shows what it does. A run that waits goes on "
-    "with `mz resume`, or is given up with `mz cancel RUN`.",
-    Exit.STOPPED: "`mz resume` goes on where it stopped; nothing is paid twice.",
-    Exit.WAITING: "`mz review list` shows what is asked, and how to answer; `mz resume` takes the answer. `mz status` "
-    "shows what is held, why, and what helps.",
-    Exit.LIMIT: "`mz review list` shows which features are held. Raise `budget` in mz.yaml, then `mz resume RUN`: a "
-    "budget is the one setting that a resume takes over, and the log says so.",
-    Exit.BUG: "The message names a file to report it with. `mz resume` is safe.",
-    Exit.NOT_COMPARABLE: "The message says what cannot be had: another version of mz, or a whole copy of the "
+    Exit.REPOSITORY: "Fix the error above, then `mz run` or `mz resume`.",
+    Exit.BUSY: "Wait for that process, or end it with Ctrl-C; see `mz status`. Continue an unfinished run with "
+    "`mz resume`, or cancel it with `mz cancel RUN`.",
+    Exit.STOPPED: "`mz resume` continues; nothing is paid twice.",
+    Exit.WAITING: "List and answer open questions with `mz review list`, then `mz resume`. `mz status` shows which "
+    "features are held, and why.",
+    Exit.LIMIT: "`mz review list` shows the held features. Raise `budget` in mz.yaml, then `mz resume RUN`: the budget "
+    "is the only setting that a resume reads again.",
+    Exit.BUG: "Report it with the file that the message names. `mz resume` is safe.",
+    Exit.NOT_COMPARABLE: "The message names what is missing: another version of mz, or an intact copy of the "
     "recording.",
 }
-"""How to go on."""
+"""What to do next."""
 
 WORST_FIRST = (
     Exit.BUG,
@@ -91,14 +90,16 @@ WORST_FIRST = (
     Exit.NOT_COMPARABLE,
     Exit.OK,
 )
-"""Usage, invalid, repository and busy are refusals before any work: they meet no other code but stand here so that
-every pair has an answer."""
+"""Usage, invalid, repository and busy end a command before any work, so they meet no other code; they are listed so
+that every pair is ordered."""
 
 
 def worst(exits: Iterable[Exit], bisect: bool = False) -> Exit:
-    """The one exit code of a command to which all of these apply; OK when there are none. Under `bisect`, "not
-    comparable" beats drift and recording, so that `git bisect run` skips the commit and does not blame it."""
-    found = frozenset(exits)
-    if bisect and Exit.NOT_COMPARABLE in found:
-        found -= {Exit.DRIFT, Exit.RECORDING}
-    return next((code for code in WORST_FIRST if code in found), Exit.OK)
+    """Return the exit code of a command to which all of these apply; OK if there are none.
+
+    Under `bisect`, "not comparable" beats drift and recording, so that `git bisect run` skips the commit.
+    """
+    codes = frozenset(exits)
+    if bisect and Exit.NOT_COMPARABLE in codes:
+        codes -= {Exit.DRIFT, Exit.RECORDING}
+    return next((code for code in WORST_FIRST if code in codes), Exit.OK)

@@ -1,5 +1,4 @@
-"""Adapter: what can be known before anything is paid, and is no error: tools of phases that an agent does not have, and
-models without a price where money is limited."""
+"""Warnings before a run costs money: tools that an agent does not have, and models without a price under a budget."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from mz_engine.errors import Diagnostic
 from mz_engine.pipelines.definition import Pipeline, Tool
 
 SHOWN = "read"
-"""An agent that is told of no such tool may still read: prompts hold what it needs, or name it."""
+"""A tool that is never reported as missing: prompts hold or name what the agent needs to read."""
 
 
 class Asked(NamedTuple):
-    """One call that a phase makes, of its builder or its reviewer."""
+    """One call of a phase, by its builder or its reviewer."""
 
     phase: str
     tier: str
@@ -26,32 +25,33 @@ class Asked(NamedTuple):
 
 
 def lacking_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
-    """MZ3019, one warning for each agent and tool. An agent whose description says nothing of tools is believed to have
-    all of them."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    """Return a warning (MZ3019) for each agent and tool. An agent that describes no tools is assumed to have all."""
+    phases_by_tool: dict[tuple[str, str], dict[str, None]] = {}
     for name, adapter in _agents(config):
-        has = adapter.capabilities().tools
+        agent_tools = adapter.capabilities().tools
         for call in _calls(pipeline):
-            for tool in call.tools if has else ():
-                if tool != SHOWN and tool not in has:
-                    found.setdefault((name, tool), {})[call.phase] = None
-    return tuple(_lacks(name, tool, tuple(phases)) for (name, tool), phases in found.items())
+            for tool in call.tools if agent_tools else ():
+                if tool != SHOWN and tool not in agent_tools:
+                    phases_by_tool.setdefault((name, tool), {})[call.phase] = None
+    return tuple(_lacks(name, tool, tuple(phases)) for (name, tool), phases in phases_by_tool.items())
 
 
 def _lacks(agent: str, tool: str, phases: tuple[str, ...]) -> Diagnostic:
-    named = ", ".join(f"`{phase}`" for phase in phases)
-    asks = f"the phase {named} asks" if len(phases) == 1 else f"the phases {named} ask"
-    said = f"{asks} for the tool `{tool}`, which the agent {agent} does not have"
+    names = ", ".join(f"`{phase}`" for phase in phases)
+    users = f"the phase {names} asks" if len(phases) == 1 else f"the phases {names} ask"
+    message = f"{users} for the tool `{tool}`, which the agent {agent} does not have"
     hint = (
-        f"the call is made without it; choose another agent, or take `{tool}` from `tools:` there. What an agent of "
-        "your own has, `allowed:` and `denied:` under `agents:` say"
+        f"the call is made without it; choose another agent, or remove `{tool}` from `tools:` there. For an agent of "
+        "your own, list its tools in `allowed:` and `denied:` under `agents:`"
     )
-    return Diagnostic(code="MZ3019", message=said, hint=hint, severity="warning")
+    return Diagnostic(code="MZ3019", message=message, hint=hint, severity="warning")
 
 
 def unpriced_models(pipeline: Pipeline, config: Config, priced: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
-    """MZ2016 where a budget is set and models that the run may ask have no price. `priced`: whether a model has one; it
-    is asked only where there is a budget."""
+    """Return a warning (MZ2016) if a budget is set and models of the run have no price.
+
+    `priced` is called only if there is a budget.
+    """
     if config.budget.run_nanousd is None and config.budget.feature_nanousd is None:
         return ()
     models = dict.fromkeys(
@@ -63,17 +63,17 @@ def unpriced_models(pipeline: Pipeline, config: Config, priced: Callable[[str], 
     if not unpriced:
         return ()
     models_have = "the model has" if len(unpriced) == 1 else "these models have"
-    said = f"a budget is set, and {models_have} no price: {', '.join(unpriced)}; no money is reserved for calls"
-    hint = "write prices under `prices:` in mz.yaml; without them only what the agent itself reports counts"
-    return (Diagnostic(code="MZ2016", message=said, hint=hint, severity="warning"),)
+    message = f"a budget is set, but {models_have} no price: {', '.join(unpriced)}; no money is reserved for calls"
+    hint = "add prices under `prices:` in mz.yaml; without them only costs that the agent reports count"
+    return (Diagnostic(code="MZ2016", message=message, hint=hint, severity="warning"),)
 
 
 def _agents(config: Config) -> Iterator[tuple[str, Adapter]]:
-    """Those that a run may call; one that nobody knows is told of elsewhere."""
-    known = adapters(config.agents)
+    """Return the agents that a run may call; unknown names are reported elsewhere."""
+    adapters_by_name = adapters(config.agents)
     for name in dict.fromkeys((config.agent, *config.failover)):
-        if name in known:
-            yield name, known[name]
+        if name in adapters_by_name:
+            yield name, adapters_by_name[name]
 
 
 def _calls(pipeline: Pipeline) -> Iterator[Asked]:

@@ -1,7 +1,7 @@
-"""Pure: a run that goes on from an event of another one, with another agent, model or prompt.
+"""Forks: runs that continue from an event of another run, with another agent, model or prompt.
 
-The feature's events up to there are copied, each citing its original as its cause: the core goes on from them as after
-any restart, and projections can tell what was paid elsewhere.
+The feature's events up to there are copied, each citing its original as its cause. The engine continues from them as
+after any restart, and projections can tell which calls were paid in the other run.
 """
 
 from __future__ import annotations
@@ -29,55 +29,61 @@ from mz_engine.pipelines.definition import Phase
 from mz_engine.runner import OWED
 
 PROMPT = "fork.md.j2"
-"""Name of the template that takes the place of the phase's own."""
+"""Name of the template that replaces the phase's own."""
 GOES_ON = Opening | Setting | Between | Working | Restoring
 HEARD = 3
-"""Version of the new run's stream up to which the copies have heard everything: its first three events."""
+"""Acknowledged run version of the copies: the new run's stream starts with three events."""
 
 
 class CannotFork(Exception):
-    """Nothing can go on from there; says why."""
+    """No fork can start from this event; the message says why."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be otherwise from there on; None: as it was."""
+    """Changes from the fork on; None: as in the other run."""
 
     agent: str | None = None
     model: str | None = None
     prompt: str | None = None
-    """A template for the phase that goes on."""
+    """A template for the phase that continues."""
 
 
 def settled(events: Sequence[Recorded[Event]], pins: Pins, at: int) -> tuple[int, State]:
-    """The last version up to `at` after which nothing is owed for a call or a commit under way, and the state there; a
-    question is asked anew. Raises CannotFork where the feature had not begun, or had ended."""
+    """Return the last version up to `at` without a pending outcome of a call or commit, and the state there.
+
+    Open questions are asked again. Raises CannotFork if the feature had not started, or had ended.
+    """
     state: State = Unborn()
-    found: tuple[int, State] | None = None
+    point: tuple[int, State] | None = None
     for recorded in events[:at]:
         state = evolve(state, recorded)
         reserved = isinstance(recorded.event, CallReserved)  # For a call that comes with the next event.
         if isinstance(state, GOES_ON) and not reserved and not isinstance(decide(state, pins), OWED):
-            found = recorded.version, state
-    if found is None or isinstance(state, Ended):
-        raise CannotFork("the feature had ended there" if found else "the feature had not begun there")
-    return found
+            point = recorded.version, state
+    if point is None or isinstance(state, Ended):
+        raise CannotFork("the feature had already ended there" if point else "the feature had not started there")
+    return point
 
 
 def phase_start(events: Sequence[Recorded[Event]], phase: str) -> int | None:
-    """The version just before the phase was begun last; None: it never was."""
-    starts = [one.version for one in events if isinstance(one.event, PhaseStarted) and one.event.phase == phase]
+    """Return the version just before the phase started last; None if it never did."""
+    starts = [
+        recorded.version
+        for recorded in events
+        if isinstance(recorded.event, PhaseStarted) and recorded.event.phase == phase
+    ]
     return starts[-1] - 1 if starts else None
 
 
 def changed(pins: Pins, state: State, change: Change, run: str) -> Pins:
-    """The pins of the new run. It has branches of its own and opens no pull request."""
+    """Return the pins of the new run, which has its own branches and opens no pull request."""
     config = replace(
         pins.config,
         branch_prefix=f"{pins.config.branch_prefix}/fork-{run}",
         pull_requests=replace(pins.config.pull_requests, strategy="none"),
         agent=_first_agent(state, change, pins.config),
     )
-    if change.agent is not None:  # That one, whoever had taken over there.
+    if change.agent is not None:  # A chosen agent also replaces a successor.
         config = replace(config, failover=())
     if config.agent != pins.config.agent:
         config = replace(config, models=Models())
@@ -88,7 +94,7 @@ def changed(pins: Pins, state: State, change: Change, run: str) -> Pins:
 
 
 def _first_agent(state: State, change: Change, config: Config) -> str:
-    """The agent that models are named for: where they are to be others, the one that is at work."""
+    """Return the agent of the new run; a model without an agent is meant for the agent at work."""
     book = book_of(state)
     if change.agent is None and change.model is not None and book is not None:
         return agent_of(book, config)
@@ -96,7 +102,7 @@ def _first_agent(state: State, change: Change, config: Config) -> str:
 
 
 def _with_prompt(pins: Pins, state: State, text: str) -> Pins:
-    """With another template for the next call's phase, whenever it is called again."""
+    """Return pins in which the phase of the next call has another template."""
     name, reviews = next_call(state, pins)
     phases = tuple(_with_template(phase, reviews) if phase.phase == name else phase for phase in pins.pipeline.phases)
     return replace(pins, pipeline=replace(pins.pipeline, phases=phases), templates={**pins.templates, PROMPT: text})
@@ -109,7 +115,7 @@ def _with_template(phase: Phase, reviews: bool) -> Phase:
 
 
 def next_call(state: State, pins: Pins) -> tuple[str, bool]:
-    """The phase that goes on, and whether the next call is its review."""
+    """Return the phase that continues, and True if the next call is its agent review."""
     action = decide(state, pins)
     if isinstance(state, Working):
         review = pins.pipeline.find(state.phase).review
@@ -122,17 +128,17 @@ def next_call(state: State, pins: Pins) -> tuple[str, bool]:
 def beginning(
     started: RunStarted, forked: RunForked, item: ItemAdded, copies: Sequence[Recorded[Event]], pins: Pins
 ) -> tuple[Append, ...]:
-    """The first appends of the new run: its own three events, then the copies in the feature's stream."""
-    own, stream = run_stream(started.run), feature_stream(started.run, forked.feature)
+    """Return the first appends of the new run: its own three events, then the copies in the feature's stream."""
+    own_stream, stream = run_stream(started.run), feature_stream(started.run, forked.feature)
     source = f"{feature_stream(forked.source, forked.feature)}@{forked.version}"
     item = replace(item, source=source, order=0, depends_on=())
     branch = f"{pins.config.branch_prefix}/{forked.feature}"
     return (
-        Append(own, 0, (started, forked, item)),
+        Append(own_stream, 0, (started, forked, item)),
         *(
-            Append(stream, one.version - 1, (_copy(one.event, branch),), causation=one.place)
-            for one in copies
-            if one.version <= forked.version
+            Append(stream, recorded.version - 1, (_copy(recorded.event, branch),), causation=recorded.place)
+            for recorded in copies
+            if recorded.version <= forked.version
         ),
     )
 

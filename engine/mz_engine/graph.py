@@ -1,4 +1,4 @@
-"""Pure: cycles among things that need each other."""
+"""Cycles in a dependency graph."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ CYCLES_MAX = 20
 
 
 def find_cycles(needs: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
-    """Cycles that share no member, at most twenty: each member needs the next and the last one the first. Each begins
-    with the member that stands first in `needs`. What is needed but is no key of `needs`, and what needs itself, is
-    left out."""
-    position = {member: at for at, member in enumerate(needs)}
-    graph = {member: [each for each in wanted if each in needs and each != member] for member, wanted in needs.items()}
+    """Return at most twenty disjoint cycles; each member needs the next, and the last one the first.
+
+    A cycle begins with its first member in `needs`. Needs that are no key, and needs of a member itself, are ignored.
+    """
+    position = {member: index for index, member in enumerate(needs)}
+    graph = {
+        member: [needed for needed in needs_of_member if needed in needs and needed != member]
+        for member, needs_of_member in needs.items()
+    }
     for _ in range(CYCLES_MAX):
         try:
             TopologicalSorter(graph).prepare()
@@ -23,7 +27,7 @@ def find_cycles(needs: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
         first = cycle.index(min(cycle, key=position.__getitem__))
         yield cycle[first:] + cycle[:first]
         graph = {
-            member: [each for each in wanted if each not in cycle]
-            for member, wanted in graph.items()
+            member: [needed for needed in needs_of_member if needed not in cycle]
+            for member, needs_of_member in graph.items()
             if member not in cycle
         }

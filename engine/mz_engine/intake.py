@@ -1,4 +1,4 @@
-"""Pure: from a backlog to the events that begin a run or add to one."""
+"""Intake of a backlog: the events that start a run or add to one."""
 
 from __future__ import annotations
 
@@ -17,34 +17,37 @@ Put = Callable[[str], Digest]
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run takes from a backlog."""
+    """Items of a backlog that a run adds, skips or leaves out."""
 
     added: tuple[ItemAdded, ...]
     skipped: tuple[ItemSkipped, ...]
     left_out: tuple[LeftOut, ...]
     screened: dict[str, Screened]
-    """By feature: what the injection screen found."""
+    """Result of the injection screen, by feature."""
 
 
 def take(
     items: Iterable[Item],
     only: Iterable[str],
     delivered: Mapping[str, Delivery],
-    known: Iterable[str],
+    in_run: Iterable[str],
     mode: Mode,
     put: Put,
 ) -> Taken:
-    """`delivered` by source, over all runs; `known`: features that the run has already; `put` keeps a text as a blob
-    and answers with its digest."""
-    source, there = tuple(items), frozenset(known)
-    before = frozenset(item.id for item in source if item.source in delivered) - there
+    """Return what a run takes from the backlog.
+
+    `delivered` is by source, over all runs; `in_run` holds features that the run already has; `put` stores a text as a
+    blob and returns its digest.
+    """
+    source, existing = tuple(items), frozenset(in_run)
+    before = frozenset(item.id for item in source if item.source in delivered) - existing
     planned = plan(source, only, before)
     declared = {item.id: item.depends_on for item in source}
     added: list[ItemAdded] = []
     screened: dict[str, Screened] = {}
     for item in planned.items:
         clean, screened[item.id] = screen_item(item, mode)
-        if item.id in there:
+        if item.id in existing:
             continue
         added.append(
             ItemAdded(
@@ -66,7 +69,7 @@ def take(
 
 
 def skip(delivery: Delivery, item: Item, mode: Mode, put: Put) -> ItemSkipped:
-    """It was delivered; its text may have changed since, which is said and does not make it run again."""
+    """Return the event for a delivered item. A changed text is noted, but does not deliver the item again."""
     clean, _ = screen_item(item, mode)
     return ItemSkipped(
         feature=item.id,

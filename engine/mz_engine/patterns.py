@@ -1,4 +1,4 @@
-"""Pure: path patterns as in .gitignore; the last one that matches decides, `!` takes back."""
+"""Path patterns as in .gitignore: the last one that matches decides, `!` excludes again."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def matches(patterns: Sequence[str], path: str) -> bool:
 
 
 def select(patterns: Sequence[str], paths: Iterable[P]) -> tuple[P, ...]:
-    """The paths that match, in their order."""
+    """Return the paths that match, in their order."""
     compiled = _compiled(tuple(patterns))
     return tuple(path for path in paths if compiled.match_file(path))

@@ -1,4 +1,4 @@
-"""Facts: what a run was started with. `RunStarted` cites these as one blob; every decision of the run reads them."""
+"""Pins: the inputs that a run fixes at its start. `RunStarted` cites them as one blob; every decision reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECODER = msgspec.json.Decoder(Pins)
 
 
 def encode_pins(pins: Pins) -> bytes:
-    """Canonical: the same pins give the same bytes."""
+    """Encode pins canonically: the same pins give the same bytes."""
     return msgspec.json.encode(pins, order="deterministic")
 
 

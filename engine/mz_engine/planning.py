@@ -1,6 +1,6 @@
-"""Adapter: reads what a run is made from: settings, pipeline, rules, templates, backlog, and what earlier runs did.
+"""The plan of a run, from settings, pipeline, rules, templates, backlog and earlier deliveries.
 
-Nothing is written here; `mz run --dry-run` shows what comes out, and a session begins with it.
+Writes nothing. `mz run --dry-run` shows the plan, and a run process starts with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAMED_MAX = 20
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What `mz run` would do, or is about to do."""
+    """The plan of `mz run`."""
 
     pins: Pins
     base: str
@@ -57,9 +57,12 @@ def make_plan(
     put: Put,
     keeps_views: bool = True,
 ) -> Plan:
-    """`only`: ids of features, empty for all; `store` is None where nothing ever ran; without `keeps_views` what
-    earlier runs delivered is worked out in memory and no file is touched. Raises MzError, and RepositoryUnusable where
-    there is no commit to start from."""
+    """Return the plan of a run.
+
+    `only` holds ids of features, empty for all; `store` is None if nothing ever ran. Without `keeps_views` earlier
+    deliveries are computed in memory, and no file is written. Raises MzError, and RepositoryUnusable if there is no
+    commit to start from.
+    """
     loaded = load_config(root, environment, flags)
     config, material = loaded.config, sound_material(root)
     base = config.base or current_branch(root, environment)
@@ -86,7 +89,7 @@ def make_plan(
 
 
 def foreseen(pipeline: Pipeline, config: Config, environment: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Warnings of what the agents will lack. Raises MzError for the user's own prices, where money is limited."""
+    """Return warnings about tools and prices that the agents lack. Raises MzError for invalid prices of the user."""
 
     def priced(model: str) -> bool:
         return prices_of(config, environment).estimate(model, 1, 1, time.time_ns() // 1_000) is not None
@@ -95,11 +98,13 @@ def foreseen(pipeline: Pipeline, config: Config, environment: Mapping[str, str])
 
 
 def load_named(loaded: Loaded, root: Path, material: Material | None = None) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
-    """The pipeline that the settings name, as `load_pipeline` gives it; one that is not there is told of with the place
-    of its name. `material`: what it may be made of, read anew where that is not given."""
+    """Load the pipeline that the settings name; the error for a missing one carries the location of its name.
+
+    `material` is read again if it is not passed. Raises MzError.
+    """
     try:
-        known = known_names(loaded.config, material or sound_material(root))
-        return load_pipeline(loaded.config.pipeline, root, known)
+        names = known_names(loaded.config, material or sound_material(root))
+        return load_pipeline(loaded.config.pipeline, root, names)
     except MzError as error:
         if error.code != "MZ3001":
             raise
@@ -107,7 +112,7 @@ def load_named(loaded: Loaded, root: Path, material: Material | None = None) -> 
 
 
 def known_names(config: Config, material: Material) -> Known:
-    """What names in a pipeline may mean in this repository."""
+    """Return the names that a pipeline of this repository may use."""
     return Known(
         rule_sets=frozenset(material.rules),
         rules=frozenset(RULES),
@@ -118,25 +123,26 @@ def known_names(config: Config, material: Material) -> Known:
 
 
 def check_asked_for(only: tuple[str, ...], items: tuple[Item, ...]) -> None:
-    """Raises MzError (MZ4010) for an id that the backlog does not have."""
-    known = [item.id for item in items]
+    """Check that the backlog has every requested id. Raises MzError (MZ4010)."""
+    ids = [item.id for item in items]
     for name in only:
-        if name not in known:
-            hint = f"it has: {', '.join(known[:NAMED_MAX])}{', ...' if len(known) > NAMED_MAX else ''}"
+        if name not in ids:
+            hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
             raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
 
 
 def unfinished(store: Store) -> RunState | None:
-    """The newest run of the backlog that is not over; a fork is none, it goes on by its id."""
-    letters = dict(store.streams("inbox/"))
-    found: list[tuple[int, RunState]] = []
+    """Return the newest unfinished run. Forks are left out: they are resumed by their id."""
+    inbox_versions = dict(store.streams("inbox/"))
+    runs: list[tuple[int, RunState]] = []
     for stream, _ in store.streams("run/"):
         if stream.count("/") == 1:
             events = tuple(store.read(stream))
             state = fold_run(events)
-            if state.forked is None and not over(state, letters.get(inbox_stream(stream.removeprefix("run/")), 0)):
-                found.append((events[0].position, state))
-    return max(found, key=lambda entry: entry[0])[1] if found else None
+            inbox = inbox_stream(stream.removeprefix("run/"))
+            if state.forked is None and not over(state, inbox_versions.get(inbox, 0)):
+                runs.append((events[0].position, state))
+    return max(runs, key=lambda entry: entry[0])[1] if runs else None
 
 
 def find_run(store: Store, run: str) -> RunState | None:
@@ -145,7 +151,7 @@ def find_run(store: Store, run: str) -> RunState | None:
 
 
 def delivered(root: Path | None, store: Log) -> dict[str, Delivery]:
-    """The last delivery of each source over all runs. Without a root, nothing is kept for the next time."""
+    """Return the last delivery of each source over all runs. Without a root, no read model is stored."""
     with Views(root / HOME / VIEWS if root else None, store, (DELIVERED,)) as views:
         views.refresh()
         return newest(views.rows(DELIVERED))

@@ -1,6 +1,6 @@
-"""Ports: everything that the engine asks of the world. Effects name these; drivers carry them out.
+"""Ports: the interfaces through which effects reach git, processes, agents, prices, the forge and the clock.
 
-Paths in arguments are relative to the repository; a worktree is named by its feature.
+Paths in arguments are relative to the repository; a worktree is identified by its feature.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mz_engine.pipelines.definition import Tool
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what ports take and answer."""
+    """Base of the values that ports take and return."""
 
 
 # workspace ------------------------------------------------------------------------------------------------------------
 class Place(Fact, frozen=True, kw_only=True):
-    """One feature's worktree, and what its stream says that it should be."""
+    """The worktree of one feature."""
 
     run: str
     feature: str
@@ -43,7 +43,7 @@ class Capture(Fact, frozen=True, kw_only=True):
     tree: Commit
     """A commit that holds the worktree's content; its parent is the previous capture."""
     offences: tuple[Offence, ...] = ()
-    """Special files, nested repositories, files too big: recorded, never in the tree."""
+    """Special files, nested repositories and too big files: recorded, never in the tree."""
 
 
 class MadeCommit(Fact, frozen=True, kw_only=True):
@@ -54,15 +54,15 @@ class MadeCommit(Fact, frozen=True, kw_only=True):
 
 
 class Merged(Fact, frozen=True, kw_only=True):
-    """A branch with another commit merged into it."""
+    """Result of merging a commit into a branch."""
 
     commit: Commit
     tree: Commit
     """A capture with its content."""
     changed: bool
-    """False: the other commit was in it already."""
+    """False: the branch already contained the commit."""
     conflicts: tuple[Path, ...] = ()
-    """These files hold conflict markers."""
+    """Files with conflict markers."""
 
 
 class Moved(Fact, frozen=True, kw_only=True):
@@ -77,65 +77,72 @@ class Workspace(Protocol):
     """The user's repository: worktrees, captures, commits. Adapter: git. Every method may raise RepositoryUnusable."""
 
     def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
-        """Make branch and worktree, or find them as an earlier call left them; several commits are merged first.
-        Raises RepositoryUnusable (`branch-exists`) when the branch stands elsewhere and no capture of this run does."""
+        """Create branch and worktree, or find them as an earlier call left them; several commits are merged first.
+
+        Raises RepositoryUnusable (`branch-exists`) if the branch is at a commit that does not come from this run.
+        """
 
     def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
-        """Make the worktree so: branch and HEAD at `head`, the index too, content as in `tree`. Rebuilt when it has
-        vanished. Removes ignored files outside `workspace.keep` that the capture's manifest does not know.
-        True: nobody has adopted it since it was built, so nothing that the set-up makes is in it."""
+        """Set branch, HEAD and index to `head` and the content to `tree`; rebuild a worktree that has vanished.
+
+        Removes ignored files outside `workspace.keep` that the capture's manifest does not list. Returns True if the
+        worktree has not been adopted since it was built, so that the set-up has still to run.
+        """
 
     def capture(self, place: Place, before: Commit) -> Capture:
-        """The content of the worktree by walking it. Ignore rules come from the tree `before`."""
+        """Capture the content of the worktree by walking it. Ignore rules come from the tree `before`."""
 
     def adopt(self, place: Place, tree: Commit) -> None:
-        """The set-up is done: the ignored files that are in the worktree belong to this capture, and `ensure` leaves
-        them."""
+        """Record the ignored files of the worktree in this capture's manifest after the set-up: `ensure` keeps them."""
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
-        """A new capture: `tree` with these paths put back as they are in `before`. Touches no worktree."""
+        """Return a new capture: `tree` with these paths reverted to their content in `before`. Touches no worktree."""
 
     def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
-        """Lay files of the engine's own into the worktree, below `.mz/`, where captures do not look."""
+        """Write files of the engine into the worktree, below `.mz/`, which captures skip."""
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
-        """A file's bytes as captured; None when it is not there."""
+        """Return a file's bytes as captured; None if it does not exist."""
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
-        """All files of a tree, sorted."""
+        """Return all files of a tree, sorted."""
 
     def patch(self, old: Commit, new: Commit) -> bytes:
-        """Binary-safe unified diff."""
+        """Return a binary-safe unified diff."""
 
     def snapshot(self) -> Mapping[str, str]:
-        """All refs but `refs/mz/`, `.git/config` and the hooks, by name, as values or digests."""
+        """Return values or digests, by name, of all refs except `refs/mz/`, of `.git/config` and of the hooks."""
 
     def rescue(self, place: Place, moved: tuple[Moved, ...]) -> None:
         """Keep the old values under `refs/mz/<run>/rescue/`."""
 
     def find_commit(self, place: Place, key: str) -> MadeCommit | None:
-        """The commit on the feature's branch whose `Mz-Key` trailer is `key`."""
+        """Return the commit on the feature's branch whose `Mz-Key` trailer is `key`."""
 
     def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
         """Commit a capture's content on the branch; moves branch, HEAD and index. Empty commits are allowed."""
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
-        """The newest commit of the branch that a pull request targets: the remote's where one is given and has it, else
-        the local one; None: no such branch. Moves none of the user's refs. Raises RemoteRefused."""
+        """Return the newest commit of the branch that a pull request targets; None if there is no such branch.
+
+        The remote's branch comes before the local one. Moves none of the user's refs. Raises RemoteError.
+        """
 
     def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
-        """Merge `other` into the branch, which stands at `head`: a commit with both parents, conflict markers and all;
-        moves branch, HEAD, index and worktree. Never rebases."""
+        """Merge `other` into the branch at `head`: a commit with both parents, conflict markers included.
+
+        Moves branch, HEAD, index and worktree. Never rebases.
+        """
 
     def contains(self, head: Commit, commit: Commit) -> bool:
-        """Whether `commit` is `head` or one of its ancestors."""
+        """Return True if `commit` is `head` or one of its ancestors."""
 
     def remote_head(self, remote: str, branch: str) -> Commit | None: ...
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
-        """With a lease on `old`. Raises RemoteRefused."""
+        """Push with a lease on `old`. Raises RemoteError."""
 
     def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]: ...
 
@@ -144,11 +151,11 @@ class Workspace(Protocol):
 
 
 TEMPLATE_BROKEN = "template-broken"
-"""Code of the hold where a prompt cannot be made: a run has pinned its templates, so only a new one has another."""
+"""Code of the hold for a template error. A run pins its templates, so only a new run can have a fixed one."""
 
 
 class RepositoryUnusable(Exception):
-    """The repository or a worktree cannot be used; `code` is stable, the message says why and what to do."""
+    """The repository or a worktree cannot be used. `code` is stable; the message says why and what to do."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -156,7 +163,7 @@ class RepositoryUnusable(Exception):
 
 
 class RemoteRefused(Exception):
-    """A push or a forge call was refused; says in the tool's words why."""
+    """A push or a forge call failed; the message is the tool's own."""
 
 
 # processes ------------------------------------------------------------------------------------------------------------
@@ -164,25 +171,25 @@ class CommandResult(Fact, frozen=True, kw_only=True):
     exit: int | None
     """None: killed at its time limit. Negative: signal."""
     output: bytes
-    """stdout and stderr as they came, redacted."""
+    """stdout and stderr, interleaved as they came; redacted."""
     duration_ms: int
     root: str = ""
-    """Absolute path of the worktree, as it may stand in the output."""
+    """Absolute path of the worktree, which the output may contain."""
 
 
 class Executor(Protocol):
-    """Runs the user's own commands in a worktree: own process tree, bounded, stdin empty, killed whole."""
+    """Runs the user's commands in a worktree: own process tree, bounded, empty stdin, killed as a whole."""
 
     def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult: ...
 
 
 class Interrupted(Exception):
-    """The user ended `mz` in the middle of a repeatable effect: it says nothing, and is begun again at the resume."""
+    """The user ended `mz` during a repeatable effect, which records nothing and starts again after a resume."""
 
 
 # agents ---------------------------------------------------------------------------------------------------------------
 class CallSpec(Fact, frozen=True, kw_only=True):
-    """One agent call, complete."""
+    """All inputs of one agent call."""
 
     key: str
     place: Place
@@ -195,28 +202,28 @@ class CallSpec(Fact, frozen=True, kw_only=True):
     total_seconds: int
     idle_seconds: int
     version: str = ""
-    """Of the agent, where its command was asked before the call; for a call whose end only its spool tells."""
+    """The agent's version, if it was queried before the call; kept in the spool for recovery after a crash."""
 
 
 class CallResult(Fact, frozen=True, kw_only=True):
-    """The boundary of one call: redacted bytes, nothing interpreted."""
+    """Result of one call: redacted bytes, uninterpreted."""
 
     stdout: bytes
     stderr: bytes
     exit: int | None
-    """None: salvaged, so unknown. Negative: signal."""
+    """None: unknown, after a crash. Negative: signal."""
     duration_ms: int
     problem: Problem | None = None
-    """Set when we ended it (timeout, idle, secret-found, output-limit) or could not begin (tool-missing)."""
+    """Set when mz ended the call (timeout, idle, secret-found, output-limit) or could not start it (tool-missing)."""
     version: str = ""
     model: str = ""
-    """The model that was asked for: what parsers fall back on where an agent does not say which one answered."""
+    """The requested model, for agents that do not report which model replied."""
     earlier: tuple[Usage, ...] = ()
-    """Where the call continued a session: what that session had used before, of agents whose counts go on."""
+    """In a continued session: its usage before the call, for agents whose counts are cumulative."""
 
 
 class Reading(Fact, frozen=True, kw_only=True):
-    """What an adapter's parser made of the bytes."""
+    """A reply as an adapter's parser read it."""
 
     parser: str
     terminal: str
@@ -227,52 +234,54 @@ class Reading(Fact, frozen=True, kw_only=True):
     reported_nanousd: int | None = None
     problem: Problem | None = None
     problem_detail: str = ""
-    """The agent's own words on the problem."""
+    """The agent's own message on the problem."""
     bad_lines: int = 0
     version: str = ""
     untold: bool = False
-    """It worked, and more than `usage` says: it broke off before it told of all its tokens."""
+    """The call used more than `usage` says: it ended before it reported all its tokens."""
 
 
 COUNT_MAX = 10**8
-"""Tokens that an agent may have counted; no model reads as many at once."""
+"""Upper bound for a count that an agent reports, in tokens; more than any model reads at once."""
 
 
 class Agents(Protocol):
-    """All adapters behind one door."""
+    """All agents, by name."""
 
     def call(self, spec: CallSpec) -> CallResult:
-        """Spawn, stream, time out, kill the tree. The spool is on the disk as it grows."""
+        """Run the call to its end or time limit and kill its process tree. Output goes to the spool as it comes."""
 
     def salvage(self, key: str) -> CallResult | None:
-        """After a crash: kill what still runs under the key, and return what its spool holds; None: no spool."""
+        """After a crash: kill what still runs under the key, and return the content of its spool; None: no spool."""
 
     def read(self, agent: str, result: CallResult) -> Reading:
-        """Pure and total over the bytes."""
+        """Parse the output of a call; never raises, whatever the bytes."""
 
     def estimate_tokens(self, agent: str, prompt: str) -> int: ...
 
     def count_tokens(self, spec: CallSpec) -> int | None:
-        """Of the call's first request, as the agent itself counts, with the conversation that it goes on in; more than
-        0. None: it does not say. Nothing is changed by it, and nothing kept. Raises Interrupted."""
+        """Return the input tokens of the call's first request, its continued session included, as the agent counts.
+
+        More than 0; None: the agent cannot count. Changes and stores nothing. Raises Interrupted.
+        """
 
     def format_prompt(self, agent: str, prompt: str) -> str: ...
 
     def model(self, agent: str, tier: str) -> str:
-        """The adapter's default for a tier."""
+        """Return the agent's default model for a tier."""
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
-        """Whether the call under `key` can go on in this session; without one: whether the agent has sessions."""
+        """Return True if the call `key` can continue this session; without a session, if the agent has sessions."""
 
 
-# the rest -------------------------------------------------------------------------------------------------------------
+# prices, forge, secrets, clock ----------------------------------------------------------------------------------------
 class Price(Fact, frozen=True, kw_only=True):
     nanousd: int | None
     unpriced: tuple[str, ...]
     prices: str
     """Name, version and digest of the table."""
     may_be_more: bool = False
-    """A sum of requests is priced as if none was long enough for a higher price, and some may have been."""
+    """A sum of requests is priced as if none was long enough for a higher price, but some may have been."""
 
 
 class Prices(Protocol):
@@ -281,76 +290,75 @@ class Prices(Protocol):
     def estimate(
         self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
     ) -> int | None:
-        """Nano-dollars; cache reads and writes are part of the input. None: the model has no price."""
+        """Return nano-dollars; cache reads and writes are part of the input. None: the model has no price."""
 
 
 class PullRequest(Fact, frozen=True, kw_only=True):
     url: str
     number: int | None
     key: str = ""
-    """Of its `Mz-Key` line."""
+    """From its `Mz-Key` line."""
     state: Literal["open", "closed", "merged"] = "open"
 
 
 class Check(Fact, frozen=True, kw_only=True):
-    """One required check of a pull request, at the commit that was asked for."""
+    """One required CI check of a pull request, at one commit."""
 
     name: str
     """Workflow and job, as the forge shows them."""
     state: Literal["pending", "green", "red"]
     url: str = ""
     run: str | None = None
-    """Id of the run that can be started again; None: the forge cannot."""
+    """Id of the CI run that can be started again; None: the forge cannot."""
 
 
 class Forge(Protocol):
-    """Pull requests. Raises RemoteRefused."""
+    """Pull requests. Every method may raise RemoteError."""
 
     def find(self, branch: str, key: str) -> PullRequest | None:
-        """The newest one from `branch`, open or not, whose `Mz-Key` begins with `key`."""
+        """Return the newest pull request from `branch`, open or not, whose `Mz-Key` begins with `key`."""
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest: ...
 
     def update(self, number: int, target: str, title: str, body: str) -> None:
-        """Put other words on it, and have it target this branch."""
+        """Change title, body and target branch."""
 
     def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
-        """The required checks, or all where none is required; None: the forge does not know `head` yet. Empty: there
-        are none."""
+        """Return the required CI checks, or all if none is required; None: the forge does not know `head` yet."""
 
     def failed_log(self, check: Check) -> str:
-        """What a red check printed at its end; empty where the forge does not keep it."""
+        """Return the end of a failed CI check's log; empty if the forge does not keep it."""
 
     def rerun(self, run: str) -> None:
-        """Start the failed parts of a run again; one that is under way is left alone."""
+        """Start the failed jobs of a CI run again, unless it is in progress."""
 
     def merged(self, branch: str) -> Commit | None:
-        """The commit in which the newest pull request from `branch` was merged; None: it was not."""
+        """Return the merge commit of the newest pull request from `branch`; None if it was not merged."""
 
     def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
-        """Strategy `none`: write the body to a file for a person; returns its path relative to the repository."""
+        """Write the body to a file for a person (strategy `none`); return its path relative to the repository."""
 
 
 class Secrets(Protocol):
     def redact(self, text: str) -> str:
-        """The text without any known secret value or key shape."""
+        """Return the text without known secrets and without matches of key patterns."""
 
     def scan(self, data: bytes) -> tuple[str, ...]:
-        """Names of the secrets that stand in the data; empty: none."""
+        """Return the names of the secrets in the data."""
 
 
 class Learnings(Protocol):
     def hint(self, signature: str) -> str | None:
-        """What mended the same failure before, in words; None: nothing is known."""
+        """Return what fixed the same failure before, as text; None: nothing is known."""
 
 
 class Clock(Protocol):
     def now_us(self) -> int:
-        """Microseconds since the epoch, UTC."""
+        """Return microseconds since the epoch, UTC."""
 
 
 class Ports(Protocol):
-    """What a driver hands to effects."""
+    """All ports of a driver."""
 
     @property
     def workspace(self) -> Workspace: ...

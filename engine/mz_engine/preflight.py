@@ -1,4 +1,4 @@
-"""Adapter: what must be there before anything is paid: the agent, its login, and the commands of `mz.yaml`."""
+"""Checks before a run costs money: agents and their logins, commands of `mz.yaml`, remote and `gh`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ SHELL_WORDS = frozenset(
 
 
 def known_agent(name: str, described: Mapping[str, AgentDescription]) -> Adapter:
-    """Its adapter, where mz has one, or `mz.yaml` describes it. Raises MzError (MZ1004) for any other name."""
-    known = adapters(described)
-    if name not in known:
-        unknown = UnknownAgent(name, tuple(sorted(known)))
+    """Return the adapter of a built-in or described agent. Raises MzError (MZ1004) for any other name."""
+    adapters_by_name = adapters(described)
+    if name not in adapters_by_name:
+        unknown = UnknownAgent(name, tuple(sorted(adapters_by_name)))
         raise MzError("MZ1004", str(unknown), hint="choose one with `agent:` in mz.yaml")
-    return known[name]
+    return adapters_by_name[name]
 
 
 def check_agent(name: str, environment: Mapping[str, str], described: Mapping[str, AgentDescription]) -> None:
-    """Raises MzError: MZ1004 without the agent's program, MZ1005 without a login. Calls no model."""
+    """Check program and login of an agent, without calling a model. Raises MzError: MZ1004 program, MZ1005 login."""
     check = known_agent(name, described).check_auth(environment)
     if check.code:
         code = "MZ1004" if check.code == "tool-missing" else "MZ1005"
@@ -47,18 +47,18 @@ def check_agent(name: str, environment: Mapping[str, str], described: Mapping[st
 
 
 def agents_of(config: Config) -> tuple[str, ...]:
-    """Every agent that a run may call: its own, and those that may take over."""
+    """Return every agent that a run may call: the configured one and its successors."""
     return tuple(dict.fromkeys((config.agent, *config.failover)))
 
 
 def check_agents(config: Config, environment: Mapping[str, str]) -> None:
-    """As `check_agent`, for every agent that a run may call: one that cannot take over is of no use when it has to."""
+    """Check every agent that a run may call, successors included. Raises MzError."""
     for name in agents_of(config):
         check_agent(name, environment, config.agents)
 
 
 def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -> None:
-    """Raises MzError (MZ1004) with every command whose program is nowhere."""
+    """Check that the program of every command exists. Raises MzError (MZ1004) with all that are missing."""
     missing = missing_programs(root, config, environment)
     if missing:
         raise MzError.of(
@@ -72,16 +72,18 @@ def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -
 
 
 def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:
-    """By setting, such as `commands.test`, the program that is neither on PATH nor in the repository. What a shell must
-    take apart is left to it; what a path leads to may be made by the set-up of each worktree."""
+    """Return missing programs by setting, such as `commands.test`: neither on PATH nor in the repository.
+
+    Skips command lines that only a shell can parse, and paths if there is a set-up that may create them.
+    """
     lines = {f"commands.{name}": command.run for name, command in config.commands.items()}
-    lines |= {f"workspace.setup[{at}]": line for at, line in enumerate(config.workspace.setup)}
+    lines |= {f"workspace.setup[{index}]": line for index, line in enumerate(config.workspace.setup)}
     programs = {name: program_of(line) for name, line in lines.items()}
-    made = bool(config.workspace.setup)
+    has_setup = bool(config.workspace.setup)
     return {
         name: program
         for name, program in programs.items()
-        if program and not (made and "/" in program) and not _is_here(program, root, environment)
+        if program and not (has_setup and "/" in program) and not _is_here(program, root, environment)
     }
 
 
@@ -92,25 +94,27 @@ def _is_here(program: str, root: Path, environment: Mapping[str, str]) -> bool:
 
 
 def check_delivery(workspace: GitWorkspace, config: Config, environment: Mapping[str, str]) -> None:
-    """Raises MzError where pull requests are wanted and cannot be opened: no remote (MZ1003), no `gh` (MZ1004)."""
+    """Check that configured pull requests can be opened. Raises MzError: no remote (MZ1003), no `gh` (MZ1004)."""
     _check_delivery(workspace.has_remote, config, environment)
 
 
-def _check_delivery(is_there: Callable[[str], bool], config: Config, environment: Mapping[str, str]) -> None:
-    wanted = config.pull_requests
-    if wanted.strategy == "none":
+def _check_delivery(remote_exists: Callable[[str], bool], config: Config, environment: Mapping[str, str]) -> None:
+    settings = config.pull_requests
+    if settings.strategy == "none":
         return
-    instead = "or set pull_requests.strategy to none in mz.yaml: the branch stays here, with a file for its description"
-    if not is_there(wanted.remote):
-        hint = f"`git remote add {wanted.remote} URL`, {instead}"
-        raise MzError("MZ1003", f"pull requests go to the remote {wanted.remote!r}, which is not there", hint=hint)
+    alternative = "or set pull_requests.strategy to none in mz.yaml: branch and description then stay on this machine"
+    if not remote_exists(settings.remote):
+        hint = f"`git remote add {settings.remote} URL`, {alternative}"
+        raise MzError("MZ1003", f"the remote {settings.remote!r} for pull requests does not exist", hint=hint)
     if not shutil.which("gh", path=environment.get("PATH")):
-        raise MzError("MZ1004", "pull requests need `gh`, which is not on PATH", hint=f"install it, {instead}")
+        raise MzError("MZ1004", "pull requests need `gh`, which is not on PATH", hint=f"install it, {alternative}")
 
 
 def lacks(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """What a run would refuse to begin without, as warnings: the agent and its login, programs of commands, the remote
-    and `gh`. Raises RepositoryUnusable, and MzError (MZ1004) for an agent that nobody knows."""
+    """Return the errors with which a run would refuse to start, as warnings.
+
+    Raises RepositoryUnusable, and MzError (MZ1004) for an unknown agent.
+    """
     for name in agents_of(config):
         known_agent(name, config.agents)
     git = Git(describe(root, environment).directory, environment)
@@ -123,11 +127,11 @@ def lacks(root: Path, config: Config, environment: Mapping[str, str]) -> Iterato
         try:
             check()
         except MzError as error:
-            yield from (replace(each, severity="warning") for each in error.diagnostics)
+            yield from (replace(diagnostic, severity="warning") for diagnostic in error.diagnostics)
 
 
 def program_of(command: str) -> str | None:
-    """The program that a command line begins with; None where only a shell can tell."""
+    """Return the program that a command line starts; None if only a shell can tell."""
     words = [word for word in command.split() if not ASSIGNMENT.match(word)]
     if not words or not PLAIN_WORD.match(words[0]) or words[0] in SHELL_WORDS:
         return None

@@ -1,7 +1,7 @@
-"""Pure: prices of one's own as they are written, in `mz.yaml` and in the user's own file, and what is wrong with them.
+"""The user's prices as they are written, in `mz.yaml` and in the user's own file, and their validation.
 
-A price without a kind of token falls back as the table does: cache reads and writes cost what other input costs, and
-writes for an hour what those for five minutes do.
+Missing prices fall back as in the price table: cache reads and writes to other input, one-hour writes to five-minute
+writes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
 
 
 class PriceFormBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base."""
+    """Base of the written prices."""
 
 
 class RatesForm(PriceFormBase, frozen=True, kw_only=True):
-    input: Annotated[Usd, Meta(description="Input that no cache is involved in.")]
+    input: Annotated[Usd, Meta(description="Input without any cache.")]
     output: Annotated[Usd, Meta(description="Output, reasoning included.")]
     cache_read: Annotated[Usd | None, Meta(description="Input read from a cache; absent: as other input.")] = None
     cache_write_5m: Annotated[
@@ -44,7 +44,7 @@ class RatesForm(PriceFormBase, frozen=True, kw_only=True):
 
 
 class LongForm(RatesForm, frozen=True, kw_only=True):
-    tokens: Annotated[int, Meta(ge=1, description="A request with more input than this costs these prices, all of it.")]
+    tokens: Annotated[int, Meta(ge=1, description="These prices apply to all of a request with more input than this.")]
 
 
 class TiersForm(PriceFormBase, frozen=True, kw_only=True):
@@ -64,43 +64,43 @@ class PriceForm(RatesForm, frozen=True, kw_only=True):
 
 
 class PricesFile(PriceFormBase, frozen=True, kw_only=True):
-    """A user's own file: as the key of the same name in `mz.yaml`."""
+    """The user's own price file, with the same form as the key `prices` in `mz.yaml`."""
 
     prices: tuple[PriceForm, ...] = ()
 
 
 def to_rows(forms: tuple[PriceForm, ...]) -> tuple[tuple[PriceRow, ...], tuple[Mismatch, ...]]:
-    """The rows, and all that is wrong with them; the rows hold only when nothing is. Routes begin with `prices`."""
-    found: list[Mismatch] = []
-    rows = tuple(_row(form, ("prices", at), found) for at, form in enumerate(forms))
-    found += _twice(rows)
-    return rows, tuple(found)
+    """Return the rows and all errors in them; the rows are valid only without errors. Key paths begin with `prices`."""
+    errors: list[Mismatch] = []
+    rows = tuple(_row(form, ("prices", index), errors) for index, form in enumerate(forms))
+    errors += _twice(rows)
+    return rows, tuple(errors)
 
 
-def _row(form: PriceForm, route: Route, found: list[Mismatch]) -> PriceRow:
+def _row(form: PriceForm, route: Route, errors: list[Mismatch]) -> PriceRow:
     if not form.model.strip() or any(character.isspace() for character in form.model):
-        said = f"`{describe((*route, 'model'))}`: {form.model[:40]!r} is not the name of a model"
+        message = f"`{describe((*route, 'model'))}`: {form.model[:40]!r} is not the name of a model"
         hint = "write it as `mz cost --by model` shows it"
-        found.append(Mismatch(route=(*route, "model"), code="MZ2013", message=said, hint=hint))
+        errors.append(Mismatch(route=(*route, "model"), code="MZ2013", message=message, hint=hint))
     if form.since is not None and not _is_day(form.since):
-        said = f"`{describe((*route, 'from'))}`: {form.since[:40]!r} is not a day"
-        found.append(Mismatch(route=(*route, "from"), code="MZ2013", message=said, hint=DATE))
+        message = f"`{describe((*route, 'from'))}`: {form.since[:40]!r} is not a date"
+        errors.append(Mismatch(route=(*route, "from"), code="MZ2013", message=message, hint=DATE))
     long = form.above
     return PriceRow(
         model=form.model,
         since=form.since or "",
-        rates=_rates(form, route, found),
+        rates=_rates(form, route, errors),
         above_tokens=long.tokens if long else None,
-        above=_rates(long, (*route, "above"), found) if long else None,
+        above=_rates(long, (*route, "above"), errors) if long else None,
         tiers={
-            tier: _rates(each, (*route, "tiers", tier), found)
-            for tier, each in asdict(form.tiers).items()
-            if each is not None
+            tier: _rates(rates, (*route, "tiers", tier), errors)
+            for tier, rates in asdict(form.tiers).items()
+            if rates is not None
         },
     )
 
 
-def _rates(form: RatesForm, route: Route, found: list[Mismatch]) -> Rates:
+def _rates(form: RatesForm, route: Route, errors: list[Mismatch]) -> Rates:
     parsed: dict[str, int] = {}
     for name in Rates.__struct_fields__:
         written = getattr(form, name)
@@ -109,35 +109,38 @@ def _rates(form: RatesForm, route: Route, found: list[Mismatch]) -> Rates:
         try:
             parsed[name] = parse_usd(written)
         except ValueError as error:
-            said = f"`{describe((*route, name))}`: {error}"
-            found.append(Mismatch(route=(*route, name), code="MZ2010", message=said, hint=AMOUNT))
+            message = f"`{describe((*route, name))}`: {error}"
+            errors.append(Mismatch(route=(*route, name), code="MZ2010", message=message, hint=AMOUNT))
             parsed[name] = 0
     return Rates(**parsed)
 
 
 def _is_day(text: str) -> bool:
-    """In the calendar that everybody goes by."""
-    found = _DAY.match(text)
-    if found is None:
+    """Return True for a date of the Gregorian calendar, `YYYY-MM-DD`."""
+    match = _DAY.match(text)
+    if match is None:
         return False
-    year, month, day = map(int, found.groups())
+    year, month, day = map(int, match.groups())
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     days = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
     return 1 <= month <= 12 and 1 <= day <= days[month - 1]
 
 
 def _twice(rows: tuple[PriceRow, ...]) -> Iterator[Mismatch]:
-    seen: dict[tuple[str, str], int] = {}
-    for at, row in enumerate(rows):
-        first = seen.setdefault((row.model.lower(), row.since), at)
-        if first != at:
+    first_rows: dict[tuple[str, str], int] = {}
+    for index, row in enumerate(rows):
+        first = first_rows.setdefault((row.model.lower(), row.since), index)
+        if first != index:
             since = f" from {row.since}" if row.since else ""
-            said = f"`{describe(('prices', at))}`: {row.model}{since} has its prices in `{describe(('prices', first))}`"
-            yield Mismatch(route=("prices", at, "model"), code="MZ2013", message=said, hint="keep one of the two")
+            duplicate, original = describe(("prices", index)), describe(("prices", first))
+            message = f"`{duplicate}`: {row.model}{since} already has prices in `{original}`"
+            yield Mismatch(
+                route=("prices", index, "model"), code="MZ2013", message=message, hint="remove one of the two"
+            )
 
 
 def digest_of(rows: tuple[PriceRow, ...]) -> str:
-    """Of what the rows say, wherever they were written; empty without any."""
+    """Return a SHA-256 digest of the rows' content, wherever they were written; empty without rows."""
     if not rows:
         return ""
     plain = [asdict(row) | {"rates": asdict(row.rates)} for row in rows]

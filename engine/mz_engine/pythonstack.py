@@ -1,4 +1,4 @@
-"""Adapter: how a Python project is tested and linted, wherever its tests lie."""
+"""Detection of the test and lint commands of a Python project."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = (
 )
 ELSEWHERE = frozenset({"node_modules", "venv", "env", "build", "dist", "site-packages", "vendor", "target"})
 FILES_MAX = 20_000
-"""Entries of the tree that are looked at; a bigger one has its tests near the top too."""
+"""Maximum number of directory entries to read; bigger trees also have tests near the top."""
 TESTS_MAX = 200
 FOLDERS_MAX = 3
 
@@ -35,42 +35,41 @@ MANAGERS = (
     ("pdm.lock", "pdm run ", "pdm sync"),
     ("Pipfile.lock", "pipenv run ", "pipenv sync --dev"),
 )
-"""Lock file, how a command is run in that environment, and how the environment is made."""
+"""Lock file, command prefix to run in the environment, command to create the environment."""
 
 
 def python_stack(root: Path) -> Stack | None:
-    """None where nothing says that it is a Python project."""
-    named = "".join(text_of(root, name) for name in SETTINGS)
+    """Return the stack of a Python project; None if it is none."""
+    settings = "".join(text_of(root, name) for name in SETTINGS)
     tests = sorted(_tests(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
     if not tests and not any(has(root, name) for name in (*SETTINGS, "setup.py", "uv.lock")):
         return None
-    _, prefix, setup = next((each for each in MANAGERS if has(root, each[0])), ("", "", ""))
-    found = {"test": _test(root, named, tests, prefix), "lint": _lint(root, named, prefix)}
-    commands = {name: command for name, command in found.items() if command}
+    _, prefix, setup = next((manager for manager in MANAGERS if has(root, manager[0])), ("", "", ""))
+    candidates = {"test": _test(root, settings, tests, prefix), "lint": _lint(root, settings, prefix)}
+    commands = {name: command for name, command in candidates.items() if command}
     return Stack("python", commands, (setup,) if setup else (), (".venv",))
 
 
-def _test(root: Path, named: str, tests: list[Path], prefix: str) -> str | None:
+def _test(root: Path, settings: str, tests: list[Path], prefix: str) -> str | None:
     python = f"{prefix}python" if prefix else "python3"
     texts = [text_of(root, str(path)) for path in tests]
-    configured = "pytest" in named or any(has(root, name) for name in ("pytest.ini", "conftest.py"))
+    configured = "pytest" in settings or any(has(root, name) for name in ("pytest.ini", "conftest.py"))
     if configured or any(IMPORTS_PYTEST.search(text) for text in texts):
         return f"{python} -m pytest -q"
     if has(root, "manage.py") and "django" in text_of(root, "manage.py"):
         return f"{python} manage.py test"
     if "[testenv" in text_of(root, "tox.ini"):
         return f"{prefix}tox"
-    own = [path for path, text in zip(tests, texts, strict=True) if UNITTEST.search(text)]
-    if own:
-        return _unittest(root, own, python)
+    unittest_files = [path for path, text in zip(tests, texts, strict=True) if UNITTEST.search(text)]
+    if unittest_files:
+        return _unittest(root, unittest_files, python)
     return f"{python} -m pytest -q" if any(PYTEST_STYLE.search(text) for text in texts) else None
 
 
 def _unittest(root: Path, tests: list[Path], python: str) -> str:
-    """`unittest` goes down into packages only, and so it is told where loose folders are; what lies under
-    `src` is found by no import until it is installed."""
-    found = (_loose(root, path.parent) for path in tests)
-    loose = tuple(dict.fromkeys(top for top in found if top is not None))[:FOLDERS_MAX]
+    """Return a unittest command. Discovery only enters packages, so other folders are named; `src` goes on the path."""
+    starts = (_loose(root, path.parent) for path in tests)
+    loose = tuple(dict.fromkeys(top for top in starts if top is not None))[:FOLDERS_MAX]
     prefix = "PYTHONPATH=src " if (root / "src").is_dir() and not has(root, "src/__init__.py") else ""
     pattern = "" if any(path.name.startswith("test") for path in tests) else " -p '*_test.py'"
     if not loose:
@@ -79,29 +78,29 @@ def _unittest(root: Path, tests: list[Path], python: str) -> str:
 
 
 def _loose(root: Path, folder: Path) -> Path | None:
-    """The folder where discovery has to begin so that it comes to `folder`; None: the root will do."""
+    """Return the folder from which discovery reaches `folder`; None: the root."""
     start = folder
     while start != Path() and has(root, str(start / "__init__.py")):
         start = start.parent
     return None if start == Path() else start
 
 
-def _lint(root: Path, named: str, prefix: str) -> str | None:
-    ruff = "[tool.ruff" in named or has(root, "ruff.toml") or has(root, ".ruff.toml")
-    flake8 = "[flake8]" in named or has(root, ".flake8")
+def _lint(root: Path, settings: str, prefix: str) -> str | None:
+    ruff = "[tool.ruff" in settings or has(root, "ruff.toml") or has(root, ".ruff.toml")
+    flake8 = "[flake8]" in settings or has(root, ".flake8")
     program = "ruff" if ruff else "flake8" if flake8 else ""
     if not program or not (prefix or shutil.which(program)):
-        return None  # A gate whose program is not here would stop every run.
+        return None  # A gate whose program is missing would stop every run.
     return f"{prefix}{program} check ." if ruff else f"{prefix}{program}"
 
 
 def _tests(root: Path) -> Iterator[Path]:
-    """Test files, relative to `root`; hidden and foreign folders are left out."""
-    seen = 0
+    """Return test files, relative to `root`; skips hidden, generated and third-party folders."""
+    count = 0
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in ELSEWHERE)
-        seen += len(folders) + len(files)
-        inside = Path(folder).relative_to(root)
-        yield from (inside / name for name in files if TEST_FILE.match(name))
-        if seen > FILES_MAX:
+        count += len(folders) + len(files)
+        relative = Path(folder).relative_to(root)
+        yield from (relative / name for name in files if TEST_FILE.match(name))
+        if count > FILES_MAX:
             return

@@ -1,4 +1,4 @@
-"""Pure: durations and money as people write them, parsed once."""
+"""Parsing of durations and amounts of money as people write them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _USD = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,9})?\Z")
 
 
 def parse_duration(written: int | str) -> int:
-    """Seconds, 1 to a week, from `600`, `"90s"`, `"30m"`, `"1h30m"`. Raises ValueError."""
+    """Return seconds, 1 to a week, from `600`, `"90s"`, `"30m"`, `"1h30m"`. Raises ValueError."""
     seconds = written if isinstance(written, int) else _seconds(written)
     if not 1 <= seconds <= SECONDS_MAX:
         raise ValueError(f"{written!r} is not between a second and a week")
@@ -25,15 +25,15 @@ def parse_duration(written: int | str) -> int:
 
 def _seconds(text: str) -> int:
     plain = text.strip().replace(" ", "")
-    found = _DURATION.match(plain)
-    if not found or not plain:
+    match = _DURATION.match(plain)
+    if not match or not plain:
         raise ValueError(f"{text[:40]!r} is not a duration")
-    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def format_duration(seconds: int) -> str:
-    """`1h30m`, `90s`: as `parse_duration` reads it, with the biggest units that are whole."""
+    """Return seconds as text that `parse_duration` reads, such as `1h30m`."""
     text = ""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         count, seconds = divmod(seconds, size)
@@ -42,7 +42,7 @@ def format_duration(seconds: int) -> str:
 
 
 def parse_usd(written: object) -> int:
-    """Nano-dollars, exactly, from `5`, `"5.00"`, `0.25`: at least 0, at most nine decimals. Raises ValueError."""
+    """Return exact nano-dollars from `5`, `"5.00"`, `0.25`: at least 0, at most nine decimals. Raises ValueError."""
     text = f"{Decimal(str(written)):f}" if isinstance(written, float) else str(written).strip()
     if not _USD.match(text):
         raise ValueError(f"{text[:40]!r} is not an amount of dollars")

@@ -1,4 +1,4 @@
-"""Facts: the error codes about recordings, MZ6nnn. A code is never used twice, and never for something else."""
+"""The error codes of recordings, MZ6nnn. A code is never reused."""
 
 from __future__ import annotations
 
@@ -11,65 +11,64 @@ RECORDINGS = (
         Exit.RECORDING,
         "there is nothing to replay",
         "A replay without recordings proves nothing, so it fails. A cassette is a folder with a cassette.yaml; a "
-        "library is a folder of cassettes, `recordings/` unless `recordings:` in mz.yaml names another. `mz record` "
-        "makes a cassette of a run.",
+        "library is a folder of cassettes, by default `recordings/` (`recordings:` in mz.yaml). `mz record` makes a "
+        "cassette from a run.",
     ),
     ErrorCode(
         "MZ6002",
         Exit.RECORDING,
-        "there is a cassette already",
-        "Recordings are never replaced silently. Name another place with --to, or say --replace; what git knows can be "
-        "had again from it.",
+        "the cassette already exists",
+        "Recordings are never replaced silently. Choose another path with --to, or use --replace; committed recordings "
+        "can be restored from git.",
     ),
     ErrorCode(
         "MZ6003",
         Exit.RECORDING,
         "the run cannot be recorded",
-        "Only what can happen again is recorded: features that have come to rest, by what their agents and people did. "
-        "The message says of each feature why it is not among them.",
+        "Only stopped features can be recorded, with the replies of their agents and the decisions of people. The "
+        "message names the reason for each feature.",
     ),
     ErrorCode(
         "MZ6004",
         Exit.SECRET,
         "a secret would be recorded",
-        "A prompt, a patch, an artifact or a person's note holds a secret. These are never rewritten, so nothing was "
-        "recorded. Take the secret out of the project and run again; consider it known and replace it.",
+        "A prompt, a patch, an artifact or a person's note contains a secret. These are never rewritten, so nothing "
+        "was recorded. Remove the secret from the project and run again; rotate it.",
     ),
     ErrorCode(
         "MZ6005",
         Exit.NOT_COMPARABLE,
         "the cassette cannot be used",
-        "It is damaged, was changed by hand, or a newer mz wrote it; or the folder holds something else. The message "
-        "names the file. Restore it from git, or record it again.",
+        "The cassette is damaged, was changed by hand, or was written by a newer mz; or the folder is no cassette. The "
+        "message names the file. Restore it from git, or record it again.",
     ),
     ErrorCode(
         "MZ6010",
         Exit.NOT_COMPARABLE,
         "the past run cannot be replayed",
-        "A past run is replayed by what it was started with: its pipeline, rules, templates and settings, which its "
-        "log keeps. They were erased, or another version of mz wrote them in a form that this one cannot read.",
+        "A past run is replayed with the pipeline, rules, templates and settings that its log stores. They were "
+        "erased, or another version of mz wrote them in a format that this one cannot read.",
     ),
     ErrorCode(
         "MZ6020",
         Exit.RECORDING,
         "noise.yaml hides too much",
-        "An entry of noise.yaml is refused, since it would hide more than noise, or the file cannot be read. An entry "
-        "has `class` (ARTIFACT, COST or WIRE), `path` (such as `prd.text`, `usage.output`, or a pattern of lines from "
-        "`^` to `$`) and `reason`; of COST also `within`, in per cent, up to 50. `cassette` and `until` narrow it.",
+        "An entry of noise.yaml is rejected because it would hide more than noise, or the file cannot be read. An "
+        "entry has `class` (ARTIFACT, COST or WIRE), `path` (such as `prd.text`, `usage.output`, or a pattern of lines "
+        "from `^` to `$`) and `reason`; of COST also `within`, in per cent, up to 50. `cassette` and `until` limit it.",
     ),
     ErrorCode(
         "MZ6021",
         Exit.NOT_COMPARABLE,
         "a baseline of streams cannot be read",
-        "The file says what an agent's stream looks like; it is damaged or of another form. Restore it from git, or "
-        "remove it and write it anew with `mz drift --update-wire --reason TEXT`.",
+        "The file describes the shape of an agent's stream; it is damaged or has another format. Restore it from git, "
+        "or remove it and write it again with `mz drift --update-wire --reason TEXT`.",
     ),
     ErrorCode(
         "MZ6030",
         Exit.INVALID,
         "not a transcript",
-        "Nothing in the file can only be what an agent writes: it is empty, something else, or of a format that mz "
-        "does not know. docs/transcripts.md lists those that it reads. With `--agent` only files of that agent are "
-        "taken.",
+        "The file is empty, is not written by an agent, or has a format that mz does not know; docs/transcripts.md "
+        "lists the known ones. With `--agent` only files of that agent are accepted.",
     ),
 )

@@ -1,12 +1,12 @@
-"""The loop: fold what is known, do what is owed, until nothing is. Start, resume and recovery are this one loop.
+"""The loop of one feature: fold the stream, decide, execute. Start, resume and recovery are this one loop.
 
-A `FeatureRun` carries one feature on, one step at a time, so that threads and the simulation's single loop drive the
-same code. It appends to the feature's own stream and nowhere else; what concerns the run goes through the coordinator.
+A `FeatureLoop` advances one step at a time, so that threads and the simulation's single loop drive the same code. It
+appends only to the feature's own stream; requests that concern the run go through the coordinator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -58,43 +58,43 @@ from mz_engine.ports import Interrupted, Ports, RemoteRefused, RepositoryUnusabl
 from mz_engine.prompts.render import TemplateBroken
 
 OWED = (Settle, ReadReply)
-"""What is owed for something already done or paid comes before any news."""
+"""Actions that record something already done or paid; they come before any message."""
 Observer = Callable[[Recorded[Event]], None]
 
 
 class IllegalTransition(Exception):
-    """An event that may not come in the present state: refused before it is appended. A bug of ours."""
+    """An event that is not allowed in the current state; raised before it is appended. Always a bug in mz."""
 
     def __init__(self, state: State, event: Event) -> None:
-        super().__init__(f"{type(event).__name__} may not come in state {type(state).__name__}")
+        super().__init__(f"{type(event).__name__} is not allowed in state {type(state).__name__}")
 
 
 class Coordinating(Protocol):
-    """What a feature asks of the run."""
+    """The coordinator, as a feature sees it."""
 
     def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, Message], ...]:
-        """What the run told the feature since that version of its stream."""
+        """Return the run's messages to the feature after that version of the run's stream."""
 
     def start_of(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted: ...
 
     def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
-        """Decide, and append to both streams in one transaction. `version` is the feature stream's present one."""
+        """Decide, and append to both streams in one transaction; `version` is the feature stream's current one."""
 
     def features(self) -> tuple[FeatureId, ...]:
-        """All of the run."""
+        """Return all features of the run."""
 
     def base(self) -> str:
-        """Name of the run's base branch."""
+        """Return the name of the run's base branch."""
 
     def stopping(self) -> bool: ...
 
 
 Appended = tuple[tuple[Recorded[Event], ...], bool]
-"""What was appended to the feature's stream, and whether the request was granted."""
+"""The events appended to the feature's stream, and True if the request was granted."""
 
 
 class FeatureRun:
-    """One feature, from wherever its stream stands to where it rests."""
+    """Drives one feature from the current state of its stream until it stops."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ class FeatureRun:
         self.state: State = Unborn()
         self.version = 0
         self._steps: Effect | None = None
-        self._answer: Any = None
+        self._result: Any = None
         self._error: Exception | None = None
         for recorded in store.read(self.stream):
             self._take(recorded)
 
     def step(self) -> bool:
-        """One step: hear the run, begin an action, or carry the present one on. False: the feature rests."""
+        """Acknowledge a message, begin an action, or advance the current one. Return False if the feature stops."""
         if self._steps is None:
             return self._begin()
         try:
@@ -140,43 +140,47 @@ class FeatureRun:
         return True
 
     def rest(self) -> FeatureRested:
-        """How the feature rests now, for the stream of the run."""
+        """Return the event that tells the run how the feature stopped."""
         state, book = self.state, book_of(self.state)
-        rested = FeatureRested(
+        interrupted = FeatureRested(
             feature=self.feature, version=self.version, status=Rest.STOPPED, head=book.head if book else None
         )
         match state:
             case Held():
-                return replace(rested, status=Rest.HELD, hold=state.hold, until_us=state.until_us, code=state.code)
+                return replace(interrupted, status=Rest.HELD, hold=state.hold, until_us=state.until_us, code=state.code)
             case Waiting():
-                return replace(rested, status=Rest.WAITING, code=state.asked.code)
+                return replace(interrupted, status=Rest.WAITING, code=state.asked.code)
             case Ended():
-                return replace(rested, status=state.status, code=state.code, touched=state.touched)
-        return rested
+                return replace(interrupted, status=state.status, code=state.code, touched=state.touched)
+        return interrupted
 
     def _begin(self) -> bool:
         action = decide(self.state, self.pins)
         if not isinstance(action, OWED):
-            for heard, version in self._news():
-                self._emit((heard,), causation=f"{run_stream(self.run)}@{version}")
+            response = self._next_message()
+            if response is not None:
+                event, version = response
+                self._emit((event,), causation=f"{run_stream(self.run)}@{version}")
                 return True
         if action is None or (self.run_side.stopping() and not (isinstance(action, OWED) and self.has_news())):
             return False
-        self._steps, self._answer, self._error = effect(action, self._scene()), None, None
+        self._steps, self._result, self._error = effect(action, self._scene()), None, None
         return True
 
     def has_news(self) -> bool:
-        """The run told it something that it has not heard yet: it must not rest."""
-        return next(self._news(), None) is not None
+        """Return True if a message of the run still needs an event, so that the feature must not stop."""
+        return self._next_message() is not None
 
-    def _news(self) -> Iterator[tuple[Event, int]]:
+    def _next_message(self) -> tuple[Event, int] | None:
+        """Return the event for the first message that needs one, and the message's version."""
         for version, message in self.run_side.messages(self.feature, heard_of(self.state)):
-            heard = self._owed_first(message) or self._hear(version, message)
-            if heard is not None:
-                yield heard, version
+            event = self._owed_first(message) or self._hear(version, message)
+            if event is not None:
+                return event, version
+        return None
 
     def _owed_first(self, message: Message) -> Event | None:
-        """Behind a hold something may be owed, such as the end of a call: it is settled before the message is heard."""
+        """Release a hold that hides a pending outcome, such as the end of a call: it comes before the message."""
         match self.state:
             case Held(hold=hold, then=then) if isinstance(message, CancelGiven | RetryGiven):
                 if isinstance(decide(then, self.pins), OWED):
@@ -184,7 +188,7 @@ class FeatureRun:
         return None
 
     def _hear(self, version: int, message: Message) -> Event | None:
-        """The fact that cites the message; None when it says nothing to the present state."""
+        """Return the event that cites the message; None if it has no effect in the current state."""
         match message, self.state:
             case FeatureAdmitted(), Unborn():
                 return self.run_side.start_of(self.feature, version, message)
@@ -203,21 +207,21 @@ class FeatureRun:
                 return HumanAnswered(heard=version, verdict=verdict, note=note, who=who)
         return None
 
-    def _phase_of(self, wanted: str | None) -> str:
-        """The phase to begin with again: the one that was asked for, if it was ever begun, else where it stands."""
+    def _phase_of(self, requested: str | None) -> str:
+        """Return the phase of a retry: the requested one, if it ever started, else the current one."""
         book = book_of(self.state)
         if book is None:
             return ""
-        if wanted in book.starts:
-            return wanted
-        then = self.state
+        if requested in book.starts:
+            return requested
+        active: State = self.state
         match self.state:
-            case Held(then=behind) | Waiting(then=behind) | Ended(before=behind) if behind is not None:
-                then = behind
-        if isinstance(then, Working):
-            return then.phase
-        if isinstance(then, Restoring):
-            return then.to
+            case Held(then=previous) | Waiting(then=previous) | Ended(before=previous) if previous is not None:
+                active = previous
+        if isinstance(active, Working):
+            return active.phase
+        if isinstance(active, Restoring):
+            return active.to
         return next(reversed(book.starts), "")
 
     def _scene(self) -> Scene:
@@ -236,8 +240,8 @@ class FeatureRun:
             if self._error is not None:
                 error, self._error = self._error, None
                 return steps.throw(error)
-            answer, self._answer = self._answer, None
-            return steps.send(answer)
+            result, self._result = self._result, None
+            return steps.send(result)
         except StopIteration:
             return None
 
@@ -245,13 +249,13 @@ class FeatureRun:
         match step:
             case Do(call=call):
                 try:
-                    self._answer = call(self.ports)
+                    self._result = call(self.ports)
                 except (RepositoryUnusable, RemoteRefused, Interrupted) as error:
                     self._error = error
             case Emit(events=events):
                 self._emit(events)
             case ReserveCall() | SettleCall() | ClaimPaths():
-                appended, self._answer = self.run_side.ask(self.feature, self.version, step)
+                appended, self._result = self.run_side.ask(self.feature, self.version, step)
                 for recorded in appended:
                     self._take(recorded)
 
@@ -264,8 +268,8 @@ class FeatureRun:
             self.see(recorded)
 
     def _take(self, recorded: Recorded[Event]) -> None:
-        following = follow(self.state, recorded)
-        self.state = self.state if following is None else following
+        next_state = follow(self.state, recorded)
+        self.state = self.state if next_state is None else next_state
         self.version = recorded.version
 
 
@@ -274,16 +278,16 @@ def delivered(state: State) -> bool:
 
 
 def check(state: State, events: tuple[Event, ...]) -> None:
-    """Refuse what may not come, before it is appended. Raises IllegalTransition."""
+    """Check that the events are allowed in this state, before they are appended. Raises IllegalTransition."""
     for event in events:
-        following = follow(state, _sketched(event))
-        if following is None:
+        next_state = follow(state, _sketched(event))
+        if next_state is None:
             raise IllegalTransition(state, event)
-        state = following
+        state = next_state
 
 
 def _sketched(event: Event) -> Recorded[Event]:
-    """The event as if it were recorded; time and place do not make an event legal or illegal."""
+    """Return the event as if it were recorded; times and versions play no part in the check."""
     return Recorded(
         stream=feature_stream("", ""),
         version=0,

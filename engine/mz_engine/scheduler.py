@@ -1,7 +1,7 @@
-"""Driver: threads. One thread a feature, and the caller's thread for the coordinator, which alone appends to the run.
+"""Driver with threads: one per feature, and the caller's for the coordinator, which alone appends to the run's stream.
 
-Features hand what concerns the run to the coordinator through a queue and wait. Scheduling itself is pure
-(`decide_run`, `runnable`); this module only starts threads and carries messages.
+Features send requests to the coordinator through a queue and wait. Scheduling itself is in `decide_run` and
+`runnable_features`; this module only starts threads and passes messages.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mz_engine.runner import Appended, Coordinating, FeatureRun
 from mz_engine.watch import Noticed
 
 LOOKS_MAX = 4
-"""At the same time: each asks the forge."""
+"""Forge polls at the same time."""
 POLL_SECONDS = 0.5
-"""How often the inbox is looked at while features work."""
+"""Interval at which the inbox is read while features work."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Rested(msgspec.Struct, frozen=True):
 
 class Died(msgspec.Struct, frozen=True):
     feature: FeatureId | None
-    """None: it was no feature's thread."""
+    """None: the thread of a forge poll."""
     error: BaseException
 
 
@@ -60,7 +60,7 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 class Aborted(Exception):
-    """Another thread died; this one ends where it stands."""
+    """Another thread failed; this one ends at once."""
 
 
 class Door:
@@ -92,7 +92,7 @@ class Door:
 
 
 class Scheduler:
-    """Drives a run until it rests, is finished, stopped or halted. Raises what a thread died of."""
+    """Drives a run until it is idle, finished, interrupted or halted."""
 
     def __init__(
         self,
@@ -104,21 +104,22 @@ class Scheduler:
         self.mail: SimpleQueue[Asked | Rested | Died | StopAsked | PauseAsked | Looked] = SimpleQueue()
         self.looking: set[Watch] = set()
         self.look_again_us: dict[Watch, int] = {}
-        """When what was looked at is due again."""
+        """When each poll is due again."""
         self.threads: dict[FeatureId, Thread] = {}
         self.died: BaseException | None = None
         self.stop_asked = False
 
     def stop(self) -> None:
-        """From a signal handler or another thread: come to rest after the actions that are under way."""
+        """Stop after the current actions. May be called from a signal handler or another thread."""
         self.stop_asked = True
         self.mail.put(StopAsked())
 
     def pause(self, wanted: bool) -> None:
-        """From a signal handler or another thread: come to rest, but stay; or go on."""
+        """Pause after the current actions, or continue. May be called from a signal handler or another thread."""
         self.mail.put(PauseAsked(wanted))
 
     def run(self) -> None:
+        """Drive the run to its end. Raises the exception of a thread that failed."""
         action: Await | RestRun | FinishRun = RestRun()
         while True:
             try:
@@ -154,7 +155,7 @@ class Scheduler:
         return not isinstance(action, Await) and not self.looking
 
     def _watch(self, watch: Watch) -> None:
-        """What was never looked at is looked at now, so that a resumed run hears what happened meanwhile."""
+        """Start the poll if it is due; a poll that never ran is, so that a resumed run catches up."""
         now_us = self.coordinator.clock.now_us()
         due = now_us >= self.look_again_us.get(watch, 0)
         if due and watch not in self.looking and len(self.looking) < LOOKS_MAX:
@@ -162,13 +163,13 @@ class Scheduler:
             Thread(target=self._look, args=(watch,), name=f"look-{watch.feature}", daemon=True).start()
 
     def _look(self, watch: Watch) -> None:
-        found = None
+        change = None
         try:
-            found = self.look(watch)
+            change = self.look(watch)
         except Exception as error:
             self.mail.put(Died(None, error))
         finally:
-            self.mail.put(Looked(watch, found))
+            self.mail.put(Looked(watch, change))
 
     def _start(self, feature: FeatureId) -> None:
         thread = Thread(target=self._drive, args=(feature,), name=f"feature-{feature}", daemon=True)
@@ -200,25 +201,25 @@ class Scheduler:
                         self.coordinator.stop()
                     self.coordinator.rested(feature_run)
                     self._look_later(Watch("checks", feature_run.feature))
-            case Looked(watch=watch, found=found):
+            case Looked(watch=watch, found=change):
                 self.looking.discard(watch)
                 self._look_later(watch)
-                if found is not None and self.died is None:
-                    self.coordinator.noticed(found)
-            case PauseAsked(wanted=wanted):
+                if change is not None and self.died is None:
+                    self.coordinator.noticed(change)
+            case PauseAsked(wanted=paused):
                 if self.died is None:
-                    self.coordinator.pause() if wanted else self.coordinator.unpause()
+                    self.coordinator.pause() if paused else self.coordinator.unpause()
             case Died(feature=feature, error=error):
                 if feature is not None:
                     del self.threads[feature]
                 if self.died is None and not isinstance(error, Aborted):
                     self.died = error
             case StopAsked():
-                pass  # It only wakes the loop, which looks at `stop_asked`.
+                pass  # It only wakes the loop, which checks the flag.
 
     def _look_later(self, watch: Watch) -> None:
-        pause_us = self.coordinator.pins.config.pull_requests.checks_poll_seconds * 1_000_000
-        self.look_again_us[watch] = self.coordinator.clock.now_us() + pause_us
+        interval_us = self.coordinator.pins.config.pull_requests.checks_poll_seconds * 1_000_000
+        self.look_again_us[watch] = self.coordinator.clock.now_us() + interval_us
 
     def _answer(self, asked: Asked) -> None:
         if self.died is not None:
@@ -231,8 +232,8 @@ class Scheduler:
             asked.answer.set_exception(Aborted())
 
     def _patience(self, action: Await | RestRun | FinishRun) -> float:
-        until = action.until_us if isinstance(action, Await) else None
-        if until is None:
+        until_us = action.until_us if isinstance(action, Await) else None
+        if until_us is None:
             return POLL_SECONDS
-        left = (until - self.coordinator.clock.now_us()) / 1_000_000
-        return min(POLL_SECONDS, max(0.01, left))
+        remaining_seconds = (until_us - self.coordinator.clock.now_us()) / 1_000_000
+        return min(POLL_SECONDS, max(0.01, remaining_seconds))

@@ -1,4 +1,4 @@
-"""Pure: JSON Schemas (draft 7, which editors read) of pipelines, and of the lines of `mz log --json`."""
+"""JSON Schemas (draft 7, which editors read) of pipelines, and of the lines of `mz log --json`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERSION_LINE = {
 
 
 def pipeline_schema() -> dict[str, Any]:
-    """Of `pipelines/NAME.yaml`. Durations may be written as in `mz.yaml`."""
+    """Return the schema of `pipelines/NAME.yaml`, with durations as in `mz.yaml`."""
     schema = json_schema(Pipeline, "a pipeline of mz")
     times = schema["definitions"]["Timeout"]["properties"]
     for key in times:
@@ -31,7 +31,7 @@ def pipeline_schema() -> dict[str, Any]:
 
 
 def events_schema() -> dict[str, Any]:
-    """Of one line of `mz log --json`: the version line, or an event of any type."""
+    """Return the schema of one line of `mz log --json`: the version line, or an event of any type."""
     schemas, definitions = msgspec.json.schema_components(ALL_EVENTS, ref_template="#/definitions/{name}")
     names = [schema["$ref"].rpartition("/")[2] for schema in schemas]
     for name in names:
@@ -46,8 +46,8 @@ def events_schema() -> dict[str, Any]:
 
 
 def _without_tag(schema: dict[str, Any]) -> dict[str, Any]:
-    """The type stands beside the event, not in it."""
-    properties = {name: each for name, each in schema["properties"].items() if name != "type"}
+    """Remove the type from an event's schema: a line has it next to the event."""
+    properties = {name: value for name, value in schema["properties"].items() if name != "type"}
     required = [name for name in schema.get("required", ()) if name != "type"]
     return {**schema, "properties": properties, "required": required}
 

@@ -1,8 +1,8 @@
-"""The process that holds a run: takes the lock, reads backlog and settings once, starts or resumes, and drives.
+"""The process that drives a run: takes the lock, reads backlog and settings once, starts or resumes, and drives.
 
-with Session.open(root, environment) as session:
-    session.begin(flags, only) or session.resume(run)
-    session.drive()
+with RunProcess(root, environment, observe) as process:
+    process.start(flags, only) or process.resume(run)
+    process.drive()
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
 
 def new_run_id() -> RunId:
-    """Short enough to type; never used twice."""
+    """Return a random id that is short enough to type."""
     return RunId(f"r{dice.token_hex(4)}")
 
 
 def stopped_by(error: StoreUnusable | OSError, run: str) -> Exception:
-    """What to say of a disk that is full or cannot be written; anything else is a bug and stays as it is."""
+    """Return an MzError for a disk that is full or read-only; any other error is a bug and returned unchanged."""
     if isinstance(error, OSError) and error.errno not in UNWRITABLE:
         return error
-    why = str(error) if isinstance(error, StoreUnusable) else f"{error.filename or 'the disk'}: {error.strerror}"
-    hint = f"nothing that was recorded is lost; make room, then: mz resume {run}"
-    return MzError("MZ1006", f"run {run} had to stop: {why}", hint=hint)
+    cause = str(error) if isinstance(error, StoreUnusable) else f"{error.filename or 'the disk'}: {error.strerror}"
+    hint = f"all recorded events are safe; free disk space, then: mz resume {run}"
+    return MzError("MZ1006", f"run {run} had to stop: {cause}", hint=hint)
 
 
 class Session:
-    """One process at one repository. `begin` or `resume` first, then `drive`."""
+    """One process in one repository. Call `start`, `fork` or `resume` first, then `drive`."""
 
     def __init__(self, root: Path, environment: Mapping[str, str], see: Observer) -> None:
         self.root, self.environment, self.see = root, environment, see
@@ -84,19 +84,23 @@ class Session:
         try:
             self._open.enter_context(lock)
         except Timeout:
-            hint = "wait for it, or stop it with Ctrl-C; `mz status` shows what it does"
-            raise MzError("MZ5002", "another mz drives a run in this repository", hint=hint) from None
+            hint = "wait for it, or stop it with Ctrl-C; see `mz status`"
+            raise MzError("MZ5002", "another mz process drives a run in this repository", hint=hint) from None
         self.store = self._open.enter_context(SqliteStore(home / LOG))
         self.blobs = FileBlobs(home / BLOBS)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._open.close()
 
-    # beginning --------------------------------------------------------------------------------------------------------
+    # starting ---------------------------------------------------------------------------------------------------------
     def begin(self, flags: Mapping[str, object], only: tuple[str, ...]) -> Plan:
-        """Start a run, or add to the unfinished one of the same pipeline and base. With nothing to do there is no run,
-        and `coordinator` stays None. Raises MzError."""
+        """Start a run, or add to the unfinished one of the same pipeline and base.
+
+        If the backlog has nothing to do, no run starts and `coordinator` stays None. Raises MzError.
+        """
         plan = make_plan(self.root, self.environment, flags, only, self.store, self._put)
         waiting = unfinished(self.store)
         if waiting is not None:
@@ -120,48 +124,53 @@ class Session:
         return plan
 
     def _add(self, waiting: RunState, plan: Plan) -> None:
-        """The new items of the backlog join the run that is not finished, under the pins of that run."""
+        """Add the new items of the backlog to the unfinished run, under the pins of that run."""
         started = waiting.started
         assert started is not None
         if (started.pipeline, started.base) != (plan.pins.pipeline.pipeline, plan.base):
             raise MzError(
                 "MZ5003",
-                f"run {started.run} is not finished, and has pipeline {started.pipeline} and base {started.base}",
-                hint=f"go on with it: `mz resume {started.run}`; or give it up: `mz cancel {started.run}`",
+                f"unfinished run {started.run} has pipeline {started.pipeline} and base {started.base}",
+                hint=f"continue it with `mz resume {started.run}`, or cancel it with `mz cancel {started.run}`",
             )
-        skipped = [one for one in plan.taken.skipped if one.feature not in waiting.skipped]
+        skipped = [item for item in plan.taken.skipped if item.feature not in waiting.skipped]
         self._append(started.run, waiting.version, (*skipped, *plan.taken.added))
         self.resume(started.run)
 
     def fork(self, source: str, feature: str, at: int, change: Change) -> RunForked:
-        """Start a run that goes on from version `at` of a feature of another one, or from the last one before it after
-        which no call is under way. Raises MzError, CannotFork, and BlobMissing where the source was erased."""
-        whole = find_run(self.store, source)
-        if whole is None or whole.started is None or feature not in whole.tracks:
+        """Start a run that continues a feature of another run from version `at` of its stream.
+
+        If a call was in progress there, the fork begins at the last version before it. Raises MzError, CannotFork, and
+        BlobMissing if the source was erased.
+        """
+        original = find_run(self.store, source)
+        if original is None or original.started is None or feature not in original.tracks:
             raise MzError("MZ5001", f"run {source} has no feature {feature!r}", hint=f"mz status {source}")
-        before, run = decode_pins(self.blobs.get(whole.started.pins)), new_run_id()
+        source_pins, run = decode_pins(self.blobs.get(original.started.pins)), new_run_id()
         events = tuple(self.store.read(feature_stream(source, feature)))
-        version, state = settled(events, before, at)
-        pins = changed(before, state, change, run)
+        version, state = settled(events, source_pins, at)
+        pins = changed(source_pins, state, change, run)
         self._prepare(pins)
-        started = replace(whole.started, run=run, pins=self.blobs.put(encode_pins(pins)), core=VERSION)
-        forked = RunForked(source=whole.started.run, feature=FeatureId(feature), version=version)
-        appends = beginning(started, forked, whole.tracks[feature].item, events, pins)
+        started = replace(original.started, run=run, pins=self.blobs.put(encode_pins(pins)), core=VERSION)
+        forked = RunForked(source=original.started.run, feature=FeatureId(feature), version=version)
+        appends = beginning(started, forked, original.tracks[feature].item, events, pins)
         for recorded in self.store.append(appends, self.clock.now_us()):
             self.see(recorded)
         self._take_up(run, pins)
         return forked
 
     def resume(self, run: str | None) -> None:
-        """Take a run up again, by its pins; only money may have other limits since. Raises MzError: MZ5001 where there
-        is none that is unfinished."""
+        """Resume a run, with its pins; only the budget is read from the settings again.
+
+        Raises MzError; MZ5001 if there is no unfinished run.
+        """
         state = find_run(self.store, run) if run else unfinished(self.store)
         if state is None or state.started is None or self._over(state):
-            raise MzError("MZ5001", "no run waits to be resumed", hint="`mz status` shows the newest run")
+            raise MzError("MZ5001", "there is no run to resume", hint="`mz status` shows the newest run")
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._prepare(pins)
         coordinator = self._take_up(state.started.run, pins)
-        with suppress(MzError):  # The run has its pins; settings that are broken now change nothing.
+        with suppress(MzError):  # The run has its pins, so settings that are invalid now do not matter.
             coordinator.set_budget(load_config(self.root, self.environment, {}).config.budget)
         coordinator.resume()
 
@@ -171,7 +180,7 @@ class Session:
         return over(state, dict(self.store.streams(inbox)).get(inbox, 0))
 
     def _prepare(self, pins: Pins) -> None:
-        """Everything that a run needs is there, before anything is written or paid. Raises MzError."""
+        """Check that a run has everything it needs, before anything is written or paid. Raises MzError."""
         check_agents(pins.config, self.environment)
         check_commands(self.root, pins.config, self.environment)
         self._machine = Machine(self.root, pins.config, self.store, self.blobs, self.environment)
@@ -195,18 +204,18 @@ class Session:
 
     # driving ----------------------------------------------------------------------------------------------------------
     def drive(self) -> RunState:
-        """Until the run rests, is finished, halted or stopped. Raises what a thread died of."""
+        """Drive the run until it is idle, finished, halted or interrupted. Raises the exception of a failed thread."""
         coordinator, machine = self.coordinator, self._machine
         assert coordinator is not None
         assert machine is not None
 
-        def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
-            return FeatureRun(coordinator.run, feature, coordinator.pins, self.store, machine, door, self.see)
+        def start_loop(feature: FeatureId, run_side: Coordinating) -> FeatureRun:
+            return FeatureRun(coordinator.run, feature, coordinator.pins, self.store, machine, run_side, self.see)
 
-        def see(watch: Watch) -> Noticed | None:
-            return look(watch, coordinator.state, coordinator.pins, self.store, machine)
+        def poll(question: Watch) -> Noticed | None:
+            return look(question, coordinator.state, coordinator.pins, self.store, machine)
 
-        self._scheduler = Scheduler(coordinator, begin, see)
+        self._scheduler = Scheduler(coordinator, start_loop, poll)
         try:
             self._scheduler.run()
         except (StoreUnusable, OSError) as error:
@@ -214,21 +223,21 @@ class Session:
         return coordinator.state
 
     def stop(self) -> None:
-        """Come to rest after the actions that are under way."""
+        """Stop after the current actions."""
         if self._scheduler is not None:
             self._scheduler.stop()
 
     def pause(self) -> None:
-        """Come to rest after the actions that are under way, and wait."""
+        """Pause after the current actions."""
         if self._scheduler is not None:
             self._scheduler.pause(True)
 
     def unpause(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         if self._scheduler is not None:
             self._scheduler.pause(False)
 
     def kill(self) -> None:
-        """End every agent and command now; what they were doing is settled at the next resume."""
+        """Kill every agent and command now; their outcomes are reconciled at the next resume."""
         if self._machine is not None:
             self._machine.kill.set()

@@ -1,7 +1,7 @@
-"""Pure: says in a person's words where plain values differ from the Struct that they should become.
+"""Errors, in plain language, for values that cannot be converted to a Struct.
 
-`msgspec.convert` decides; it stops at the first difference and names neither the key of a mapping nor the keys that
-would have been right. These functions find all differences, with their routes, once it has said no.
+`msgspec.convert` decides, but it stops at the first error and names neither the key of a mapping nor the valid keys.
+These functions find all errors with their key paths once it has failed.
 """
 
 from __future__ import annotations
@@ -17,76 +17,76 @@ Route = tuple[str | int, ...]
 """Keys and list positions (from 0) from the root of a document to a value."""
 
 SHOWN_MAX = 60
-EXPLAINED = "`mz explain MZ2006` says what may stand there"
+EXPLAINED = "see `mz explain MZ2006` for valid values"
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
-    """Of the value; of the key itself when it is unknown."""
+    """Key path of the value; of the key itself if it is unknown."""
     code: str
     message: str
     hint: str = ""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint with the nearest known word, or else with all of them; empty when there are none."""
-    words = list(known)
-    return nearest(word, words) or (f"known here: {', '.join(words)}" if words else "")
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """Return a hint with the most similar candidate, or else with all of them; empty if there are none."""
+    names = list(candidates)
+    return nearest(word, names) or (f"known here: {', '.join(names)}" if names else "")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint with the nearest known word; empty when none is near."""
-    words = list(known)
-    near = get_close_matches(word, words, n=1) or get_close_matches(word.lower(), words, n=1)
+def nearest(word: str, candidates: Iterable[str]) -> str:
+    """Return a hint with the most similar candidate; empty if none is similar."""
+    names = list(candidates)
+    near = get_close_matches(word, names, n=1) or get_close_matches(word.lower(), names, n=1)
     return f"did you mean `{near[0]}`?" if near else ""
 
 
 def describe(route: Route) -> str:
-    """`phases[2].timeout.total`; empty for the root. Positions count from 0, as in JSON paths."""
+    """Return a key path as text, `phases[2].timeout.total`; empty for the root. Positions count from 0."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in route)
     return text.removeprefix(".")
 
 
 def without_empty(value: object, kind: inspect.Type) -> object:
-    """The value without the optional keys that have no value (`commands:` with everything under it commented out),
-    which count as not written."""
+    """Return the value without optional keys that have no value, such as `commands:` with all lines commented out."""
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     if isinstance(kind, inspect.StructType) and isinstance(value, dict):
         fields = {field.encode_name: field for field in kind.fields}
         return {
-            key: without_empty(each, fields[key].type) if key in fields else each
-            for key, each in value.items()
-            if each is not None or key not in fields or fields[key].required
+            key: without_empty(item, fields[key].type) if key in fields else item
+            for key, item in value.items()
+            if item is not None or key not in fields or fields[key].required
         }
     if isinstance(kind, inspect.VarTupleType | inspect.ListType) and isinstance(value, list):
-        return [without_empty(each, kind.item_type) for each in value]
+        return [without_empty(item, kind.item_type) for item in value]
     return value
 
 
 def mismatches(value: object, kind: inspect.Type, route: Route = ()) -> Iterator[Mismatch]:
-    """All differences between a value (dict, list, str, int, float, bool, None) and a type, in the value's order."""
+    """Return all errors of a value (dict, list, str, int, float, bool, None) for a type, in the value's order."""
     match kind:
         case inspect.Metadata():
-            about = str((kind.extra_json_schema or {}).get("description", ""))
-            for each in mismatches(value, kind.type, route):
-                plain = each.hint == EXPLAINED and each.route == route and about
-                yield replace(each, hint=f"its meaning: {about[:1].lower()}{about[1:-1]}") if plain else each
+            description = str((kind.extra_json_schema or {}).get("description", ""))
+            for error in mismatches(value, kind.type, route):
+                needs_meaning = error.hint == EXPLAINED and error.route == route and description
+                meaning = f"its meaning: {description[:1].lower()}{description[1:-1]}"
+                yield replace(error, hint=meaning) if needs_meaning else error
         case inspect.StructType() if isinstance(value, dict):
             yield from _in_struct(value, kind, route)
         case inspect.DictType() if isinstance(value, dict):
-            for key, each in value.items():
-                yield from mismatches(each, kind.value_type, (*route, key))
+            for key, item in value.items():
+                yield from mismatches(item, kind.value_type, (*route, key))
         case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
-            for position, each in enumerate(value):
-                yield from mismatches(each, kind.item_type, (*route, position))
+            for position, item in enumerate(value):
+                yield from mismatches(item, kind.item_type, (*route, position))
         case inspect.UnionType():
             yield from _in_union(value, kind, route)
         case inspect.LiteralType() if isinstance(value, str):
             if value not in kind.values:
-                words = [str(each) for each in kind.values]
-                said = f"{_shown(value)} is not one of {', '.join(words)}"
-                yield _wrong(route, said, nearest(value, words) or "write one of them")
+                choices = [str(choice) for choice in kind.values]
+                message = f"{_shown(value)} is not one of {', '.join(choices)}"
+                yield _wrong(route, message, nearest(value, choices) or "write one of them")
         case _:
             if not _fits(value, kind):
                 yield _unfit(value, kind, route)
@@ -94,26 +94,27 @@ def mismatches(value: object, kind: inspect.Type, route: Route = ()) -> Iterator
 
 def _in_struct(value: dict[str, object], kind: inspect.StructType, route: Route) -> Iterator[Mismatch]:
     fields = {field.encode_name: field for field in kind.fields}
-    for key, each in value.items():
+    for key, item in value.items():
         if key in fields:
-            yield from mismatches(each, fields[key].type, (*route, key))
+            yield from mismatches(item, fields[key].type, (*route, key))
         else:
             hint = did_you_mean(key, (name for name in fields if name not in value))
-            where = f" in `{describe(route)}`" if route else ""
-            yield Mismatch(route=(*route, key), code="MZ2005", message=f"unknown key `{key[:80]}`{where}", hint=hint)
+            parent = f" in `{describe(route)}`" if route else ""
+            yield Mismatch(route=(*route, key), code="MZ2005", message=f"unknown key `{key[:80]}`{parent}", hint=hint)
     for name, field in fields.items():
         if field.required and name not in value:
-            where = f"`{describe(route)}` has no key `{name}`" if route else f"the key `{name}` is missing"
-            yield Mismatch(route=route, code="MZ2007", message=where, hint=f"add `{name}:`; it has no default")
+            message = f"`{describe(route)}` has no key `{name}`" if route else f"the key `{name}` is missing"
+            yield Mismatch(route=route, code="MZ2007", message=message, hint=f"add `{name}:`; it has no default")
 
 
 def _in_union(value: object, kind: inspect.UnionType, route: Route) -> Iterator[Mismatch]:
-    found = [list(mismatches(value, each, route)) for each in kind.types]
-    if not all(found):
+    """Return the errors for the member that the value resembles; none if any member accepts it."""
+    errors = [list(mismatches(value, member, route)) for member in kind.types]
+    if not all(errors):
         return
-    near = [differences for differences, each in zip(found, kind.types, strict=True) if _same_family(value, each)]
-    if near:
-        yield from near[0]
+    similar = [of_member for of_member, member in zip(errors, kind.types, strict=True) if _same_family(value, member)]
+    if similar:
+        yield from similar[0]
     else:
         yield _unfit(value, kind, route)
 
@@ -123,7 +124,7 @@ def _unfit(value: object, kind: inspect.Type, route: Route) -> Mismatch:
 
 
 def _advice(value: object, wanted: str) -> str:
-    """How the same value would be written, where it can be told."""
+    """Return a hint that shows how to write the same value, where that is clear."""
     if wanted.startswith("text") and isinstance(value, bool | int | float):
         return f'put quotes around it: "{_shown(value)}"'
     if wanted.startswith("a whole number") and isinstance(value, str) and value.strip().isascii() and value.isdigit():
@@ -172,14 +173,14 @@ def _wanted(kind: inspect.Type) -> str:
         case inspect.Metadata():
             return _wanted(kind.type)
         case inspect.UnionType():
-            *most, last = [_wanted(each) for each in kind.types]
+            *most, last = [_wanted(member) for member in kind.types]
             return f"{', '.join(most)} or {last}"
         case inspect.IntType() | inspect.FloatType():
             number = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
-            least = f" of at least {kind.ge}" if kind.ge is not None else ""
-            return f"{number}{least}" + (f" and at most {kind.le}" if kind.le is not None else "")
+            minimum = f" of at least {kind.ge}" if kind.ge is not None else ""
+            return f"{number}{minimum}" + (f" and at most {kind.le}" if kind.le is not None else "")
         case inspect.LiteralType():
-            return "one of " + ", ".join(str(each) for each in kind.values)
+            return "one of " + ", ".join(str(choice) for choice in kind.values)
         case inspect.StructType() | inspect.DictType():
             return "a mapping"
         case inspect.VarTupleType() | inspect.ListType():
@@ -207,6 +208,6 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def _wrong(route: Route, said: str, hint: str = "") -> Mismatch:
-    where = f"`{describe(route)}`: " if route else ""
-    return Mismatch(route=route, code="MZ2006", message=where + said, hint=hint)
+def _wrong(route: Route, problem: str, hint: str = "") -> Mismatch:
+    prefix = f"`{describe(route)}`: " if route else ""
+    return Mismatch(route=route, code="MZ2006", message=prefix + problem, hint=hint)

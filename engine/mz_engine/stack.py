@@ -1,4 +1,4 @@
-"""Adapter: what the finders of stacks share: the words for what was found, and looks at files that never fail."""
+"""The type of a detected stack, and file checks that never fail."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ WANTED = ("test", "lint", "build")
 
 
 class Stack(msgspec.Struct, frozen=True):
-    """What the files of one language or tool say."""
+    """Commands of one language or tool, as its files define them."""
 
     name: str
     commands: dict[str, str] = {}
-    """By what they are for: `test`, `lint`, `build`."""
+    """By purpose: `test`, `lint`, `build`."""
     setup: tuple[str, ...] = ()
-    """What a fresh worktree needs before these work."""
+    """Commands that a new worktree needs before these work."""
     keep: tuple[str, ...] = ()
-    """Ignored directories that are dear to make again."""
+    """Ignored directories that are slow to rebuild."""
 
 
 def has(root: Path, name: str) -> bool:
@@ -38,7 +38,7 @@ def has_glob(root: Path, pattern: str) -> bool:
 
 
 def text_of(root: Path, name: str) -> str:
-    """Empty where there is no such text file."""
+    """Return the text of a file; empty if there is no such text file."""
     with suppress(MzError, OSError):
         return read_text(root / name, name) if (root / name).is_file() else ""
     return ""

@@ -1,7 +1,7 @@
-"""Adapter: how a project is tested, linted, built and set up, as far as its files say so beyond doubt.
+"""Detection of a project's test, lint, build and set-up commands, where its files are unambiguous.
 
-A script that the project's people wrote themselves (package.json, Makefile, justfile) comes before what is usual in
-its language. Nothing is run; a file that cannot be read says nothing.
+The project's own scripts (package.json, Makefile, justfile) come before the defaults of its language. Runs nothing, and
+ignores files that cannot be read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mz_engine.pythonstack import python_stack
 from mz_engine.stack import WANTED, Stack, has, has_glob, text_of
 
 NPM_PLACEHOLDER = "no test specified"
-"""What `npm init` writes as the test script."""
+"""Part of the test script that `npm init` writes."""
 
 Node = tuple[str, str, str]
 NODE_MANAGERS: tuple[Node, ...] = (
@@ -31,15 +31,15 @@ NODE_MANAGERS: tuple[Node, ...] = (
     ("package-lock.json", "npm", "npm ci"),
     ("npm-shrinkwrap.json", "npm", "npm ci"),
 )
-"""Lock file, program, and how it installs what is locked."""
+"""Lock file, program, command that installs the locked versions."""
 YARN_BERRY = "yarn install --immutable"
 
 
 class Usual(msgspec.Struct, frozen=True):
-    """What is usual where a file lies."""
+    """Default commands of a project with a marker file."""
 
     marker: str
-    """A name, or a pattern of names."""
+    """A file name, or a pattern of names."""
     stack: Stack
 
 
@@ -63,12 +63,12 @@ USUAL: tuple[Usual, ...] = (
 
 
 def find_stacks(root: Path) -> tuple[Stack, ...]:
-    """What was recognised, the surest first; several may name the same command."""
+    """Return the detected stacks, the most certain first; several may define the same command."""
     finders: Iterable[Callable[[Path], Stack | None]] = (_node, _deno, _make, _just, _ruby, _php)
-    found = [finder(root) for finder in finders]
-    found += [each.stack for each in USUAL if has_glob(root, each.marker)]
-    found.append(python_stack(root))
-    return tuple(stack for stack in found if stack is not None)
+    stacks = [finder(root) for finder in finders]
+    stacks += [default.stack for default in USUAL if has_glob(root, default.marker)]
+    stacks.append(python_stack(root))
+    return tuple(stack for stack in stacks if stack is not None)
 
 
 def _node(root: Path) -> Stack | None:
@@ -76,12 +76,12 @@ def _node(root: Path) -> Stack | None:
     if package is None:
         return None
     scripts = package.get("scripts")
-    written = {name: scripts.get(name) for name in WANTED} if isinstance(scripts, dict) else {}
-    lock = next((each for each in NODE_MANAGERS if has(root, each[0])), None)
+    project_scripts = {name: scripts.get(name) for name in WANTED} if isinstance(scripts, dict) else {}
+    lock = next((manager for manager in NODE_MANAGERS if has(root, manager[0])), None)
     manager = lock[1] if lock else "npm"
     commands = {
         name: "npm test" if (manager, name) == ("npm", "test") else f"{manager} run {name}"
-        for name, script in written.items()
+        for name, script in project_scripts.items()
         if isinstance(script, str) and script.strip() and NPM_PLACEHOLDER not in script
     }
     return Stack("node", commands, _node_setup(root, package, lock), ("node_modules",))
@@ -98,8 +98,8 @@ def _deno(root: Path) -> Stack | None:
     for name in ("deno.json", "deno.jsonc"):
         if has(root, name):
             tasks = (_json(root, name) or {}).get("tasks")
-            own = {each: f"deno task {each}" for each in WANTED if isinstance(tasks, dict) and each in tasks}
-            return Stack("deno", {"test": "deno test", "lint": "deno lint", **own})
+            commands = {task: f"deno task {task}" for task in WANTED if isinstance(tasks, dict) and task in tasks}
+            return Stack("deno", {"test": "deno test", "lint": "deno lint", **commands})
     return None
 
 
@@ -114,8 +114,8 @@ def _just(root: Path) -> Stack | None:
 
 
 def _targets(text: str, program: str, pattern: str) -> Stack | None:
-    found = [name for name in WANTED if re.search(pattern.format(name=name), text, re.MULTILINE)]
-    return Stack(program, {name: f"{program} {name}" for name in found}) if found else None
+    targets = [name for name in WANTED if re.search(pattern.format(name=name), text, re.MULTILINE)]
+    return Stack(program, {name: f"{program} {name}" for name in targets}) if targets else None
 
 
 def _ruby(root: Path) -> Stack | None:
@@ -147,6 +147,6 @@ def _php(root: Path) -> Stack | None:
 
 def _json(root: Path, name: str) -> dict[str, Any] | None:
     with suppress(ValueError, MzError):
-        found = json.loads(text_of(root, name) or "null")
-        return found if isinstance(found, dict) else None
+        value = json.loads(text_of(root, name) or "null")
+        return value if isinstance(value, dict) else None
     return None

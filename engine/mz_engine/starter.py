@@ -1,4 +1,4 @@
-"""Pure: the first `mz.yaml` and backlog of a repository, as `mz init` writes them."""
+"""The first `mz.yaml` and backlog of a repository, as `mz init` writes them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ Strategy = Literal["none", "draft", "ready"]
 
 
 class Detected(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a repository that mz has not worked in yet."""
+    """Detected properties of a repository."""
 
     stacks: tuple[str, ...] = ()
-    """Such as `python` and `node`."""
+    """Names such as `python` and `node`."""
     base: str | None = None
-    """The remote's default branch where it is here too, else the one that is checked out; None when there is none."""
+    """The remote's default branch if it exists here too, else the one that is checked out; None if there is none."""
     has_commit: bool = False
     remote: str | None = None
-    """`origin`, or else the first one; None when there is none."""
+    """`origin`, or else the first one; None if there is none."""
     commands: dict[str, str] = {}
-    """Command lines by name, `test` first; empty when nothing was recognised."""
+    """Command lines by name, `test` first; empty if none was detected."""
     setup: tuple[str, ...] = ()
-    """Commands that a fresh worktree needs before the others work."""
+    """Commands that a new worktree needs before the others work."""
     keep: tuple[str, ...] = ()
-    """Ignored directories that are dear to make again."""
+    """Ignored directories that are slow to rebuild."""
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person decides, or leaves as it is."""
+    """Choices of the user in `mz init`, with defaults."""
 
     agent: str = Config().agent
     autonomy: Autonomy = Config().autonomy
@@ -57,14 +57,14 @@ pipeline: monozukuri
 autonomy: {autonomy}
 parallel_max: 2
 
-# What is run on the agents' work, by name. A gate whose command is not here is left out.
+# Commands that check the agents' work, by name. A gate without its command is skipped.
 {commands}
-# A fresh worktree has neither dependencies nor build results.
+# A new worktree has neither dependencies nor build results.
 workspace:
   setup: {setup}
   keep: {keep}
 
-# none: nothing leaves this machine; draft or ready: branches are pushed and pull requests opened.
+# none: nothing leaves this machine; draft or ready: mz pushes branches and opens pull requests.
 pull_requests:
   strategy: {strategy}
 {remote}
@@ -75,7 +75,7 @@ budget:
 """
 
 _NO_COMMANDS = """\
-# mz found no way to test this project. Without `test` it takes the agents' word that their work is good.
+# mz found no way to test this project. Without a `test` command the agents' work is not tested.
 # commands:
 #   test: make test
 """
@@ -101,11 +101,11 @@ Say who needs it and why, what has to work afterwards, how one can see that it d
 
 
 def starter_config(detected: Detected, choices: Choices) -> str:
-    """Text of an `mz.yaml` that its own schema accepts."""
-    named = {**detected.commands, "test": choices.test}
-    ordered = {name: named[name] for name in ("test", *detected.commands) if named[name]}
+    """Return the text of an `mz.yaml` that its schema accepts."""
+    lines = {**detected.commands, "test": choices.test}
+    ordered = {name: lines[name] for name in ("test", *detected.commands) if lines[name]}
     commands = "".join(f"  {name}: {_quoted(command)}\n" for name, command in ordered.items())
-    elsewhere = detected.remote is not None and detected.remote != PullRequests().remote
+    has_other_remote = detected.remote is not None and detected.remote != PullRequests().remote
     return _CONFIG.format(
         schema=SCHEMA_PATH,
         agent=choices.agent,
@@ -115,19 +115,19 @@ def starter_config(detected: Detected, choices: Choices) -> str:
         commands=f"commands:\n{commands}" if commands else _NO_COMMANDS,
         setup=_list(detected.setup),
         keep=_list(detected.keep or WorkspaceSettings().keep),
-        remote=f"  remote: {_quoted(detected.remote or '')}\n" if elsewhere else "",
+        remote=f"  remote: {_quoted(detected.remote or '')}\n" if has_other_remote else "",
     )
 
 
 def starter_backlog() -> str:
-    """Text of a `features.md` that parses, with one example feature."""
+    """Return the text of a valid `features.md` with one example feature."""
     return _BACKLOG
 
 
 def _list(texts: tuple[str, ...]) -> str:
-    return f"[{', '.join(_quoted(each) for each in texts)}]"
+    return f"[{', '.join(_quoted(text) for text in texts)}]"
 
 
 def _quoted(text: str) -> str:
-    """A JSON string is a YAML string."""
+    """Quote a text for YAML; every JSON string is a YAML string."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,3 +1,3 @@
-"""Facts: the version of `mz`, as runs record it."""
+"""The version of `mz`, as runs record it."""
 
 VERSION = "0.1.0"

@@ -1,6 +1,6 @@
-"""Adapter: looks at what a run waits for outside: checks of pull requests, and merges.
+"""Polls of the forge: CI checks and merges that a run waits for.
 
-Drivers do so from time to time; a look that finds nothing new leaves no trace.
+Drivers poll regularly; a poll that finds nothing new records nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Noticed = ChecksChanged | FeatureMerged
 
 
 def look(watch: Watch, state: RunState, pins: Pins, log: Store, ports: Ports) -> Noticed | None:
-    """What has come to be, or None. A forge, a remote or a repository that cannot be asked now is no news."""
+    """Return the change that the poll found, or None. An unreachable forge, remote or repository is no change."""
     assert state.started is not None
     try:
         if watch.what == "checks":
@@ -33,16 +33,16 @@ def look(watch: Watch, state: RunState, pins: Pins, log: Store, ports: Ports) ->
 
 
 def _answered(state: State, forge: Forge) -> bool:
-    """Whether the checks that a feature is held for have come to their ends, so that it should look for itself."""
+    """Return True if all CI checks that the feature is held for have ended, so that it should poll them itself."""
     match state:
         case Held(then=Working(book=book, cell=Cell(pull=int(number)))):
-            found = forge.checks(number, book.head)
-            return bool(found) and all(check.state != "pending" for check in found or ())
+            checks = forge.checks(number, book.head)
+            return bool(checks) and all(check.state != "pending" for check in checks or ())
     return False
 
 
 def _merged_head(feature: FeatureId, state: RunState, pins: Pins, ports: Ports) -> Commit | None:
-    """The base branch's head, once it holds the feature: the forge knows, or, without one, the history does."""
+    """Return the base branch's head once it contains the feature, according to the forge or, without one, to git."""
     assert state.started is not None
     settings, base = pins.config.pull_requests, state.started.base
     if settings.strategy != "none":

@@ -1,7 +1,7 @@
-"""Pure: the YAML border. Text becomes plain values that remember where they stood, and those become a frozen Struct.
+"""Decodes YAML: text becomes plain values with locations, and these become a frozen Struct.
 
-PyYAML's safe loader reads; the scalars are those of YAML 1.2's core schema, so `no` is text and `012` is twelve, and
-there are no dates, no merge keys and no tags. Depth, number of nodes and the growth of aliases are bounded.
+PyYAML's safe loader parses; scalars are those of YAML 1.2's core schema, so `no` is text and `012` is twelve, and there
+are no dates, merge keys or tags. Depth, number of nodes and the expansion of aliases are limited.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ DEPTH_MAX = 40
 NODES_MAX = 20_000
 INTEGER_MAX = 2**53
 SYNTAX = "`mz explain MZ2003` lists the usual causes"
-TAGS = "leave the tag out; texts, numbers, true, false, lists and mappings need none"
+TAGS = "remove the tag; texts, numbers, true, false, lists and mappings need none"
 
 T = TypeVar("T")
 
 
 class Document(msgspec.Struct, frozen=True):
-    """Plain values (dict, list, str, int, float, bool, None) and the places of their values and keys by route."""
+    """Plain values (dict, list, str, int, float, bool, None), and the locations of values and keys by key path."""
 
     name: str
     value: object
@@ -35,13 +35,13 @@ class Document(msgspec.Struct, frozen=True):
     keys: dict[Route, Place]
 
     def place(self, *route: str | int) -> Place:
-        """Of the value at this route, or of the nearest one around it that is there."""
+        """Return the location of the value at this key path, or of its nearest parent that exists."""
         while route and route not in self.values:
             route = route[:-1]
         return self.values.get(route, Place(self.name))
 
     def key_place(self, *route: str | int) -> Place:
-        """Of the key that ends this route, or else as `place`."""
+        """Return the location of the last key in this key path, or else the value's location."""
         return self.keys.get(route) or self.place(*route)
 
 
@@ -49,22 +49,22 @@ Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
 
 
 def _core_schema() -> Resolvers:
-    """Which plain scalars are more than text, by their first character."""
+    """Return the resolvers of plain scalars that are not text, by first character."""
     rules = (
         ("null", ["~", "n", "N", ""], r"(?:~|null|Null|NULL|)\Z"),
         ("bool", [*"tTfF"], r"(?:true|True|TRUE|false|False|FALSE)\Z"),
         ("int", [*"-+0123456789"], r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
         ("float", [*"-+.0123456789"], r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
     )
-    found: Resolvers = {}
-    for tag, firsts, pattern in rules:
-        for first in firsts:
-            found.setdefault(first, []).append((f"tag:yaml.org,2002:{tag}", re.compile(pattern)))
-    return found
+    resolvers: Resolvers = {}
+    for tag, first_characters, pattern in rules:
+        for character in first_characters:
+            resolvers.setdefault(character, []).append((f"tag:yaml.org,2002:{tag}", re.compile(pattern)))
+    return resolvers
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes only; `_Values` turns them into values."""
+    """Composes nodes only; `_ValueBuilder` converts them to values."""
 
     yaml_implicit_resolvers = _core_schema()
 
@@ -89,8 +89,10 @@ class _TooBig(Exception):
 
 
 def load(text: str, name: str) -> Document:
-    """Reads one YAML document; an empty one is an empty mapping. `name` is what messages call it. Raises MzError:
-    MZ2003 syntax, MZ2004 duplicate keys, MZ2006 a key or scalar of a kind that is not used here, MZ2008 too big."""
+    """Parse one YAML document; an empty one is an empty mapping. Messages call it `name`.
+
+    Raises MzError: MZ2003 syntax, MZ2004 duplicate keys, MZ2006 unsupported key or scalar, MZ2008 too big.
+    """
     loader = None
     try:
         loader = _Loader(text)
@@ -98,8 +100,8 @@ def load(text: str, name: str) -> Document:
         values = _Values(name)
         value = values.build(node, ()) if node else None
     except _TooBig as error:
-        why = f"nested deeper than {DEPTH_MAX} or more than {NODES_MAX:,} values"
-        raise MzError("MZ2008", why, hint="make it simpler", place=_place(name, error.mark)) from None
+        message = f"nested deeper than {DEPTH_MAX} or more than {NODES_MAX:,} values"
+        raise MzError("MZ2008", message, hint="make it simpler", place=_place(name, error.mark)) from None
     except yaml.YAMLError as error:
         raise MzError.of([_syntax(error, text, name)]) from error
     finally:
@@ -110,33 +112,35 @@ def load(text: str, name: str) -> Document:
     return Document(name, {} if value is None else value, {(): Place(name, 1, 1), **values.values}, values.keys)
 
 
-def convert(text: str, name: str, wanted: type[T]) -> T:
-    """A frozen Struct from text: `load`, then `convert_document`."""
-    return convert_document(load(text, name), wanted)
+def convert(text: str, name: str, struct: type[T]) -> T:
+    """Decode YAML text to a frozen Struct. Raises MzError."""
+    return convert_document(load(text, name), struct)
 
 
-def convert_document(document: Document, wanted: type[T]) -> T:
-    """A frozen Struct from a document; an optional key without a value counts as not written. Raises MzError with all
-    of MZ2005 unknown key, MZ2006 wrong value, MZ2007 missing key that are in it, each with its place."""
+def convert_document(document: Document, struct: type[T]) -> T:
+    """Decode a document to a frozen Struct; an optional key without a value counts as not written.
+
+    Raises MzError with all errors and their locations: MZ2005 unknown key, MZ2006 wrong value, MZ2007 missing key.
+    """
     try:
-        return msgspec.convert(without_empty(document.value, msgspec.inspect.type_info(wanted)), wanted)
+        return msgspec.convert(without_empty(document.value, msgspec.inspect.type_info(struct)), struct)
     except msgspec.ValidationError as error:
-        found = list(_located(document, wanted)) or [
+        diagnostics = list(_located(document, struct)) or [
             Diagnostic(code="MZ2006", message=str(error), hint=EXPLAINED, place=Place(document.name))
         ]
-        raise MzError.of(found) from error
+        raise MzError.of(diagnostics) from error
 
 
-def _located(document: Document, wanted: type[object]) -> Iterator[Diagnostic]:
-    kind = msgspec.inspect.type_info(wanted)
-    for each in mismatches(without_empty(document.value, kind), kind):
-        of_key = each.code == "MZ2005"
-        place = document.key_place(*each.route) if of_key else document.place(*each.route)
-        yield Diagnostic(code=each.code, message=each.message, hint=each.hint, place=place)
+def _located(document: Document, struct: type[object]) -> Iterator[Diagnostic]:
+    kind = msgspec.inspect.type_info(struct)
+    for error in mismatches(without_empty(document.value, kind), kind):
+        is_key = error.code == "MZ2005"
+        location = document.key_place(*error.route) if is_key else document.place(*error.route)
+        yield Diagnostic(code=error.code, message=error.message, hint=error.hint, place=location)
 
 
 class _Values:
-    """Turns nodes into values. Aliases are expanded, so the nodes are counted again, as often as they are used."""
+    """Converts nodes to values. Aliases are expanded, so a node counts as often as it is used."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -154,7 +158,7 @@ class _Values:
             case MappingNode() if node.tag == "tag:yaml.org,2002:map":
                 return self.mapping(node, route)
             case SequenceNode() if node.tag == "tag:yaml.org,2002:seq":
-                return [self.build(each, (*route, position)) for position, each in enumerate(node.value)]
+                return [self.build(item, (*route, position)) for position, item in enumerate(node.value)]
             case ScalarNode():
                 return self.scalar(node)
         return self.refuse(node, f"the tag `{node.tag}` is not used here", TAGS)
@@ -167,9 +171,10 @@ class _Values:
                 self.refuse(key_node, "keys are text here", "put quotes around it")
             elif key in built:
                 first = self.keys[(*route, key)].line
-                place = _place(self.name, key_node.start_mark)
-                said = f"the key `{key[:80]}` stands twice, first in line {first}"
-                self.found.append(Diagnostic(code="MZ2004", message=said, hint="keep one of the two", place=place))
+                location = _place(self.name, key_node.start_mark)
+                message = f"duplicate key `{key[:80]}`, first in line {first}"
+                hint = "remove one of the two"
+                self.found.append(Diagnostic(code="MZ2004", message=message, hint=hint, place=location))
             else:
                 self.keys[(*route, key)] = _place(self.name, key_node.start_mark)
                 built[key] = self.build(value_node, (*route, key))
@@ -197,9 +202,9 @@ class _Values:
             return -number if text.startswith("-") and number > 0 else number
         return self.refuse(node, "the number is too big", "put quotes around it if it is text")
 
-    def refuse(self, node: Node, said: str, hint: str) -> object:
-        place = _place(self.name, node.start_mark)
-        self.found.append(Diagnostic(code="MZ2006", message=said, hint=hint, place=place))
+    def refuse(self, node: Node, message: str, hint: str) -> object:
+        location = _place(self.name, node.start_mark)
+        self.found.append(Diagnostic(code="MZ2006", message=message, hint=hint, place=location))
         return None
 
 
@@ -214,9 +219,9 @@ def _syntax(error: yaml.YAMLError, text: str, name: str) -> Diagnostic:
         )
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position].rsplit("\n", 1)
-        place = Place(name, text.count("\n", 0, error.position) + 1, len(before[-1]) + 1)
-        said = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
-        return Diagnostic(code="MZ2003", message=said, hint="take it out", place=place)
+        location = Place(name, text.count("\n", 0, error.position) + 1, len(before[-1]) + 1)
+        message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
+        return Diagnostic(code="MZ2003", message=message, hint="remove it", place=location)
     return Diagnostic(code="MZ2003", message=f"not YAML: {error}", hint=SYNTAX, place=Place(name))
 
 
@@ -231,5 +236,5 @@ def _advice(error: yaml.MarkedYAMLError) -> str:
     if "mapping values are not allowed" in problem:
         return "put quotes around a text that holds `: `"
     if "single document" in problem:
-        return "keep one document; take out the second `---`"
+        return "keep one document; remove the second `---`"
     return SYNTAX

@@ -1,8 +1,8 @@
-"""Pure: the hash chain that makes a stream's past tamper-evident.
+"""The hash chain that makes a stream's history tamper-evident.
 
-Each link is sha256 over the link before it and everything the log keeps of the event but its position. Every field is
-delimited, so no two events share the bytes that are hashed. Changing, dropping, swapping or inserting an event breaks
-the chain of its stream there; cutting a stream short leaves it at odds with its head, cutting the log leaves a gap.
+Each link is sha256 over the previous link and all stored data of the event except its position. Every field is
+delimited, so no two events hash the same bytes. Changing, dropping, swapping or inserting an event breaks the chain of
+its stream there; truncating a stream contradicts its head, truncating the log leaves a gap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mz_events.envelope import Head, Stored
 from mz_events.names import StreamId
 
 GENESIS = bytes(32)
-"""What the first event of a stream is linked to."""
+"""The link before the first event of a stream."""
 
 
 def link(
@@ -30,14 +30,14 @@ def link(
     causation: str,
     payload: bytes,
 ) -> bytes:
-    """The 32 bytes of an event's link; `prev` is the link of the version before, or GENESIS."""
+    """Return the 32 bytes of an event's link; `prev` is the link of the previous version, or GENESIS."""
     numbers = f"{version} {schema} {recorded_at_us} {observed_at_us} {len(stream)} {len(type_)} "
     texts = f"{numbers}{stream}{type_}{causation}".encode()
     return hashlib.sha256(prev + hashlib.sha256(payload).digest() + texts).digest()
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """One place where the log is not what was appended."""
+    """One point at which the log differs from what was appended."""
 
     place: str
     """`stream@version`."""
@@ -46,7 +46,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def verify(events: Iterable[Stored], heads: Mapping[StreamId, Head]) -> tuple[Damage, ...]:
-    """Where a log breaks: the first break of each stream and every gap among positions; empty when it is whole.
+    """Return the first break of each stream and every gap among positions; empty when the log is intact.
 
     `events` are all events in order of position, `heads` the heads of all streams.
     """
@@ -70,7 +70,7 @@ def verify(events: Iterable[Stored], heads: Mapping[StreamId, Head]) -> tuple[Da
         if end != head:
             what = f"the stream ends at version {end.version}, its head says {head.version}"
             if end.version == head.version:
-                what = "the last event is not the one that the stream's head names"
+                what = "the last event is not the one named by the stream's head"
             found.append(Damage(f"{stream}@{end.version}", position, what))
     return tuple(found)
 
@@ -80,7 +80,7 @@ def _damage(event: Stored, what: str) -> Damage:
 
 
 def _break(before: Head, event: Stored) -> str:
-    """What is wrong with an event that follows `before`; empty when nothing is."""
+    """Return an error message for an event that follows `previous`; empty if it is valid."""
     if event.version != before.version + 1:
         return f"version {before.version} of the stream is followed by version {event.version}"
     expected = link(
@@ -94,4 +94,4 @@ def _break(before: Head, event: Stored) -> str:
         event.causation,
         event.payload,
     )
-    return "" if event.chain == expected else "the event or the one before it was changed: the chain does not fit"
+    return "" if event.chain == expected else "the event or the one before it was changed: wrong chain value"

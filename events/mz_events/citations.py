@@ -1,4 +1,4 @@
-"""Pure: which blobs an event cites: every field of its payload that the catalog declares a digest, nested ones too."""
+"""The blobs that an event cites: every field of its payload declared as a digest in the catalog, nested ones too."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from mz_events.catalog.base import Event
 from mz_events.names import Digest
 
 Walk = Callable[[Any], Iterator[Digest]]
-"""From a field's value to the digests in it."""
+"""Maps a field's value to the digests in it."""
 
 
 def cited(event: Event) -> tuple[Digest, ...]:
-    """In the order of the fields; the same digest as often as it is cited."""
+    """Return the cited digests in the order of the fields, duplicates included."""
     return tuple(digest for name, walk in _fields(type(event)) for digest in walk(getattr(event, name)))
 
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, Walk], ...]:
-    """The fields of the struct that may hold digests."""
+    """Return the fields of the struct that may contain digests."""
     hints = get_type_hints(kind)
     walks = ((name, _walk(hints[name])) for name in kind.__struct_fields__)
     return tuple((name, walk) for name, walk in walks if walk is not None)
 
 
 def _walk(hint: Any) -> Walk | None:
-    """None where a value of this type holds no digest."""
+    """Return a function that finds the digests in values of this type; None if there are none."""
     if hint is Digest:
         return lambda value: iter((value,))
     origin, arguments = get_origin(hint), get_args(hint)
@@ -45,7 +45,7 @@ def _walk(hint: Any) -> Walk | None:
 
 
 def _optional(walks: Sequence[Walk]) -> Walk | None:
-    """Of the one member of a union that holds digests."""
+    """Handle a union, of which one member contains digests."""
     return None if not walks else lambda value: iter(()) if value is None else walks[0](value)
 
 

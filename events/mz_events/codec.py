@@ -1,7 +1,7 @@
-"""Pure: bytes <-> event, for every event ever released.
+"""Encoding and decoding of every event type ever released.
 
-A payload is JSON of the event's Struct, its tag included. What an older `mz` wrote is lifted, schema by schema, by the
-upcasters; what a newer one wrote is an error that names it, never a silent skip.
+A payload is JSON of the event's Struct, its tag included. Payloads of an older `mz` are converted, schema by schema, by
+the upcasters; an event of a newer one is an error that names it, never silently skipped.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Payload = dict[str, Any]
 Upcast = Callable[[Payload], Payload]
 
 FAMILIES: tuple[ModuleType, ...] = (run, feature, call, check, delivery, inbox, session)
-"""The catalog's modules; a new one is added here."""
+"""The catalog's modules; add new ones here."""
 
 
 def type_of(event: Event | type[Event]) -> str:
-    """The tag that names an event's type in the log, such as `phase.started`."""
+    """Return the tag that names an event's type in the log, such as `phase.started`."""
     return str(event.__struct_config__.tag)
 
 
 def released(families: Iterable[ModuleType]) -> tuple[type[Event], ...]:
-    """The concrete event types that these modules define, in the order of their definition."""
+    """Return the concrete event types that these modules define, in the order of their definition."""
     found = chain.from_iterable(vars(family).values() for family in families)
     return tuple(
         dict.fromkeys(
@@ -46,13 +46,13 @@ def released(families: Iterable[ModuleType]) -> tuple[type[Event], ...]:
 ALL_EVENTS: tuple[type[Event], ...] = released(FAMILIES)
 
 UPCASTERS: Mapping[tuple[str, int], Upcast] = {}
-"""By (type, schema): from the payload of that schema to the payload of the next. Once released, never removed."""
+"""By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
 
 
 class Codec:
-    """The table of what can be read and written.
+    """Encoders and decoders of event types.
 
-    `events` are the types as they are today, `upcasters` lead there from every earlier schema.
+    `events` are the current types, `upcasters` convert every earlier schema to them.
     """
 
     def __init__(self, events: Iterable[type[Event]], upcasters: Mapping[tuple[str, int], Upcast]) -> None:
@@ -61,7 +61,7 @@ class Codec:
         self.decoders: dict[tuple[str, int], Callable[[bytes], Event]] = {
             key: msgspec.json.Decoder(kind).decode for kind, key in self._keys.items()
         }
-        """By type and schema; raw: `decode` names the place of what they raise."""
+        """Raw decoders by type and schema; `decode` adds the event ref to their errors."""
         self._encode = msgspec.json.Encoder(order="deterministic").encode
         for name, schema in upcasters:
             self.decoders[name, schema] = self._lifting(name, schema, upcasters)
@@ -79,14 +79,14 @@ class Codec:
         return decode
 
     def encode(self, event: Event) -> tuple[str, int, bytes]:
-        """Type, schema and canonical payload: fields in the order of the Struct, map keys sorted."""
+        """Return type, schema and canonical payload: fields in the order of the Struct, map keys sorted."""
         name, schema = self._keys[type(event)]
         return name, schema, self._encode(event)
 
     def decode(self, name: str, schema: int, payload: bytes, place: str) -> Event:
-        """The event of a stored payload; `place` (`stream@version`) is for the error.
+        """Return the event of a stored payload; `event_ref` (`stream@version`) is for error messages.
 
-        Raises UnknownEvent for a type or schema that a newer `mz` wrote, StoreUnusable for a damaged payload.
+        Raises: UnknownEvent for a type or schema of a newer `mz`, StoreUnusable for a damaged payload.
         """
         decode = self.decoders.get((name, schema))
         if decode is None:
@@ -95,7 +95,7 @@ class Codec:
             return decode(payload)
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
             raise StoreUnusable(
-                f"the event {place} ({name}/{schema}) is damaged: {error}; restore the log from a copy"
+                f"the event {place} ({name}/{schema}) is damaged: {error}; restore the log from a backup"
             ) from error
 
 
@@ -103,12 +103,12 @@ CODEC = Codec(ALL_EVENTS, UPCASTERS)
 
 
 def encode(event: Event) -> bytes:
-    """The canonical payload of an event."""
+    """Return the canonical payload of an event."""
     return CODEC.encode(event)[2]
 
 
 def comparable(event: Event) -> Payload:
-    """What two runs may be compared by: type and fields, without those that are measurements.
+    """Return the payload without non-deterministic fields, for comparing runs.
 
     Builtins only: maps, tuples, strings, numbers.
     """
@@ -117,7 +117,7 @@ def comparable(event: Event) -> Payload:
 
 
 def log_digest(events: Iterable[Event]) -> Digest:
-    """sha256 over types and payloads in order, without the envelope and without measured fields."""
+    """Return the sha256 over types and payloads in order, without the envelope and non-deterministic fields."""
     digest = hashlib.sha256()
     for event in events:
         digest.update(msgspec.json.encode(comparable(event), order="deterministic"))

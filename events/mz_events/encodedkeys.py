@@ -1,7 +1,7 @@
-"""Pure: finds keys of well-known services that stand in base64, as in what `kubectl get secret` prints.
+"""Finds keys of well-known services in base64, as printed by `kubectl get secret`.
 
-The letters with which a key begins leave their mark in base64 at each of its three alignments. Where such a mark
-stands, the word around it is decoded and looked at.
+The prefix of a key has a fixed encoding at each of the three base64 alignments. Where such an encoding occurs, the text
+around it is decoded and matched.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ BEGINNINGS = {
     "google-key": (b"AIza",),
     "slack-token": (b"xoxb-", b"xoxp-", b"xoxa-", b"xoxs-"),
 }
-"""By shape, what its keys begin with; those of too few letters are everywhere in base64."""
+"""Key prefixes by pattern name; shorter prefixes occur everywhere in base64."""
 WORD_BYTES_MAX = 4096
-"""So much of the word is decoded to either side; keys are shorter."""
+"""Number of base64 characters to decode; keys are shorter."""
 ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 
 
 class Mark(NamedTuple):
+    """Base64 encoding of a key prefix at one alignment."""
+
     needle: bytes
-    """The characters that the beginning of a key alone decides."""
+    """The characters determined by the key prefix alone."""
     ahead: int
-    """So many characters of base64 stand before it in its group of four."""
+    """Number of base64 characters before `needle` in its group of four."""
     patterns: tuple[re.Pattern[bytes], ...]
     shape: Shape
 
@@ -50,7 +52,7 @@ MARKS = tuple(_marks())
 
 
 def encoded_keys(data: bytes) -> Iterator[tuple[int, int, Shape]]:
-    """Start and end, offsets in bytes, of each, with its shape."""
+    """Yield start and end (byte offsets) and pattern of each base64-encoded key."""
     for mark in MARKS:
         at = data.find(mark.needle)
         while at >= 0:
@@ -61,7 +63,7 @@ def encoded_keys(data: bytes) -> Iterator[tuple[int, int, Shape]]:
 
 
 def _around(data: bytes, group: int, mark: Mark) -> tuple[int, int] | None:
-    """The characters that hold the key which begins in this group of four."""
+    """Return the span of the key that begins in this group of four; None if there is none."""
     end = max(group, 0)
     while end < len(data) and end - group < WORD_BYTES_MAX and data[end] in ALPHABET:
         end += 1
@@ -77,6 +79,6 @@ def _around(data: bytes, group: int, mark: Mark) -> tuple[int, int] | None:
 
 
 def _rest(rest: bytes) -> bytes:
-    """The last group, filled up; nothing where it is only one character, which means nothing."""
+    """Pad the last group; empty if it is a single character, which encodes nothing."""
     plain = rest.replace(b"-", b"+").replace(b"_", b"/")
     return plain + b"=" * (-len(plain) % 4) if len(plain) > 1 else b""

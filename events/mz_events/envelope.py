@@ -1,4 +1,4 @@
-"""Facts: an event with its place in the log."""
+"""The envelope of an event: its position in a stream and in the log."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mz_events.catalog.base import Event
 from mz_events.names import StreamId
 
 FEATURE_DEPTH = 2
-"""Slashes in `run/<run>/<feature>`."""
+"""Number of slashes in `run/<run>/<feature>`."""
 E = TypeVar("E", bound=Event, covariant=True)
 
 
 class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
-    """One event as the log keeps it."""
+    """One event as read from the log."""
 
     stream: StreamId
     version: int
@@ -23,23 +23,23 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
     position: int
     """Within this log: a local, gap-free cursor for readers. Not stable across logs; `stream@version` is."""
     recorded_at_us: int
-    """Microseconds since the epoch, UTC; never falling within a stream."""
+    """Microseconds since the epoch, UTC; non-decreasing within a stream."""
     observed_at_us: int
     """The raw clock; timers and prices use it."""
     event: E
     causation: str
     """`stream@version` of the event that led to this one, or empty."""
     chain: bytes
-    """sha256 over the previous link and everything above but the position."""
+    """sha256 over the previous link and all fields above except the position."""
 
     @property
     def place(self) -> str:
-        """`stream@version`: how people and reports name this event."""
+        """`stream@version`: the name of this event in output and reports."""
         return f"{self.stream}@{self.version}"
 
     @property
     def copied(self) -> bool:
-        """It happened in another run, whose feature's stream its causation names; this one was forked from there."""
+        """True if this event happened in the run that this run was forked from; the causation names the original."""
         if not self.causation:
             return False
         origin, _, _ = self.causation.partition("@")
@@ -47,7 +47,7 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """One event as bytes, exactly as the log keeps it: what the chain covers."""
+    """One event as bytes, exactly as stored: the data covered by the chain."""
 
     stream: StreamId
     version: int
@@ -62,7 +62,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """Where a stream ends, kept apart from its events: a stream cut short no longer fits its head."""
+    """End of a stream, stored apart from its events to detect truncation."""
 
     version: int
     chain: bytes

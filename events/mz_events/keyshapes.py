@@ -1,5 +1,5 @@
-"""Facts: what the keys of well-known services look like. A shape is anchored: it begins with letters that its service
-puts there so that keys can be found."""
+"""Patterns of the keys of well-known services. Each starts with the literal prefix that the service uses to make its
+keys recognisable."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Shape(msgspec.Struct, frozen=True):
     pattern: bytes
     """Regular expression over bytes, without a line break. It begins with a literal, which makes the search fast."""
     certain: bool = True
-    """False: text of this shape is often no secret; it is removed from output, but does not stop a call."""
+    """False: matches are often no secrets; they are redacted from output, but do not stop a call."""
 
 
 def _starting(prefix: bytes) -> bytes:
-    """The prefix, with no letter or digit before it, unless that is part of a JSON escape."""
+    """Match the prefix where no letter or digit precedes it, except as part of a JSON escape."""
     return prefix + rb"(?:(?<![A-Za-z0-9]%b)|(?<=\\[nrtbf]%b))" % (prefix, prefix)
 
 
@@ -39,7 +39,7 @@ BLOCK_MARK = b"-----BEGIN "
 BLOCK_END_MARK = b"-----END "
 _BREAK = rb"(?:\r?\n|\\+r\\+n|\\+[nr])"
 _MARGIN = rb"(?:[ \t]*\d{1,6}(?:\xe2\x86\x92|\\+u2192|\\+t|[:|\t-]))?[ \t+>|-]*?"
-"""Line numbers and diff marks, as tools print them before each line."""
+"""Line numbers and diff marks that tools print before each line."""
 _ENDS = rb"(?=" + _BREAK + rb"|[\"'\\]|\Z)"
 _HEADER = rb"[A-Za-z][A-Za-z-]*:[^\"\\\r\n]*"
 _NOT_END = rb"(?!" + _MARGIN + BLOCK_END_MARK + rb")"
@@ -58,8 +58,8 @@ BLOCK = (
     + rb")))*"
     rb"(?:" + _BREAK + _MARGIN + BLOCK_END_MARK + rb"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----)?"
 )
-"""A private key over several lines, broken for real or as in JSON; without its end where that was cut off."""
+"""A private key over several lines, with real or JSON-escaped line breaks; its end may be cut off."""
 BLOCK_BODY = rb"[A-Za-z0-9+/]{32}"
-"""What a block holds; one without it is only talk of private keys."""
+"""Required content of a block; a block without it is only text about private keys."""
 BLOCK_BYTES_MAX = 1 << 16
-"""A block that has no end is waited for so long; the longest real keys have some 13,000 bytes."""
+"""Maximum size of an unterminated block to wait for; the longest real keys have some 13,000 bytes."""

@@ -1,6 +1,6 @@
-"""Facts: the small names that events are made of, and the parsers that let nothing else in.
+"""The name types that events are made of, and their parsers.
 
-Payloads hold names, digests, numbers and enums only; prose is always a blob. A name that passed these parsers is
+Payloads contain names, digests, numbers and enums only; prose is always a blob. A name that passed these parsers is
 safe as a branch, a file name and a trailer value.
 """
 
@@ -16,7 +16,7 @@ StreamId = NewType("StreamId", str)
 Digest = NewType("Digest", str)
 """sha256 of a blob's bytes, 64 lower-case hexadecimal digits."""
 Commit = NewType("Commit", str)
-"""A full git commit id, as git printed it."""
+"""A full git commit id, as printed by git."""
 Path = NewType("Path", str)
 """Relative to the repository, normalised, `/` between parts, at most 255 bytes, never leaving the tree."""
 
@@ -25,20 +25,26 @@ PATH_BYTES_MAX = 255
 
 
 class BadName(ValueError):
-    """A name or path from outside that no payload may hold; the message says what is wrong with it."""
+    """A name or path from outside that is not allowed in a payload; the message gives the reason."""
 
 
 def parse_name(text: str) -> str:
-    """The text itself when it is a legal feature, unit, artifact or phase name; raises BadName."""
+    """Return the text if it is a legal feature, unit, artifact or phase name.
+
+    Raises: BadName.
+    """
     if NAME.match(text):
         return text
     raise BadName(
-        f"{text[:80]!r} is not a name: letters, digits, `_` and `-`, at most 64, beginning with a letter or digit"
+        f"{text[:80]!r} is not a name: use at most 64 letters, digits, `_` and `-`, beginning with a letter or digit"
     )
 
 
 def parse_path(text: str) -> Path:
-    """A path from an agent or a person, normalised (`./a//b` becomes `a/b`); raises BadName when it leaves the tree."""
+    """Return a path from an agent or a person, normalised (`./a//b` becomes `a/b`).
+
+    Raises: BadName, also when the path leaves the tree.
+    """
     if not text or "\0" in text or "\n" in text or text.startswith(("/", "~")):
         raise BadName(f"{text[:80]!r} is not a path inside the repository")
     parts = [part for part in text.split("/") if part not in ("", ".")]

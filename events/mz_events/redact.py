@@ -1,8 +1,8 @@
-"""Pure: finds secrets in bytes, and takes them out of output as it streams.
+"""Finds secrets in bytes, and redacts them from output as it streams.
 
-Known values are found as they are, escaped for JSON, for URLs, and in base64 at each of its three alignments; keys of
-well-known services by their shape, in base64 too; private keys as blocks over several lines. What takes their place
-changes no JSON line's shape. Patches and artifacts are never rewritten: they are only searched.
+Known values are found verbatim, escaped for JSON and URLs, and in base64 at each of its three alignments; keys of
+well-known services by pattern, in base64 too; private keys as blocks over several lines. Redaction keeps JSON lines
+valid. Patches and artifacts are only searched, never rewritten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mz_events.splice import merged, replaced
 
 CUT = b"<cut>"
 VALUE_CHARS_MIN = 8
-"""Shorter values, blanks around them left out, stand everywhere by chance."""
+"""Shorter values, surrounding blanks left out, occur everywhere by chance."""
 LINE_BYTES_MAX = 1 << 20
 
 PATTERNS = tuple((shape, re.compile(shape.pattern)) for shape in SHAPES)
@@ -30,18 +30,18 @@ BODY = re.compile(BLOCK_BODY)
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
-    """One place where a secret stands."""
+    """One occurrence of a secret."""
 
     start: int
     end: int
-    """Offsets in bytes."""
+    """`start` and `end` are offsets in bytes."""
     name: str
-    """Of the variable that holds the value, or of the shape."""
+    """Name of the variable that holds the value, or of the key pattern."""
     certain: bool
 
 
 def forms(value: str) -> frozenset[bytes]:
-    """Every spelling of a secret value that is searched for."""
+    """Return every encoding of a secret value to search for."""
     raw = value.encode("utf-8", "surrogateescape")
     return frozenset((raw, *_json_forms(value), *_url_forms(raw), *base64_forms(raw)))
 
@@ -61,7 +61,7 @@ def _url_forms(raw: bytes) -> Iterator[bytes]:
 
 
 def base64_forms(raw: bytes) -> Iterator[bytes]:
-    """The characters that the value alone decides, wherever it stands among the encoded bytes."""
+    """Yield the characters determined by the value alone, for each alignment."""
     for before in range(3):
         first, last = -(-before * 8 // 6), (before + len(raw)) * 8 // 6
         for encode in (b64encode, urlsafe_b64encode):
@@ -69,7 +69,7 @@ def base64_forms(raw: bytes) -> Iterator[bytes]:
 
 
 class Secrets:
-    """What is searched for: `values` by the names of the variables that hold them, and every known key shape."""
+    """The secrets to search for: `values` by the names of the variables that hold them, and all key patterns."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         needles: dict[bytes, str] = {}
@@ -80,28 +80,28 @@ class Secrets:
         self._needles = tuple(sorted(needles.items()))
         self._several_lines = tuple(needle for needle, _ in self._needles if b"\n" in needle)
         self.bytes_max = max(BLOCK_BYTES_MAX, *map(len, needles), 0)
-        """No secret is longer."""
+        """Upper bound on the size of a secret."""
 
     def find(self, data: bytes) -> tuple[Finding, ...]:
-        """Every secret in the data, in order of place; they may overlap."""
+        """Return every secret in the data, by offset; they may overlap."""
         return tuple(sorted((*self._find_values(data), *_find_shapes(data))))
 
     def scan(self, data: bytes) -> tuple[str, ...]:
-        """Names of the secrets that stand in the data for certain, each once; empty: none."""
+        """Return the distinct names of the secrets that the data contains for certain."""
         return tuple(dict.fromkeys(finding.name for finding in self.find(data) if finding.certain))
 
     def clean(self, data: bytes) -> bytes:
-        """The data without secrets; whole lines of JSON keep their shape."""
+        """Return the data without secrets; complete lines of JSON stay valid."""
         findings = self.find(data)
         return replaced(data, merged((finding.start, finding.end) for finding in findings)) if findings else data
 
     def redact(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text without secrets."""
         return self.clean(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def unfinished(self, lines: bytes) -> int:
-        """Begin of the line of these whole lines in which a secret may have begun that goes on in the lines to come;
-        their end where there is none."""
+        """Return the offset up to which these complete lines may be released: the start of the line with a secret that
+        may continue in later lines, or their end."""
         place = len(lines)
         begun = lines.rfind(BLOCK_MARK, max(0, len(lines) - BLOCK_BYTES_MAX))
         block = BLOCKS.match(lines, begun) if begun >= 0 else None
@@ -114,7 +114,7 @@ class Secrets:
         return place if place == len(lines) else self._line_before(lines, place)
 
     def _line_before(self, lines: bytes, place: int) -> int:
-        """Begin of the line at `place`, or of an earlier one where that would part a secret that is there whole."""
+        """Return the start of the line at `offset`, or of an earlier one if that would split a complete secret."""
         begin = lines.rfind(b"\n", 0, place) + 1
         for start, end in reversed(merged((finding.start, finding.end) for finding in self.find(lines))):
             if start < begin < end:
@@ -142,9 +142,9 @@ def _find_shapes(data: bytes) -> Iterator[Finding]:
 
 
 class Redactor:
-    """Takes secrets out of one stream of output, line by line, however it is cut into pieces.
+    """Redacts secrets from one stream of output, line by line, regardless of how it is chunked.
 
-    Holds back the last line until it ends, and earlier ones only while a secret may go on in the next. A line longer
+    Holds back the last line until it ends, and earlier ones only while a secret may continue in the next. A line longer
     than LINE_BYTES_MAX is cut there, and marked.
     """
 
@@ -152,10 +152,10 @@ class Redactor:
         self._secrets = secrets
         self._held = bytearray()
         self._dropping = False
-        """Within the rest of a line that was cut."""
+        """True while the remainder of a cut line is skipped."""
 
     def feed(self, data: bytes) -> bytes:
-        """Takes the next piece; returns what is ready, which may be nothing."""
+        """Add the next chunk; return the output that is ready, possibly nothing."""
         if self._dropping:
             end = data.find(b"\n")
             if end < 0:
@@ -171,13 +171,13 @@ class Redactor:
         return self._secrets.clean(self._cut(lines[:whole])) + self._endless()
 
     def finish(self) -> bytes:
-        """What was held back; the stream has ended."""
+        """Return the held output; the stream has ended."""
         rest = bytes(self._held)
         self._held.clear()
         return self._secrets.clean(self._cut(rest))
 
     def _endless(self) -> bytes:
-        """Cuts the line that is held once it is too long to be waited for."""
+        """Cut the pending line once it is too long to wait for its end."""
         begin = self._held.rfind(b"\n") + 1
         if len(self._held) - begin <= LINE_BYTES_MAX + self._secrets.bytes_max:
             return b""
@@ -188,7 +188,7 @@ class Redactor:
         return lines if len(lines) <= LINE_BYTES_MAX else b"\n".join(map(self._cut_line, lines.split(b"\n")))
 
     def _cut_line(self, line: bytes) -> bytes:
-        """At most LINE_BYTES_MAX bytes of the line and a mark, never a part of a secret or of a character."""
+        """Return at most LINE_BYTES_MAX bytes of the line and a marker, never a part of a secret or of a character."""
         if len(line) <= LINE_BYTES_MAX:
             return line
         place = LINE_BYTES_MAX

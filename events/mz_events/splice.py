@@ -1,4 +1,4 @@
-"""Pure: puts tokens in place of parts of a text so that what was JSON stays JSON of the same shape."""
+"""Replaces parts of a text by tokens so that JSON stays JSON of the same structure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 TOKEN = b"<redacted>"
-"""Of characters that no escape and no JSON syntax is made of."""
+"""Contains no character of an escape or of JSON syntax."""
 
 ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 ESCAPE_BYTES_MAX = 6
@@ -19,7 +19,7 @@ Span = tuple[int, int]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The spans in order, overlapping ones joined."""
+    """Return the spans in order, overlapping ones joined."""
     joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start < joined[-1][1]:
@@ -30,11 +30,11 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def replaced(data: bytes, spans: Sequence[Span]) -> bytes:
-    """The data with TOKEN in place of each span; `spans` are in order and do not overlap.
+    """Return the data with TOKEN in place of each span; `spans` are in order and do not overlap.
 
-    Nothing of a span is kept but what is JSON's own syntax. A line of JSON parses afterwards as it did before: strings
-    are still strings, numbers numbers (0), and as many. Elsewhere a span takes the escape sequences along that it
-    would leave half.
+    Nothing of a span is kept except JSON syntax. A line of JSON still parses afterwards: strings stay strings, numbers
+    become 0, and their count is the same. In other text, a span is extended over escape sequences that it would cut in
+    half.
     """
     pieces, done, at = [], 0, 0
     while at < len(spans):
@@ -87,7 +87,7 @@ def _in_text(text: bytes, spans: Sequence[Span]) -> bytes:
 
 
 def _escape_at(text: bytes, place: int) -> Span:
-    """The escape sequence that `place` lies within; `place` itself, twice, where there is none."""
+    """Return the escape sequence that contains `offset`; an empty span there if there is none."""
     for slash in range(place - 1, max(-1, place - ESCAPE_BYTES_MAX), -1):
         if text[slash] == 0x5C:
             run = slash

@@ -1,4 +1,4 @@
-"""Port: the log. Everything that happened is here; everything else is folded from it."""
+"""The log and blob ports. All state is folded from the log."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Append(msgspec.Struct, frozen=True):
 
     stream: StreamId
     expected: int | None
-    """Version that the stream must have; 0: it must not exist. None: whatever it has (inboxes)."""
+    """Version that the stream must have; 0: it must not exist. None: any (inboxes)."""
     events: tuple[Event, ...]
     causation: str = ""
 
 
 class WrongVersion(Exception):
-    """Another process appended: with the run's lock held, that is a second holder."""
+    """Another process appended: since the run's lock is held, there is a second holder."""
 
     def __init__(self, stream: StreamId, expected: int, actual: int) -> None:
         super().__init__(f"{stream} is at version {actual}, not {expected}")
@@ -31,46 +31,50 @@ class WrongVersion(Exception):
 
 
 class UnknownEvent(Exception):
-    """A newer `mz` wrote an event that this one does not know."""
+    """An event of a newer `mz` that this one does not know."""
 
     def __init__(self, place: str, type_: str, schema: int) -> None:
-        super().__init__(f"{place} is {type_}/{schema}, which this version of mz does not know: use the newer one")
+        super().__init__(f"{place} is {type_}/{schema}, which this version of mz does not know: update mz")
         self.place, self.type, self.schema = place, type_, schema
 
 
 class StoreUnusable(Exception):
-    """The log cannot be read or written; says why (locked, truncated, full disk, newer format)."""
+    """The log cannot be read or written; the message gives the reason (locked, truncated, full disk, newer format)."""
 
 
 class Store(Protocol):
     def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
-        """All of it in one durable transaction, or nothing. Raises WrongVersion, StoreUnusable."""
+        """Append everything in one durable transaction, or nothing.
+
+        Raises: VersionConflict, StoreUnusable.
+        """
 
     def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
-        """The stream's events with a version greater than `after`, in order; empty when it does not exist."""
+        """Yield the stream's events with a version greater than `after`, in order; none if it does not exist."""
 
     def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
-        """Every stream's events with a position greater than `after`, in order of position."""
+        """Yield every stream's events with a position greater than `after`, in order of position."""
 
     def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
-        """Names and versions of the streams that begin with `prefix`, sorted by name."""
+        """Return names and versions of the streams that begin with `prefix`, sorted by name."""
 
 
 class Log(Store, Protocol):
-    """What read models need besides: which log this is, and how far it has come."""
+    """Adds what read models need: the identity and size of the log."""
 
     @property
     def log_id(self) -> str:
-        """Random, given once when the log is created; a copy of the log has the same."""
+        """Random id, set once when the log is created; a copy of the log has the same."""
 
     def head(self) -> int:
-        """Position of the last event; 0 for an empty log. Cheap: meant for polling."""
+        """Return the position of the last event; 0 for an empty log. Cheap: meant for polling."""
 
     def link(self, position: int) -> bytes | None:
-        """The chain value of the event at `position`; None where there is none."""
+        """Return the chain value of the event at `position`; None if there is none."""
 
     def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
-        """Events of these types with `after < position <= upto`, in order; the others are not even decoded."""
+        """Yield events of these types with `after < position <= last_position`, in order; other types are not
+        decoded."""
 
 
 class Blobs(Protocol):
@@ -79,11 +83,14 @@ class Blobs(Protocol):
     def put(self, data: bytes) -> Digest: ...
 
     def get(self, digest: Digest) -> bytes:
-        """Raises BlobMissing."""
+        """Return the bytes.
+
+        Raises: BlobMissing.
+        """
 
 
 class BlobMissing(Exception):
-    """An event cites a blob that is not there: erased, or lost."""
+    """An event cites a blob that does not exist: erased, or lost."""
 
     def __init__(self, digest: str) -> None:
         super().__init__(f"blob {digest} is missing")
@@ -91,7 +98,7 @@ class BlobMissing(Exception):
 
 
 class BlobDamaged(BlobMissing):
-    """The bytes on the disk are not the ones that were put: as good as missing."""
+    """The bytes on the disk are not the ones that were put; treated as missing."""
 
     def __init__(self, digest: str, where: str) -> None:
         Exception.__init__(self, f"blob {digest} is damaged: {where} does not hold the bytes that were put there")

@@ -1,4 +1,4 @@
-"""Facts: what can be said for and against a run, each with the places in the log (`stream@version`) that say it."""
+"""Statements of an audit for and against a run, each with the event refs (`stream@version`) that prove it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ GapKind = Literal[
     "untested", "left-out", "unchecked", "reverted", "failed", "lost", "salvaged", "unpriced", "quarantined", "refused",
 ]  # fmt: skip
 FAULTS: frozenset[GapKind] = frozenset({"not-delivered", "past-gate", "ref-moved", "not-validated", "checks-red"})
-"""These make the verdict no, unless a person had a word in it; the others are to be known."""
+"""Gaps that make the verdict negative unless a person allowed them; the others are remarks."""
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what an audit states."""
+    """Base of an audit's statements."""
 
 
 class Gap(Fact, frozen=True, kw_only=True):
-    """Something that is missing, or that happened and should not have."""
+    """Something missing, or something that should not have happened."""
 
     kind: GapKind
     feature: str
@@ -33,7 +33,7 @@ class Gap(Fact, frozen=True, kw_only=True):
     """Names and numbers only."""
     places: tuple[str, ...]
     allowed: str = ""
-    """Place of the decision of a person that lets it pass; empty: there is none."""
+    """Event ref of the person's decision that allows it; empty: none."""
 
     @property
     def fault(self) -> bool:
@@ -48,7 +48,7 @@ class AskedFor(Fact, frozen=True, kw_only=True):
     body: Digest | None
     place: str
     skipped: str = ""
-    """The delivery by an earlier run, because of which nothing was done; empty: it was not skipped."""
+    """Event ref of the earlier delivery for which it was skipped; empty: not skipped."""
 
 
 class CommitMade(Fact, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class CommitMade(Fact, frozen=True, kw_only=True):
 
 
 class CommandRun(Fact, frozen=True, kw_only=True):
-    """A process that `mz` ran itself: the evidence of a gate."""
+    """A process started by `mz`: the evidence of a gate."""
 
     name: str
     exit: int | None
@@ -89,7 +89,7 @@ class GateDecision(Fact, frozen=True, kw_only=True):
 
 
 class ReplyDecision(Fact, frozen=True, kw_only=True):
-    """The rules' answer to what an agent handed over."""
+    """Decision of the rules on an agent's artifacts."""
 
     phase: str
     unit: str
@@ -103,7 +103,7 @@ class ReplyDecision(Fact, frozen=True, kw_only=True):
 
 
 class ArtifactMade(Fact, frozen=True, kw_only=True):
-    """The newest of its name and unit that stands."""
+    """The latest artifact of its name and unit that is not superseded."""
 
     artifact: str
     phase: str
@@ -112,15 +112,15 @@ class ArtifactMade(Fact, frozen=True, kw_only=True):
     digest: Digest
     place: str
     call: Judged | None
-    """Who made it; None where no call of that cell is known."""
+    """The call that made it; None if no call of that unit is known."""
     prompt: Digest | None
     template: str
     asked: str
-    """Place of the call's request; empty without one."""
+    """Event ref of the call's request; empty without one."""
 
 
 class Tests(Fact, frozen=True, kw_only=True):
-    """What one command counted."""
+    """Test counts of one command."""
 
     name: str
     passed: int
@@ -134,16 +134,16 @@ class FeatureAudit(Fact, frozen=True, kw_only=True):
     status: FeatureStatus
     code: str
     settled: str
-    """Place of the last that was recorded of it."""
+    """Event ref of its last event."""
     branch: str
     target: str
     pull_request: str
     touched: tuple[Path, ...]
     commits: tuple[CommitMade, ...] = ()
     before: tuple[Tests, ...] = ()
-    """Before an agent changed anything: by command, the first preparation that counted."""
+    """Before any agent change: the first preparation of each command that counted tests."""
     after: tuple[Tests, ...] = ()
-    """By command, the last gate that counted."""
+    """The last gate of each command that counted tests."""
     replies: tuple[ReplyDecision, ...] = ()
     gates: tuple[GateDecision, ...] = ()
     artifacts: tuple[ArtifactMade, ...] = ()
@@ -160,15 +160,15 @@ class RunAudit(Fact, frozen=True, kw_only=True):
     base_commit: str
     core: str
     begun: str
-    """Place where it was started."""
+    """Event ref of its start."""
     settled: str
-    """Place of the last that was recorded of it."""
+    """Event ref of its last event."""
     features: tuple[FeatureAudit, ...]
     decisions: tuple[Decision, ...]
-    """Of people, on the run as a whole."""
+    """People's decisions about the run itself."""
     spent: Spending
     gaps: tuple[Gap, ...]
-    """Of the run; each feature has its own."""
+    """Gaps of the run; each feature has its own."""
 
     @property
     def all_gaps(self) -> tuple[Gap, ...]:

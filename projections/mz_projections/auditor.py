@@ -1,5 +1,4 @@
-"""Pure: audits a run from its events alone: what was asked, what changed, who and what decided, what it cost, and what
-is missing."""
+"""Audits a run from its events alone: requested items, changes, decisions, cost, and gaps."""
 
 from __future__ import annotations
 
@@ -25,24 +24,26 @@ Stream = Sequence[Recorded[Event]]
 
 
 def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None = None) -> RunAudit:
-    """Of all events of the run, in the order of the log. `pinned`: what the run was started with, where that could be
-    read; `only`: one feature."""
-    view, own = overview(run, events), [each for each in events if each.stream == run_stream(run)]
+    """Audit a run from all its events, in the order of the log.
+
+    `pinned`: its pins, if readable; `only`: one feature.
+    """
+    view, own = overview(run, events), [recorded for recorded in events if recorded.stream == run_stream(run)]
     calls, decided = judged(costs(events), courses(events)), decisions(events)
     streams: dict[StreamId, list[Recorded[Event]]] = {}
     for recorded in events:
         streams.setdefault(recorded.stream, []).append(recorded)
     features = tuple(
-        _feature(each, streams.get(feature_stream(run, each.feature), []), own, calls, decided)
-        for each in view.features
-        if only in (None, each.feature)
+        _feature(feature, streams.get(feature_stream(run, feature.feature), []), own, calls, decided)
+        for feature in view.features
+        if only in (None, feature.feature)
     )
-    begun = next((each.place for each in own if isinstance(each.event, RunStarted)), own[0].place)
-    chosen = [each for each in calls if only in (None, each.call.feature)]
+    begun = next((recorded.place for recorded in own if isinstance(recorded.event, RunStarted)), own[0].place)
+    chosen = [priced for priced in calls if only in (None, priced.call.feature)]
     return RunAudit(
         run=run, status=view.status, pipeline=view.pipeline, base=view.base, base_commit=view.base_commit,
         core=view.core, begun=begun, settled=own[-1].place, features=features,
-        decisions=tuple(each for each in decided if each.feature is None), spent=spending(chosen, "feature"),
+        decisions=tuple(d for d in decided if d.feature is None), spent=spending(chosen, "feature"),
         gaps=(*_pipeline_gaps(pinned, begun), *_refused(own)),
     )  # fmt: skip
 
@@ -50,16 +51,16 @@ def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None =
 def _feature(
     view: FeatureView, stream: Stream, own: Stream, calls: Sequence[Judged], decided: Sequence[Decision]
 ) -> FeatureAudit:
-    mine = tuple(each for each in calls if each.call.feature == view.feature)
+    mine = tuple(priced for priced in calls if priced.call.feature == view.feature)
     asked = _asked(view, own)
-    said = [each.place for each in own if getattr(each.event, "feature", None) == view.feature]
+    said = [recorded.place for recorded in own if getattr(recorded.event, "feature", None) == view.feature]
     settled = stream[-1].place if stream else said[-1] if said else ""
     return FeatureAudit(
         feature=view.feature, asked=asked, status=view.status, code=view.code, settled=settled, branch=view.branch,
         target=view.target, pull_request=view.pull_request, touched=view.touched,
         commits=evidence.commits(stream), before=evidence.tests_before(stream), after=evidence.tests_after(stream),
         replies=evidence.replies(stream), gates=evidence.gates(stream), artifacts=evidence.artifacts(stream, mine),
-        decisions=tuple(each for each in decided if each.feature == view.feature),
+        decisions=tuple(decision for decision in decided if decision.feature == view.feature),
         spent=spending(mine, "phase"), gaps=feature_gaps(view, stream, mine, settled),
     )  # fmt: skip
 
@@ -77,23 +78,23 @@ def _asked(view: FeatureView, own: Stream) -> AskedFor | None:
 
 
 def _pipeline_gaps(pinned: PinnedRun | None, begun: str) -> Iterator[Gap]:
-    """What the pipeline asks for and the run could not do."""
+    """Yield checks that the pipeline names and the run skipped."""
     if pinned is None:
-        what = "what the run was started with could not be read: nobody can say which checks were left out"
+        what = "the pins of the run cannot be read: unknown which checks were skipped"
         yield Gap(kind="unchecked", feature="", what=what, places=(begun,))
         return
     for name, phases in pinned.left_out().items():
-        what = f"the command {name} was left out in {', '.join(phases)}: mz.yaml did not name it"
+        what = f"command {name} was skipped in {', '.join(phases)}: not configured in mz.yaml"
         yield Gap(kind="left-out", feature="", what=what, places=(begun,))
     for phase in pinned.unchecked():
-        what = f"nothing checks what the agent does in {phase}: no rules, no gate, no review"
+        what = f"no check of the agent's work in {phase}: no rules, no gate, no review"
         yield Gap(kind="unchecked", feature="", what=what, places=(begun,))
 
 
 def _refused(own: Stream) -> Iterator[Gap]:
-    """Messages of people that came to nothing."""
+    """Yield rejected messages of people."""
     for recorded in own:
         if isinstance(event := recorded.event, InboxTaken) and not event.accepted:
-            what = f"a message of a person was refused: {event.why}"
+            what = f"a person's message was rejected: {event.why}"
             places = (recorded.place, f"inbox/{recorded.stream.removeprefix('run/')}@{event.version}")
             yield Gap(kind="refused", feature="", what=what, places=places)

@@ -1,4 +1,5 @@
-"""Pure: what each event makes of the cell that it happens in. A table, because this is what a fold does most."""
+"""Applies events to the unit run in which they occur. A table of handlers, because this is the most frequent step of a
+fold."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ from mz_projections.state import Cell, Spent, Tries
 
 NO_TRIES = Tries()
 SESSION_MISSING = "session-missing"
-"""Code of a problem after which a call that went on in a session is repeated whole; it is no failure of the work, and
-cannot come twice in a row, since the repeated call begins a session."""
+"""Problem code of a continued call that is repeated with a full prompt. Not a failure of the work; it cannot occur
+twice in a row, since the repeated call starts a new session."""
 
 
 # calls ----------------------------------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def _settled(cell: Cell, event: CallSettled, at_us: int) -> Cell:
 
 
 def _switched(cell: Cell, event: AgentSwitched, at_us: int) -> Cell:
-    """The next agent has retries of its own."""
+    """Reset the failures: the next agent has its own retries."""
     role = event.ref.role
     tries = replace(cell.tries.get(role, NO_TRIES), failures=0)
     return replace(cell, tries={**cell.tries, role: tries}, last=event)
@@ -190,5 +191,5 @@ IN_CELL: Mapping[type[Event], Callable[[Cell, Any, int], Cell | None]] = {
     ChecksSeen: _checks_seen,
     ChecksRerun: _checks_rerun,
 }
-"""By event: the cell after it, given when it was observed; None where it may not come. What is not listed does not
-happen inside a cell, or changes more than the cell."""
+"""By event type: returns the next unit run, given the observation time; None: illegal. Unlisted events do not occur
+inside a unit run, or change more than it."""

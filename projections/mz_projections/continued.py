@@ -1,8 +1,7 @@
-"""Pure: what sessions that go on saved: of one run, by estimate; against a run of the same work, measured.
+"""Savings by continued sessions: estimated for one run, or measured against a run of the same work.
 
-In one run only the prompts can be compared: the engine knows the size of each as it was sent, and of the same prompt
-with everything in it. What agents then read again, or did not have to, and what a provider's cache did with it, shows
-only another run of the same features.
+Within one run only prompts can be compared: the size of each as sent, and of the full prompt. Effects on what agents
+read again and on a provider's cache only show against another run of the same features.
 """
 
 from __future__ import annotations
@@ -17,44 +16,44 @@ from mz_events.envelope import Recorded
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums of what calls used, as their agents told it."""
+    """Usage of calls, as reported by their agents."""
 
     input: int = 0
-    """All that models were given, over all requests: what is said again and what a cache had too."""
+    """All model input over all requests, including repeated and cached input."""
     cache_read: int = 0
     cache_write: int = 0
     output: int = 0
     nanousd: int = 0
-    """What budgets counted."""
+    """Charged to budgets."""
 
     @property
     def new(self) -> int:
-        """Input that no cache had."""
+        """Uncached input."""
         return self.input - self.cache_read
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of one feature, or of a run."""
+    """Continued calls and sessions of one feature, or of a run."""
 
     name: str
     calls: int = 0
     continued: int = 0
-    """Calls that went on in a session."""
+    """Calls that continued a session."""
     kept: int = 0
-    """Sessions begun to be continued."""
+    """Sessions started to be continued."""
     broken: dict[str, int] = {}
-    """Sessions that could not go on, by reason."""
+    """Dropped sessions, by reason."""
     sent_tokens: int = 0
-    """Estimated: the prompts of continued calls, as they were sent."""
+    """Estimate: the prompts of continued calls, as sent."""
     whole_tokens: int = 0
-    """Estimated: the same prompts with everything in them."""
+    """Estimate: the full prompts of the same calls."""
     unread: int = 0
-    """Calls that nothing is known of, so that `used` lacks them."""
+    """Calls with unknown usage, missing in `usage`."""
     used: Used = Used()
 
 
 class Saving(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure, with and without sessions that go on."""
+    """One figure, without (`before`) and with (`after`) continued sessions."""
 
     figure: str
     before: int
@@ -62,12 +61,12 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def percent(self) -> float | None:
-        """Positive: saved. None: there was nothing to save."""
+        """Positive: saved. None: nothing to save."""
         return None if self.before == 0 else 100 * (self.before - self.after) / self.before
 
 
 def continued(events: Iterable[Recorded[Event]]) -> tuple[Continued, ...]:
-    """By feature, in the order of their first calls. Copies of another run's events are that run's."""
+    """Return the sessions by feature, in the order of their first calls. Events copied by a fork are ignored."""
     found: dict[str, Continued] = {}
     reads: dict[str, tuple[str, ReplyRead]] = {}
     for recorded in events:
@@ -114,7 +113,7 @@ def _with(used: Used, usage: tuple[Usage, ...]) -> Used:
 
 
 def together(name: str, parts: Iterable[Continued]) -> Continued:
-    """The sum."""
+    """Return the sum."""
     total = Continued(name=name)
     for one in parts:
         broken = dict(total.broken)
@@ -139,12 +138,12 @@ def _sum(one: Used, other: Used) -> Used:
 
 
 def estimated(one: Continued) -> Saving:
-    """Of the prompts that went on in a session: what was sent, and what would have been."""
+    """Return the saving on prompts that continued a session: as sent against the full prompts."""
     return Saving(figure="prompts", before=one.whole_tokens, after=one.sent_tokens)
 
 
 def measured(one: Continued, baseline: Continued) -> tuple[Saving, ...]:
-    """Of the same work: what it used in sessions, and what it used in calls that each began anew."""
+    """Return the savings on the same work: with sessions against calls that each started anew."""
     mine, theirs = one.used, baseline.used
     figures = (
         ("input", theirs.input, mine.input),

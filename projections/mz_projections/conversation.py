@@ -1,7 +1,7 @@
-"""Pure: what each event makes of the session that a feature's builder goes on in.
+"""Applies events to the session that a feature's builder continues.
 
-Only calls that keep a session change it. A session that is broken stays in the book until the next call says so
-(`SessionBroken`), so that the reason is in the log.
+Only calls that keep a session change it. A dropped session stays in the progress until the next call records the reason
+(`SessionDropped`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mz_projections.state import Conversation
 from mz_projections.usage import plus
 
 MARK = 16
-"""Hexadecimal digits of a digest that are enough to tell the texts of one feature apart."""
+"""Hexadecimal digits of a digest that distinguish the texts of one feature."""
 ENDS = {"lost": SessionEnd.LOST, SESSION_MISSING: SessionEnd.MISSING}
 
 
 def mark(digest: Digest | str) -> str:
-    """What stands for a text among the things that a session has seen."""
+    """Return the mark of a text that a session has seen."""
     return digest[:MARK]
 
 
 def broken(conversation: Conversation | None, reason: SessionEnd) -> Conversation | None:
-    """The first reason counts."""
+    """Mark the session as dropped; the first reason counts."""
     if conversation is None or conversation.broken is not None:
         return conversation
     return replace(conversation, broken=reason)
@@ -58,7 +58,8 @@ def _requested(conversation: Conversation | None, event: AgentRequested) -> Conv
 
 
 def _read(conversation: Conversation | None, event: ReplyRead) -> Conversation | None:
-    """A call that ended well and asks for a person leaves its session whole; any other problem breaks it."""
+    """Update the session by a parsed reply. A successful call that asks for a person keeps its session; any other
+    problem drops it."""
     if conversation is None or event.ref.key != conversation.key:
         return conversation
     conversation = replace(
@@ -70,7 +71,7 @@ def _read(conversation: Conversation | None, event: ReplyRead) -> Conversation |
 
 
 def wrote(conversation: Conversation | None, key: str, event: ArtifactParsed) -> Conversation | None:
-    """What the builder handed over in the call `key`, it knows."""
+    """Add the builder's own artifact from call `key` to the texts that the session has seen."""
     if conversation is None or conversation.key != key:
         return conversation
     return replace(conversation, shown=conversation.shown | {mark(event.digest)})
@@ -83,7 +84,7 @@ IN_SESSION: Mapping[type[Event], Callable[[Conversation | None, Any], Conversati
 
 
 def total(usage: Iterable[Usage]) -> tuple[Usage, ...]:
-    """One sum for each model, in the order in which they first came."""
+    """Return one sum per model, in the order of first occurrence."""
     sums: dict[str, Usage] = {}
     for each in usage:
         known = sums.get(each.model)

@@ -1,4 +1,4 @@
-"""Pure: what each agent call cost, by every account of it, and sums of that. Unknown is None, never zero."""
+"""Cost of each agent call: estimated, reported, computed and charged; and totals. Unknown is None, never zero."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ class CallCost(msgspec.Struct, frozen=True, gc=False):
     reported_nanousd: int | None = None
     """By the agent."""
     computed_nanousd: int | None = None
-    """Tokens of each request by the price then in force; 0 for a call that was refused."""
+    """Tokens of each request by the price then in force; 0 for a call rejected by the provider."""
     settled_nanousd: int | None = None
-    """What the budget counts."""
+    """Amount charged to the budget."""
     ended_at_us: int | None = None
-    """When the outcome came; prices are those of then."""
+    """Time of the outcome, which determines the prices."""
     terminal: str = ""
-    """As the agent's output ends: success, error, no-terminal; empty: not read."""
+    """End of the agent's output: success, error, no-terminal; empty: not parsed."""
     unpriced: tuple[str, ...] = ()
-    """Models that had no price."""
+    """Models without a price."""
     prices: str = ""
-    """Name, version and digest of the table."""
+    """Name, version and digest of the price table."""
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Sums of what is known over some calls; None where nothing is."""
+    """Sums of the known values over some calls; None if none is known."""
 
     calls: int
     open: int
-    """Calls whose end is not known yet."""
+    """Calls that have not ended."""
     unpriced: int
-    """Calls that ended and that the computed sum lacks: no price, or tokens that nobody counted."""
+    """Ended calls missing in the computed sum: no price, or unknown token counts."""
     input: int | None
     output: int | None
     cache_read: int | None
@@ -77,13 +77,13 @@ class Totals(msgspec.Struct, frozen=True):
     computed_nanousd: int | None
     settled_nanousd: int | None
     difference_nanousd: int | None
-    """What was reported less what was computed, over the calls of which both are known."""
+    """Reported minus computed, over the calls with both."""
     missed_nanousd: int | None
-    """What was paid less what was estimated, over the calls of which both are known."""
+    """Paid minus estimated, over the calls with both."""
 
 
 def totals(calls: Iterable[CallCost]) -> Totals:
-    """What some calls cost together."""
+    """Return the totals of some calls."""
     listed = tuple(calls)
 
     def total(amount: Callable[[CallCost], int | None]) -> int | None:
@@ -108,34 +108,39 @@ def totals(calls: Iterable[CallCost]) -> Totals:
 
 
 def difference(call: CallCost) -> int | None:
-    """Reported less computed; None where one is not known."""
+    """Return reported minus computed; None if one is unknown."""
     reported, computed = call.reported_nanousd, call.computed_nanousd
     return None if reported is None or computed is None else reported - computed
 
 
 def missed(call: CallCost) -> int | None:
-    """Paid less estimated; None where one is not known."""
+    """Return paid minus estimated; None if one is unknown."""
     paid = paid_nanousd(call)
     return None if paid is None or call.estimated_nanousd is None else paid - call.estimated_nanousd
 
 
 def paid_nanousd(call: CallCost) -> int | None:
-    """Computed, or as the agent reported it where nobody computed. A success for nothing, of which nobody knows the
-    tokens or their price, is not known to have cost nothing: what was set aside for it stays set aside too."""
+    """Return the computed cost, or the reported one if nothing was computed.
+
+    A successful call reported as free, with unknown tokens or price, has an unknown cost: its reservation is kept too.
+    """
     if call.computed_nanousd is not None:
         return call.computed_nanousd
     return None if call.terminal == "success" and not call.reported_nanousd else call.reported_nanousd
 
 
 def was_refused(call: CallCost) -> bool:
-    """Whether the other side refused the call before any work, by the budget's account: money was set aside for it,
-    and when it ended nothing was kept. Without a price for its model nothing is set aside, and nobody knows."""
+    """Return True if the provider rejected the call before any work: money was reserved and nothing was charged at its
+    end.
+
+    Without a price for the model nothing is reserved, so this is False.
+    """
     untold = call.input is None and not call.unpriced and not call.computed_nanousd and call.terminal != "success"
     return untold and bool(call.estimated_nanousd) and call.settled_nanousd == 0
 
 
 def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
-    """The calls of these events, in the order of their requests: of a feature's stream, or of a whole log."""
+    """Return the calls of these events (a feature's stream or a whole log) in the order of their requests."""
     calls: dict[Key, CallCost] = {}
     for recorded in events:
         if call := evolve(calls.get, recorded):
@@ -144,9 +149,9 @@ def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
 
 
 def evolve(find: Callable[[Key], CallCost | None], recorded: Recorded[Event]) -> CallCost | None:
-    """The call that the event begins or changes, as it is then; None for an event that concerns no call known."""
+    """Return the call that the event starts or changes; None for an event of no known call."""
     if recorded.copied:
-        return None  # It was paid where it happened.
+        return None  # Paid in the original run.
     event = recorded.event
     change = CHANGES.get(type(event))
     if change is not None:
@@ -227,7 +232,7 @@ CHANGES: dict[type[Event], Callable[[CallCost, Any], CallCost]] = {
 ENDINGS: frozenset[type[Event]] = frozenset((AgentReplied, AgentFailed, AgentLost))
 
 KEYED: frozenset[type[Event]] = frozenset((CallPriced, CallSettled))
-"""Those that say the key alone; the others know all of the call."""
+"""Events that contain only the key; others contain the full call ref."""
 
 COSTS = ReadModel(
     name="costs",
@@ -236,4 +241,4 @@ COSTS = ReadModel(
     types=(AgentRequested, *CHANGES),
     evolve=evolve,
 )
-"""Over all runs: one row a call."""
+"""Over all runs: one row per call."""

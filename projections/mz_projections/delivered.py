@@ -1,4 +1,4 @@
-"""Pure: which items were delivered by which run, over all runs: what keeps a run from doing them again."""
+"""Items delivered by any run, so that no run delivers them again."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Delivery(msgspec.Struct, frozen=True):
     run: str
     feature: str
     source: str
-    """Where the item stands: `file#id`."""
+    """Location of the item: `file#id`."""
     text: str
-    """`text_digest` of what was asked for."""
+    """`text_digest` of the item."""
     delivered_by: str = ""
-    """`stream@version` of its delivery; empty: it was not delivered."""
+    """`stream@version` of its delivery; empty: not delivered."""
     position: int = 0
-    """Of that event."""
+    """Position of that event."""
     head: str = ""
-    """Commit that was delivered."""
+    """Delivered commit."""
 
 
 def text_digest(title: Digest, body: Digest) -> Digest:
-    """One digest for the text of an item: another one means that the text has changed."""
+    """Return one digest for title and body: it differs if the text has changed."""
     return Digest(hashlib.sha256(f"{title} {body}".encode()).hexdigest())
 
 
 def evolve(find: Callable[[Key], Delivery | None], recorded: Recorded[Event]) -> Delivery | None:
-    """The item that the event adds or delivers."""
+    """Return the item that the event adds or delivers."""
     _, run, *feature = recorded.stream.split("/", 2)
     match recorded.event:
         case ItemAdded() as item:
@@ -51,7 +51,7 @@ def evolve(find: Callable[[Key], Delivery | None], recorded: Recorded[Event]) ->
 
 
 def newest(deliveries: Iterable[Delivery]) -> dict[str, Delivery]:
-    """The last delivery of each source that was ever delivered."""
+    """Return the last delivery of each delivered source."""
     done = sorted((each for each in deliveries if each.delivered_by), key=lambda each: each.position)
     return {each.source: each for each in done}
 

@@ -1,4 +1,4 @@
-"""Pure: what differs between two runs: how they were started, and how each feature went."""
+"""Differences between two runs: their pins, and the results of each feature."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import msgspec
 from mz_projections.views import FeatureView, RunView, total
 
 TEXT_MAX = 80
-"""Characters; a longer text, or one of several lines, is shown by its digest."""
+"""Characters; longer or multi-line texts are shown by their digest."""
 NAMES = ("phase", "artifact", "output", "run", "rule", "cause", "name", "id")
-"""Keys that name an entry of a list, the strongest first."""
+"""Keys that name an entry of a list, by precedence."""
 AMOUNTS = ("input_tokens", "output_tokens", "estimated_nanousd", "reported_nanousd", "computed_nanousd")
-"""Of all calls: those that a fork was made after count on both sides."""
+"""Over all calls: those copied by a fork count on both sides."""
 DIGEST_SHORT = 12
 
 
 class Differing(msgspec.Struct, frozen=True):
-    """One value of the left run, and what it is in the right one; None: there is none."""
+    """One value of the left run and its counterpart in the right one; None: absent."""
 
     path: str
     left: str | None
     right: str | None
     measured: bool = False
-    """Differs between any two runs, as durations do."""
+    """Differs between any two runs, such as a duration."""
 
 
 class FeatureDifference(msgspec.Struct, frozen=True):
     feature: str
     left: bool
-    """The left run has it."""
+    """The feature is part of the left run."""
     right: bool
     differing: tuple[Differing, ...]
 
@@ -41,13 +41,13 @@ class RunDifference(msgspec.Struct, frozen=True, kw_only=True):
     left: str
     right: str
     start: tuple[Differing, ...]
-    """Pipeline, base, version, and whatever else the runs were started with."""
+    """Pipeline, base, version, and pins."""
     features: tuple[FeatureDifference, ...]
-    """Those in which something differs, in the order of the left run, then of the right one."""
+    """Features with a difference, in the order of the left run, then of the right one."""
 
     @property
     def differs(self) -> bool:
-        """In more than what is measured."""
+        """True if anything deterministic differs."""
         return any(not each.measured for each in self.start) or any(
             feature.left != feature.right or any(not each.measured for each in feature.differing)
             for feature in self.features
@@ -55,7 +55,7 @@ class RunDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(left: RunView, right: RunView, left_pins: Any, right_pins: Any) -> RunDifference:
-    """Pins are JSON values, or None where they could not be read."""
+    """Compare two runs. Pins are JSON values, or None if they could not be read."""
     ids = dict.fromkeys(view.feature for run in (left, right) for view in run.features)
     features = (_features(name, left.find(name), right.find(name)) for name in ids)
     return RunDifference(
@@ -80,7 +80,7 @@ def _features(name: str, left: FeatureView | None, right: FeatureView | None) ->
 
 
 def _facts(view: FeatureView) -> dict[str, str]:
-    """What a feature came to, by name; what is not known is left out."""
+    """Return the results of a feature by name; unknown ones are left out."""
     iterations: dict[str, int] = {}
     for phase in view.phases:
         iterations[phase.phase] = max(iterations.get(phase.phase, 0), phase.iteration)
@@ -97,7 +97,7 @@ def _facts(view: FeatureView) -> dict[str, str]:
         "tests.passed": tests[0] if tests else None,
         "tests.failed": tests[1] if tests else None,
         **{name: total(getattr(call, name) for call in view.calls) for name in AMOUNTS},
-        **{f"files.{path}": "touched" for path in view.touched},
+        **{f"files.{path}": "changed" for path in view.touched},
         **{f"artifacts.{a.artifact}{f'/{a.unit}' if a.unit else ''}": a.digest[:DIGEST_SHORT] for a in view.artifacts},
     }
     return {name: str(value) for name, value in facts.items() if value not in ("", None)}
@@ -117,7 +117,7 @@ def _compared(left: Mapping[str, str], right: Mapping[str, str], measured: bool 
 
 # what they were started with ------------------------------------------------------------------------------------------
 def _json(path: str, left: Any, right: Any) -> Iterator[Differing]:
-    """Where two JSON values differ, by the path to the place. What is null in one and absent in the other does not."""
+    """Yield the differences of two JSON values, by path. Null and absent are equal."""
     if path:
         left, right = _filled(left, right), _filled(right, left)
     if isinstance(left, dict) and isinstance(right, dict):
@@ -130,7 +130,7 @@ def _json(path: str, left: Any, right: Any) -> Iterator[Differing]:
 
 
 def _filled(value: Any, other: Any) -> Any:
-    """An absent map is an empty one where the other side has one: what is in it is told one by one."""
+    """Return {} for an absent map if the other side has one, so that its entries are reported one by one."""
     return {} if value is None and isinstance(other, dict) else value
 
 
@@ -140,14 +140,14 @@ def _each(path: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> Itera
 
 
 def _ordered(path: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[Differing]:
-    """The order of what both lists have, where it is another one."""
+    """Yield a difference in the order of the common entries."""
     before, after = [name for name in left if name in right], [name for name in right if name in left]
     if before != after:
         yield Differing(f"{path} (order)", _text(before), _text(after))
 
 
 def _named(left: Any, right: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Two lists whose entries all have names of their own, as maps by name."""
+    """Return two lists whose entries all have distinct names as maps by name; None otherwise."""
     if not isinstance(left, list) or not isinstance(right, list):
         return None
     maps = [{name: entry for entry in entries if (name := _name(entry))} for entries in (left, right)]
@@ -155,13 +155,13 @@ def _named(left: Any, right: Any) -> tuple[dict[str, Any], dict[str, Any]] | Non
 
 
 def _name(entry: Any) -> str:
-    """Empty: it has none."""
+    """Return the entry's name; empty if it has none."""
     named: Callable[[str], Any] = entry.get if isinstance(entry, dict) else lambda _: None
     return next((value for key in NAMES if isinstance(value := named(key), str)), "")
 
 
 def _text(value: Any) -> str | None:
-    """A short value as it stands, a long one by its digest."""
+    """Return a short value as it is, a long one by its digest."""
     if value is None:
         return None
     text = value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()

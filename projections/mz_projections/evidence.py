@@ -1,4 +1,4 @@
-"""Pure: reads out of one feature's stream what an audit states of it, each fact with its place."""
+"""Extracts the statements of an audit from one feature's stream, each with its event ref."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Stream = Sequence[Recorded[Event]]
 
 
 def commits(stream: Stream) -> tuple[CommitMade, ...]:
-    """What was put on the branch, in order."""
+    """Return the commits on the branch, in order."""
     asked: dict[str, CommitRequested] = {}
     found = []
     for recorded in stream:
@@ -50,7 +50,7 @@ def commits(stream: Stream) -> tuple[CommitMade, ...]:
 
 
 def gates(stream: Stream) -> tuple[GateDecision, ...]:
-    """Every decision of a gate, with the process behind it."""
+    """Return every gate decision with the command behind it."""
     ran: dict[tuple[str, str, str], CommandRun] = {}
     found = []
     for recorded in stream:
@@ -74,7 +74,7 @@ def gates(stream: Stream) -> tuple[GateDecision, ...]:
 
 
 def replies(stream: Stream) -> tuple[ReplyDecision, ...]:
-    """Every answer of the rules to what an agent handed over."""
+    """Return every decision of the rules on an agent's artifacts."""
     return tuple(
         ReplyDecision(
             phase=event.ref.phase, unit=event.ref.unit, iteration=event.ref.iteration, attempt=event.ref.attempt,
@@ -86,7 +86,7 @@ def replies(stream: Stream) -> tuple[ReplyDecision, ...]:
 
 
 def tests_before(stream: Stream) -> tuple[Tests, ...]:
-    """By command, the first preparation that counted tests."""
+    """Return the first preparation of each command that counted tests."""
     found: dict[str, Tests] = {}
     for tests in _counted(stream, "prepare"):
         found.setdefault(tests.name, tests)
@@ -94,12 +94,12 @@ def tests_before(stream: Stream) -> tuple[Tests, ...]:
 
 
 def tests_after(stream: Stream) -> tuple[Tests, ...]:
-    """By command, the last gate that counted tests."""
+    """Return the last gate of each command that counted tests."""
     return tuple({tests.name: tests for tests in _counted(stream, "gate")}.values())
 
 
 def artifacts(stream: Stream, calls: Iterable[Judged]) -> tuple[ArtifactMade, ...]:
-    """The newest of each name and unit, without those that went when the work went back."""
+    """Return the latest artifact of each name and unit, without superseded ones."""
     judged = {each.call.key: each for each in calls}
     asked: dict[tuple[str, str], Recorded[Event]] = {}
     begun: tuple[str, ...] = ()
@@ -143,5 +143,5 @@ def _command(event: CommandRan, place: str) -> CommandRun:
 
 
 def _rules(violations: tuple[Violation, ...]) -> tuple[str, ...]:
-    """Each once, in the order of the report."""
+    """Return the distinct rule ids in the order of the report."""
     return tuple(dict.fromkeys(violation.rule for violation in violations))

@@ -1,6 +1,6 @@
-"""Pure: which agent calls were for nothing: failed, lost, refused, or superseded when the work went back.
+"""Outcomes of agent calls: which ones were wasted (failed, lost, rejected, or superseded by a rollback).
 
-A refused reply that a person let pass stands after all: what is committed in a cell is the last reply of its builder.
+A rejected reply that a person approved is kept after all: the last reply of a unit's builder is what is committed.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from mz_projections.readmodel import Key, ReadModel
 
 Fate = Literal["open", "stands", "refused", "failed", "lost", "superseded"]
 WASTED: tuple[Fate, ...] = ("refused", "failed", "lost", "superseded")
-"""Fates of calls that were thrown away, in the order in which they are reported."""
+"""Outcomes of wasted calls, in the order of reports."""
 BUILDER = "builder"
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What a feature's stream says of its replies, beyond what each of them cost."""
+    """State of a feature's replies, from its stream."""
 
     run: str
     feature: str
     begun: tuple[str, ...] = ()
-    """Phases that stand, in the order in which they began."""
+    """Phases not superseded, in the order of their start."""
     superseded: dict[str, int] = {}
-    """How many iterations of a phase (`code`) or of a unit (`code/u1`) do not stand any more."""
+    """Number of superseded iterations of a phase (`code`) or of a unit (`code/u1`)."""
     last: dict[str, str] = {}
-    """By cell (`phase/unit`): key of its builder's last call."""
+    """Key of the last builder call by unit (`phase/unit`)."""
     spoilt: dict[str, Literal["failed", "refused"]] = {}
     """By key of the call."""
 
 
 def fate_of(call: CallCost, course: Course) -> Fate:
-    """What became of the call."""
+    """Return the outcome of the call."""
     if call.outcome != "replied":
         return call.outcome
     gone = course.superseded.get(call.phase, 0)
@@ -53,7 +53,7 @@ def fate_of(call: CallCost, course: Course) -> Fate:
 
 
 def courses(events: Iterable[Recorded[Event]]) -> dict[StreamId, Course]:
-    """By stream, for the events of any number of features, each in its order."""
+    """Return the outcomes by stream, for events of any number of features, each in its order."""
     found: dict[StreamId, Course] = {}
     for recorded in events:
         if recorded.stream.count("/") == 2:
@@ -63,7 +63,7 @@ def courses(events: Iterable[Recorded[Event]]) -> dict[StreamId, Course]:
 
 
 def follow(course: Course, event: Event) -> Course:
-    """Total: what does not concern a reply changes nothing."""
+    """Return the outcomes after the event. Total: events that do not concern replies change nothing."""
     match event:
         case PhaseStarted():
             return replace(course, begun=follow_phases(course.begun, event)[0])
@@ -98,8 +98,11 @@ def _superseded(course: Course, event: Event, units: tuple[str, ...]) -> Course:
 
 
 def follow_phases(begun: tuple[str, ...], event: Event) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The phases that stand after the event, in the order in which they began, and those that it supersedes: begun at
-    or after the one that the work goes back to; where only units go back, that phase itself stands."""
+    """Return the current phases after the event, in the order of their start, and the phases that it supersedes.
+
+    Superseded are phases started at or after the target of a rollback; if only units go back, the target phase itself
+    stays.
+    """
     match event:
         case PhaseStarted(phase=phase):
             return (begun if phase in begun else (*begun, phase)), ()
@@ -117,7 +120,7 @@ def _since(begun: tuple[str, ...], phase: str) -> tuple[str, ...]:
 
 
 def evolve(find: Callable[[Key], Course | None], recorded: Recorded[Event]) -> Course | None:
-    """The row of the feature whose stream the event is in."""
+    """Return the row of the feature that the event belongs to."""
     if recorded.stream.count("/") != 2:
         return None
     _, run, feature = recorded.stream.split("/")
@@ -140,4 +143,4 @@ COURSES = ReadModel(
     ),
     evolve=evolve,
 )
-"""Over all runs: one row a feature."""
+"""Over all runs: one row per feature."""

@@ -1,7 +1,7 @@
-"""Pure: folds the stream of one feature into its state.
+"""Folds the stream of one feature into its state.
 
-`follow` says what an event makes of a state, or None where it may not come then; the runner refuses such an event
-before it is appended. `evolve` is total over every event ever released: what may not come changes nothing.
+`apply_strict` returns None for an event that is illegal in a state; the runner rejects such an event before it is
+appended. `evolve` is total over every event ever released: an illegal event changes nothing.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ from mz_projections.state import (
 
 Outcome = AgentReplied | AgentFailed | AgentLost
 BESIDE_THE_CELL = frozenset({AgentRequested, AgentSwitched})
-"""Events of a cell that change the feature's book where it has no session yet."""
+"""Events within a unit that change the feature's progress even without a session."""
 ANYWHERE = frozenset({FeatureCancelled, FeatureFailed, FeatureRetried, FeatureHeld, HumanRequested})
-"""What may come in any state of a feature that is not at rest; it ends that state."""
+"""Legal in any state of a feature that has not ended; ends that state."""
 
 
 def fold(events: Iterable[Recorded[Event]]) -> State:
@@ -89,13 +89,13 @@ def fold(events: Iterable[Recorded[Event]]) -> State:
 
 
 def evolve(state: State, recorded: Recorded[Event]) -> State:
-    """Total: an event that may not come here changes nothing."""
+    """Return the next state. Total: an illegal event changes nothing."""
     following = follow(state, recorded)
     return state if following is None else following
 
 
 def follow(state: State, recorded: Recorded[Event]) -> State | None:
-    """The state after the event, or None when the event is illegal in this state."""
+    """Return the state after the event, or None if the event is illegal in this state."""
     event = recorded.event
     if type(state) is Working and type(event) not in ANYWHERE:
         return _working(state, event, recorded.observed_at_us)
@@ -197,7 +197,7 @@ def _released(then: Active, event: HoldReleased) -> State:
     then = _hear(then, event.heard)
     if isinstance(then, Working):
         then = replace(then, contended=False)
-        if event.hold is Hold.FATAL:  # Somebody has seen to it: the agent of the settings is asked first again.
+        if event.hold is Hold.FATAL:  # The problem was fixed: start with the configured agent again.
             then = replace(then, book=replace(then.book, agent=""))
         if then.cell is not None and _waits_to_call(then.cell):
             return replace(then, cell=replace(then.cell, last=event))
@@ -207,7 +207,7 @@ def _released(then: Active, event: HoldReleased) -> State:
 
 
 def _waits_to_call(cell: Cell) -> bool:
-    """A hold before a call: for money, or after a problem. Any other hold leaves the cell where it stood."""
+    """Return True for a hold before a call, for money or after a problem; other holds do not affect the unit run."""
     return isinstance(cell.last, CallHeld) or (isinstance(cell.last, ReplyRead) and cell.last.problem is not None)
 
 
@@ -217,17 +217,19 @@ def _answered(then: Active, asked: HumanRequested, event: HumanAnswered) -> Stat
         case Opening():
             return replace(then, last=event)
         case Setting(ran=ran):
-            return replace(then, ran=tuple(one for one in ran if one.exit == 0), last=event)
+            return replace(then, ran=tuple(command for command in ran if command.exit == 0), last=event)
         case Working(book=book, cell=Cell() as cell):
-            if asked.ask is Ask.SECRET:  # The files that it wrote are put back.
+            if asked.ask is Ask.SECRET:  # The files that it wrote are reverted.
                 book = replace(book, conversation=broken(book.conversation, SessionEnd.ROLLBACK))
             return replace(then, book=book, cell=_answered_cell(cell, asked, event))
     return then
 
 
 def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> Cell:
-    """An approval goes on, a rejection is decided on; anything else is another try with the note and a new allowance:
-    of the builder where a person judged its work, and from the start of the cell where no agent was called yet."""
+    """Continue on approval; leave a rejection to the decision; otherwise retry with the note and reset counters.
+
+    The retry is by the builder if a person judged its work, and from the start of the unit if no agent was called yet.
+    """
     cell = replace(cell, asked=asked, moved=False)
     approved = event.verdict is Verdict.APPROVE
     if approved and asked.ask is Ask.REPOSITORY:
@@ -246,13 +248,13 @@ def _answered_cell(cell: Cell, asked: HumanRequested, event: HumanAnswered) -> C
         return replace(cell, approved=(*cell.approved, asked.code))
     if asked.ask in (Ask.ROLLBACKS, Ask.CONFLICT):
         return replace(cell, pardoned=True)
-    if not any(one.attempt for one in cell.tries.values()):
+    if not any(tries.attempt for tries in cell.tries.values()):
         waived = (*cell.approved, asked.code) if approved else cell.approved
         return replace(cell, last=None, tries={}, prepared=(), checked={}, block=None, approved=waived)
-    tries = {role: replace(one, refused=0, failures=0) for role, one in cell.tries.items()}
+    reset = {role: replace(tries, refused=0, failures=0) for role, tries in cell.tries.items()}
     role = "builder" if asked.ask in (Ask.APPROVAL, Ask.UNROUTED) else cell.role
     tree = cell.base if asked.ask is Ask.SECRET else cell.tree
-    return replace(cell, last=event, tries=tries, block=None, role=role, tree=tree)
+    return replace(cell, last=event, tries=reset, block=None, role=role, tree=tree)
 
 
 # inside a phase -------------------------------------------------------------------------------------------------------
@@ -305,7 +307,7 @@ def _working(state: Working, event: Event, observed_at_us: int) -> State | None:
 
 
 def _beside(book: Book, cell: Cell, event: Event) -> Book:
-    """What an event of a cell makes of the feature's session and agent."""
+    """Apply an event of a unit to the feature's session and agent."""
     change = IN_SESSION.get(type(event))
     if change is not None:
         conversation = change(book.conversation, event)
@@ -339,7 +341,7 @@ def _phase_completed(book: Book, phase: str) -> Book:
 
 
 def issue_of(block: Blocked) -> str:
-    """The identity of an issue: never prose, so that the same issue is recognised."""
+    """Return the identity of an issue: never prose, so that the same issue is recognised."""
     return f"{block.phase}|{block.check}|{block.unit}|{block.path}"
 
 
@@ -362,7 +364,7 @@ def _rolled_back(state: Working, cell: Cell, event: RolledBack) -> State:
 
 
 def _superseded(book: Book, to: str, units: tuple[str, ...], reasons: tuple[Digest, ...]) -> Book:
-    """Phases begun at or after `to` are superseded, or only these units of it; artifacts and completions with them."""
+    """Supersede phases started at or after `to`, or only these units of it, with their artifacts and completions."""
     order = list(book.starts)
     dropped = order[order.index(to) :] if to in order else []
     later = [phase for phase in dropped if phase != to] if units else dropped
@@ -375,7 +377,7 @@ def _superseded(book: Book, to: str, units: tuple[str, ...], reasons: tuple[Dige
     return replace(
         book,
         done=tuple(phase for phase in book.done if phase not in dropped),
-        artifacts={name: a for name, a in book.artifacts.items() if a.phase not in later},
+        artifacts={name: artifact for name, artifact in book.artifacts.items() if artifact.phase not in later},
         starts={phase: tree for phase, tree in book.starts.items() if phase not in later},
         superseded=superseded,
         kept={phase: names for phase, names in book.kept.items() if phase not in dropped},
@@ -384,19 +386,19 @@ def _superseded(book: Book, to: str, units: tuple[str, ...], reasons: tuple[Dige
 
 
 def _restored(book: Book, to: str, before: Book) -> Restoring:
-    """The tree that phase `to` began with is to stand on the branch again."""
+    """Return the state that restores, on the branch, the tree that phase `to` began with."""
     conversation = broken(book.conversation, SessionEnd.ROLLBACK)
     tree = before.starts.get(to, before.tree)
     return Restoring(book=replace(book, tree=tree, restores=book.restores + 1, conversation=conversation), to=to)
 
 
 def _retried(then: Active, event: FeatureRetried) -> State:
-    """Counts begin anew: a person has looked at it."""
+    """Reset all counters: a person has looked at the feature."""
     then = _hear(then, event.heard)
     if isinstance(then, Opening):
         return replace(then, last=None)
     if isinstance(then, Setting):
-        return replace(then, ran=tuple(one for one in then.ran if one.exit == 0), last=None)
+        return replace(then, ran=tuple(command for command in then.ran if command.exit == 0), last=None)
     book = replace(then.book, issues={}, blocks={}, rollbacks=0, agent="")
     reasons = () if event.note is None else (event.note,)
     if event.to not in book.starts:
@@ -408,7 +410,7 @@ def _retried(then: Active, event: FeatureRetried) -> State:
 
 
 def _merged(state: Working, cell: Cell, event: BaseMerged) -> State:
-    """What the target brought belongs to every earlier tree too: a rollback must not take it back."""
+    """Apply a merge of the target to every earlier tree too, so that a rollback does not revert it."""
     book = replace(state.book, head=event.head, conflicted=event.conflicts)
     if event.changed:
         book = replace(book, joined=event.base, starts=dict.fromkeys(book.starts, event.tree))
@@ -417,5 +419,5 @@ def _merged(state: Working, cell: Cell, event: BaseMerged) -> State:
 
 
 def _start_notes(book: Book, phase: str, unit: str) -> tuple[Digest, ...]:
-    """The notes that a cell begins with: they are for this cell, not for one that the work goes back to."""
+    """Return the notes that a unit run begins with: for this unit, not for one that the work is rolled back to."""
     return book.notes.get(phase, ()) + (book.notes.get(f"{phase}/{unit}", ()) if unit else ())

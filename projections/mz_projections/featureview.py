@@ -1,8 +1,8 @@
-"""Pure: folds the stream of one feature into what people are shown of it. Total over every event; decides nothing."""
+"""Folds the stream of one feature into its view. Total over every event; decides nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,9 +12,7 @@ from mz_events.catalog.call import (
     AgentLost,
     AgentReplied,
     AgentRequested,
-    CallHeld,
     CallPriced,
-    CallRef,
     CallSettled,
     Offence,
     ReplyRead,
@@ -51,23 +49,22 @@ from mz_projections.views import (
     Waiting,
 )
 
-UNHELD: Mapping[str, None] = {"waiting": None, "hold": None, "until_us": None, "broken": None}
-"""What is said of a feature only while it waits or is held."""
-
 
 def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
-    """What is shown after one more event of the feature's own stream."""
+    """Return the view after one more event of the feature's own stream."""
     event = recorded.event
     match event:
         case AgentRequested():
             return replace(view, calls=(*view.calls, _asked(event, recorded)))
         case AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | ChangesChecked() | ArtifactValidated():
-            return _with_call(view, event.ref, event)
+            return _with_call(view, event.ref.key, lambda call: _learned(call, event))
         case CallPriced(key=key):
-            return _with_key(view, key, computed_nanousd=event.computed_nanousd, unpriced=event.unpriced, priced=True)
+            computed_nanousd, unpriced = event.computed_nanousd, event.unpriced
+            return _with_call(
+                view, key, lambda call: replace(call, computed_nanousd=computed_nanousd, unpriced=unpriced, priced=True)
+            )
         case CallSettled(key=key, nanousd=0):
-            refused = any(call.key == key and call.took_nothing for call in view.calls)
-            return _with_key(view, key, computed_nanousd=0) if refused else view
+            return _with_call(view, key, lambda call: replace(call, computed_nanousd=0) if call.took_nothing else call)
         case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
             return _checked(view, event)
         case PhaseStarted() | UnitCompleted() | PhaseCompleted() | RolledBack():
@@ -80,18 +77,23 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
 
 
 def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> FeatureView:
-    """Beginning, rests and their ends."""
-    ended: dict[str, Any] = {"ended_us": recorded.recorded_at_us, **UNHELD}
+    """Apply start, holds, questions and endings."""
+    now_us = recorded.recorded_at_us
     match event:
         case FeatureStarted():
-            begun = view.started_us if view.started_us is not None else recorded.recorded_at_us
+            started_us = view.started_us if view.started_us is not None else now_us
             return replace(
-                view, status="working", branch=event.branch, target=event.target, title=event.title, started_us=begun
+                view,
+                status="working",
+                branch=event.branch,
+                target=event.target,
+                title=event.title,
+                started_us=started_us,
             )
         case HumanRequested():
             waiting = Waiting(
                 ask=event.ask, code=event.code, phase=event.phase, unit=event.unit, detail=event.detail,
-                since_us=recorded.recorded_at_us, place=recorded.place,
+                since_us=now_us, place=recorded.place,
             )  # fmt: skip
             return replace(view, status="waiting", waiting=waiting)
         case FeatureHeld():
@@ -99,20 +101,23 @@ def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> Featu
             return replace(
                 view, status="held", hold=event.hold, until_us=event.until_us, code=event.code or "", broken=broken
             )
-        case CallHeld():
-            return view
         case HumanAnswered() | HoldReleased():
-            return replace(view, status="working", because="", code="", **UNHELD)
+            return replace(_unheld(view), status="working", because="", code="")
         case FeatureRetried(to=to):
-            again = _superseded(view, to, recorded.recorded_at_us) if to else view
-            return replace(again, status="working", because="", code="", ended_us=None, **UNHELD)
+            retried = _superseded(view, to, now_us) if to else view
+            return replace(_unheld(retried), status="working", because="", code="", ended_us=None)
         case FeatureDelivered():
-            return replace(view, status=event.terminal, touched=event.touched, **ended)
+            return replace(_unheld(view), status=event.terminal, touched=event.touched, ended_us=now_us)
         case FeatureFailed():
-            return replace(view, status="failed", code=event.code, **ended)
+            return replace(_unheld(view), status="failed", code=event.code, ended_us=now_us)
         case FeatureCancelled():
-            return replace(view, status="cancelled", **ended)
+            return replace(_unheld(view), status="cancelled", ended_us=now_us)
     return view
+
+
+def _unheld(view: FeatureView) -> FeatureView:
+    """Clear the fields that are only set while the feature waits or is held."""
+    return replace(view, waiting=None, hold=None, until_us=None, broken=None)
 
 
 # calls ----------------------------------------------------------------------------------------------------------------
@@ -126,54 +131,44 @@ def _asked(event: AgentRequested, recorded: Recorded[Event]) -> CallView:
     )  # fmt: skip
 
 
-def _with_key(view: FeatureView, key: str, **changes: Any) -> FeatureView:
-    calls = tuple(replace(call, **changes) if call.key == key else call for call in view.calls)
-    return replace(view, calls=calls)
+def _with_call(view: FeatureView, key: str, change: Callable[[CallView], CallView]) -> FeatureView:
+    return replace(view, calls=tuple(change(call) if call.key == key else call for call in view.calls))
 
 
-def _with_call(view: FeatureView, ref: CallRef, event: Event) -> FeatureView:
-    before = next((call for call in reversed(view.calls) if call.key == ref.key), None)
-    return view if before is None else _with_key(view, ref.key, **_learned(before, event))
-
-
-def _learned(before: CallView, event: Event) -> dict[str, Any]:
-    """What one more event says of a call."""
+def _learned(call: CallView, event: Event) -> CallView:
+    """Return the call after one more event."""
     match event:
         case AgentReplied():
-            return {
-                "outcome": "replied", "exit": event.exit, "duration_ms": event.duration_ms,
-                "salvaged": event.salvaged, "stdout": event.stdout, "stderr": event.stderr,
-                "offences": _offences((), event.offences), "after": event.tree,
-            }  # fmt: skip
+            return replace(
+                call, outcome="replied", exit=event.exit, duration_ms=event.duration_ms, salvaged=event.salvaged,
+                stdout=event.stdout, stderr=event.stderr, offences=_offences((), event.offences), after=event.tree,
+            )  # fmt: skip
         case AgentFailed(problem=problem):
-            return {
-                "outcome": "failed", "problem": problem.code, "detail": problem.detail,
-                "duration_ms": event.duration_ms, "stdout": event.stdout, "stderr": event.stderr, "after": event.tree,
-            }  # fmt: skip
+            return replace(
+                call, outcome="failed", problem=problem.code, detail=problem.detail, duration_ms=event.duration_ms,
+                stdout=event.stdout, stderr=event.stderr, after=event.tree,
+            )  # fmt: skip
         case AgentLost():
-            return {"outcome": "lost", "problem": "lost", "stdout": event.stdout}
+            return replace(call, outcome="lost", problem="lost", stdout=event.stdout)
         case ReplyRead(problem=problem):
-            read = {
-                "usage": event.usage, "reported_nanousd": event.reported_nanousd, "text": event.text,
-                "bad_lines": event.bad_lines,
-            }  # fmt: skip
-            return read if problem is None else {**read, "problem": problem.code, "detail": problem.detail}
+            parsed = replace(
+                call, usage=event.usage, reported_nanousd=event.reported_nanousd, text=event.text,
+                bad_lines=event.bad_lines,
+            )  # fmt: skip
+            return parsed if problem is None else replace(parsed, problem=problem.code, detail=problem.detail)
         case ChangesChecked():
-            return {
-                "after": event.tree,
-                "changed": tuple(change.path for change in event.changes),
-                "offences": _offences(before.offences, event.offences),
-            }
+            paths = tuple(change.path for change in event.changes)
+            return replace(call, after=event.tree, changed=paths, offences=_offences(call.offences, event.offences))
         case ArtifactValidated(violations=()):
-            return {"validated": True}
+            return replace(call, validated=True)
         case ArtifactValidated():
             refusal = Refusal(gate="", violations=event.violations, report=event.report)
-            return {"validated": True, "refusals": (*before.refusals, refusal)}
-    return {}
+            return replace(call, validated=True, refusals=(*call.refusals, refusal))
+    return call
 
 
-def _offences(known: tuple[str, ...], found: tuple[Offence, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*known, *(f"{offence.kind} {offence.path}" for offence in found))))
+def _offences(earlier: tuple[str, ...], offences: tuple[Offence, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*earlier, *(f"{offence.kind} {offence.path}" for offence in offences))))
 
 
 # checks and commits ---------------------------------------------------------------------------------------------------
@@ -198,18 +193,20 @@ def _checked(view: FeatureView, event: Event) -> FeatureView:
 
 
 def _handed_over(view: FeatureView, event: ArtifactParsed) -> FeatureView:
-    """The newest of its name and unit; it came with the last reply of that cell, whosever that was."""
+    """Add an artifact in place of an older one; it belongs to the last reply of that unit, of any role."""
     artifact = ArtifactView(
         artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest
     )
     others = tuple(a for a in view.artifacts if (a.artifact, a.unit) != (event.artifact, event.unit))
     view = replace(view, artifacts=(*others, artifact))
     call = next((c for c in reversed(view.calls) if (c.phase, c.unit) == (event.phase, event.unit)), None)
-    return view if call is None else _with_key(view, call.key, artifacts=(*call.artifacts, artifact))
+    return (
+        view if call is None else _with_call(view, call.key, lambda c: replace(c, artifacts=(*c.artifacts, artifact)))
+    )
 
 
 def _built(view: FeatureView, phase: str, unit: str) -> CallView | None:
-    """The last call of the phase's own agent in that unit."""
+    """Return the last builder call in that unit."""
     return next((c for c in reversed(view.calls) if (c.phase, c.unit, c.role) == (phase, unit, BUILDER)), None)
 
 
@@ -225,12 +222,12 @@ def _ran(view: FeatureView, event: CommandRan) -> CommandView:
 
 
 def _gate_refused(view: FeatureView, event: GateChecked) -> FeatureView:
-    """A gate judges the last reply of the phase's own agent in that unit."""
+    """Add a gate's rejection to the last builder call in that unit."""
     judged = _built(view, event.phase, event.unit)
     if judged is None:
         return view
     refusal = Refusal(gate=event.gate, violations=event.violations, report=event.report)
-    return _with_key(view, judged.key, refusals=(*judged.refusals, refusal))
+    return _with_call(view, judged.key, lambda call: replace(call, refusals=(*call.refusals, refusal)))
 
 
 # phases ---------------------------------------------------------------------------------------------------------------
@@ -252,7 +249,7 @@ def _moved(view: FeatureView, event: Event, now_us: int) -> FeatureView:
 
 
 def _with_phase(view: FeatureView, name: str, state: str, changes: Any) -> FeatureView:
-    """The last iteration of the phase, changed; nothing where it is not in that state."""
+    """Change the last iteration of the phase if it is in that state."""
     phases = list(view.phases)
     for index in range(len(phases) - 1, -1, -1):
         if phases[index].phase == name and phases[index].state == state:
@@ -266,8 +263,8 @@ def _rolled_back(view: FeatureView, event: RolledBack, now_us: int) -> FeatureVi
 
 
 def _superseded(view: FeatureView, to: str, now_us: int, units: tuple[str, ...] = ()) -> FeatureView:
-    """All that stood since the phase `to` began is superseded, and the artifacts of later phases go; with units, the
-    phase's own artifacts stay."""
+    """Supersede the iterations since phase `to` began, and drop artifacts of later phases; with units, keep its own
+    artifacts."""
     since = next((i for i, p in enumerate(view.phases) if p.phase == to and p.state != "superseded"), None)
     if since is None:
         return view

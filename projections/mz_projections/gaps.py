@@ -1,9 +1,8 @@
-"""Pure: what is missing from one feature, or happened and should not have: read out of its stream, with the places."""
+"""Gaps of one feature: missing evidence and unwanted events in its stream, with event refs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested
@@ -23,7 +22,7 @@ NAMED_MAX = 5
 
 
 def feature_gaps(view: FeatureView, stream: Stream, calls: Sequence[Judged], place: str) -> tuple[Gap, ...]:
-    """`place`: where the last was recorded of the feature."""
+    """Return the gaps of a feature; `event_ref` is its last event."""
     return (
         *_not_delivered(view, place),
         *_past_gates(view.feature, stream),
@@ -42,12 +41,12 @@ def _not_delivered(view: FeatureView, place: str) -> Iterator[Gap]:
         what = f"not delivered: {view.status}" + (f" ({code})" if code else "")
         yield Gap(kind="not-delivered", feature=view.feature, what=what, places=(place,))
     if view.quarantined:
-        what = "the text of the item was held back: it looked like an attempt to instruct the agent"
+        what = "the item was quarantined: its text may be a prompt injection"
         yield Gap(kind="quarantined", feature=view.feature, what=what, places=(place,))
 
 
 def _past_gates(feature: str, stream: Stream) -> Iterator[Gap]:
-    """Work that was committed although a gate had refused it and never passed it afterwards."""
+    """Yield work committed although a gate had rejected it and never passed it afterwards."""
     failing: dict[tuple[str, str], dict[str, str]] = {}
     allowed = ""
     for recorded in stream:
@@ -64,24 +63,24 @@ def _past_gates(feature: str, stream: Stream) -> Iterator[Gap]:
                 failing.clear()
             case CommitRequested(purpose="work") as event:
                 for gate, place in failing.pop((event.phase, event.unit), {}).items():
-                    what = f"{_cell(event.phase, event.unit)} was committed although {gate} had refused it"
+                    what = f"{_cell(event.phase, event.unit)} was committed although {gate} had rejected it"
                     yield Gap(
                         kind="past-gate", feature=feature, what=what, places=(place, recorded.place), allowed=allowed
                     )
 
 
 def _refs_moved(feature: str, stream: Stream) -> Iterator[Gap]:
-    """Changes of the repository while an agent worked; a person may say that they are right."""
+    """Yield changes of the repository while an agent worked; a person may approve them."""
     answers = tuple(_answered(stream, Ask.REPOSITORY))
     for index, recorded in enumerate(stream):
         if isinstance(event := recorded.event, RefMoved):
-            what = f"{event.name} changed while {_cell(event.ref.phase, event.ref.unit)} was worked on"
+            what = f"{event.name} changed during {_cell(event.ref.phase, event.ref.unit)}"
             allowed = next((place for at, place in answers if at > index), "")
             yield Gap(kind="ref-moved", feature=feature, what=what, places=(recorded.place,), allowed=allowed)
 
 
 def _answered(stream: Stream, ask: Ask) -> Iterator[tuple[int, str]]:
-    """Index and place of each approval of such a question."""
+    """Yield index and event ref of each approval of such a question."""
     asked: HumanRequested | None = None
     for index, recorded in enumerate(stream):
         match recorded.event:
@@ -92,7 +91,7 @@ def _answered(stream: Stream, ask: Ask) -> Iterator[tuple[int, str]]:
 
 
 def _not_validated(feature: str, stream: Stream) -> Iterator[Gap]:
-    """Phases that were completed on a reply that the rules were never asked about, or that they refused."""
+    """Yield phases completed on a reply that the rules rejected or never checked."""
     owed: dict[str, str] = {}
     for recorded in stream:
         match recorded.event:
@@ -101,17 +100,17 @@ def _not_validated(feature: str, stream: Stream) -> Iterator[Gap]:
             case ArtifactValidated(violations=(), ref=ref):
                 owed.pop(ref.phase, None)
             case PhaseCompleted(phase=phase) if phase in owed:
-                what = f"{phase} was completed on a reply that the rules did not pass"
+                what = f"{phase} was completed on a reply that did not pass the rules"
                 yield Gap(kind="not-validated", feature=feature, what=what, places=(owed.pop(phase), recorded.place))
 
 
 def _checks_red(feature: str, stream: Stream) -> Iterator[Gap]:
-    """The last look at the pull request's checks, where it was not all green."""
+    """Yield a gap if not all checks of the pull request passed at the last poll."""
     looks = [each for each in stream if isinstance(each.event, ChecksSeen)]
     delivered = any(isinstance(each.event, FeatureDelivered) for each in stream)
     if looks and delivered and isinstance(last := looks[-1].event, ChecksSeen) and last.red + last.pending:
         allowed = next((place for _, place in _answered(stream, Ask.CHECKS)), "")
-        what = f"delivered with {last.red} red and {last.pending} pending checks of the pull request"
+        what = f"delivered with {last.red} failed and {last.pending} pending checks of the pull request"
         yield Gap(kind="checks-red", feature=feature, what=what, places=(looks[-1].place,), allowed=allowed)
 
 
@@ -119,28 +118,28 @@ def _untested(feature: str, stream: Stream) -> Iterator[Gap]:
     ran = any(isinstance(event := each.event, CommandRan) and event.stage == "gate" for each in stream)
     delivered = next((each.place for each in stream if isinstance(each.event, FeatureDelivered)), "")
     if delivered and not ran:
-        what = "no command was run on what was delivered: nothing but rules over texts checked it"
+        what = "delivered without running a command: only rules on texts checked it"
         yield Gap(kind="untested", feature=feature, what=what, places=(delivered,))
 
 
 def _reverted(feature: str, stream: Stream) -> Iterator[Gap]:
-    """What agents did outside their contract."""
+    """Yield forbidden changes by agents."""
     for recorded in stream:
         event = recorded.event
         if isinstance(event, AgentReplied | ChangesChecked) and event.offences:
             listed = [f"{offence.kind} {offence.path}" for offence in event.offences]
             more = f" and {len(listed) - NAMED_MAX} more" if len(listed) > NAMED_MAX else ""
-            what = f"{_cell(event.ref.phase, event.ref.unit)} went beyond its contract: "
+            what = f"changes outside the write scope of {_cell(event.ref.phase, event.ref.unit)} were reverted: "
             what += ", ".join(listed[:NAMED_MAX]) + more
             yield Gap(kind="reverted", feature=feature, what=what, places=(recorded.place,))
 
 
-ENDED_BADLY: tuple[Literal["failed", "lost"], ...] = ("failed", "lost")
-
-
 def _calls(feature: str, stream: Stream, calls: Sequence[Judged]) -> Iterator[Gap]:
-    asked = {each.event.ref.key: each.place for each in stream if isinstance(each.event, AgentRequested)}
-    salvaged = [event.ref.key for each in stream if isinstance(event := each.event, AgentReplied) and event.salvaged]
+    asked = {
+        event.ref.key: recorded.place for recorded in stream if isinstance(event := recorded.event, AgentRequested)
+    }
+    replies = [recorded.event for recorded in stream if isinstance(recorded.event, AgentReplied)]
+    salvaged = [reply.ref.key for reply in replies if reply.salvaged]
 
     def gap(kind: GapKind, keys: Iterable[str], what: str) -> Iterator[Gap]:
         places = tuple(asked[key] for key in keys if key in asked)
@@ -148,10 +147,11 @@ def _calls(feature: str, stream: Stream, calls: Sequence[Judged]) -> Iterator[Ga
             number = f"{len(places)} call{'s' * (len(places) > 1)}"
             yield Gap(kind=kind, feature=feature, what=f"{number} {what}", places=places)
 
-    for fate in ENDED_BADLY:
-        yield from gap(fate, (each.call.key for each in calls if each.fate == fate), fate)
-    yield from gap("salvaged", salvaged, "salvaged after a crash: how the agent ended is not known")
-    unpriced = (c.call.key for c in calls if c.call.computed_nanousd is None and c.call.outcome != "open")
+    yield from gap("failed", (priced.call.key for priced in calls if priced.fate == "failed"), "failed")
+    yield from gap("lost", (priced.call.key for priced in calls if priced.fate == "lost"), "lost")
+    yield from gap("salvaged", salvaged, "recovered after a crash: the agent's exit status is unknown")
+    ended = (priced.call for priced in calls if priced.call.outcome != "open")
+    unpriced = (call.key for call in ended if call.computed_nanousd is None)
     yield from gap("unpriced", unpriced, "without a computed price")
 
 

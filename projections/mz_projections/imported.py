@@ -1,4 +1,4 @@
-"""Pure: what sessions that were imported add up to: rows by session, quarter of an hour, model and sub-agent.
+"""Sums of imported sessions: rows by session, quarter of an hour, model and subagent.
 
 A quarter of an hour is the finest step between time zones: every zone's midnight begins one. So the sums of any day, in
 any zone, are sums of these rows.
@@ -16,26 +16,28 @@ from mz_events.names import Digest, StreamId
 QUARTER_S = 900
 US_PER_S = 1_000_000
 OPEN = "output-open"
-"""What a file lacks as long as it says no more; all else it lacks for good."""
+"""Reason that disappears once a later line closes the output; all others are final."""
 TYPES = (SessionOpened, SessionRead, SessionSettled, SessionPriced)
-"""The events that matter."""
+"""The events processed."""
 
 
 class Sum(msgspec.Struct, frozen=True, gc=False):
-    """Requests of one session in one quarter of an hour to one model, by one sub-agent or the main conversation. Also a
-    difference to be added to such a row: then numbers may be below zero."""
+    """Requests of one session in one quarter of an hour to one model, by one subagent or the main conversation.
+
+    Also a delta to be added to such a row: numbers may then be negative.
+    """
 
     session: str
     """Stream."""
     start_s: int
     """Seconds since the epoch, UTC."""
     model: str
-    """Empty: the file does not say."""
+    """Empty: not in the file."""
     part: str
-    """Of the sub-agent; empty: the main conversation."""
+    """Empty: the main conversation."""
     requests: int = 0
     input: int = 0
-    """All of it: uncached, cache reads and writes."""
+    """All input: uncached, cache reads and writes."""
     output: int = 0
     """Reasoning included."""
     cache_read: int = 0
@@ -46,11 +48,11 @@ class Sum(msgspec.Struct, frozen=True, gc=False):
     reported_nanousd: int | None = None
     """None: nothing was reported."""
     unpriced: int = 0
-    """Requests that `computed_nanousd` lacks."""
+    """Requests missing in `computed_nanousd`."""
 
 
 class Session(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a session besides its requests; empty or None: not known."""
+    """A session without its requests; empty or None: unknown."""
 
     stream: str
     agent: str
@@ -62,7 +64,7 @@ class Session(msgspec.Struct, frozen=True, gc=False):
 
 
 class File(msgspec.Struct, frozen=True, gc=False):
-    """How far a file was read, and what was counted of its lines."""
+    """Reading state of a file, and counts of its lines."""
 
     file: str
     """Digest of its path."""
@@ -103,7 +105,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """What a session's files tell besides requests."""
+    """Counts of a session's files besides requests."""
 
     files: int = 0
     prompts: int = 0
@@ -117,12 +119,12 @@ class Count(msgspec.Struct, frozen=True):
 
 
 def quarter(at_us: int) -> int:
-    """Seconds since the epoch at which the quarter of an hour begins that holds this instant."""
+    """Return the start, in seconds since the epoch, of the quarter of an hour that contains this time."""
     return at_us // (QUARTER_S * US_PER_S) * QUARTER_S
 
 
 def read_sums(stream: StreamId, event: SessionRead | SessionSettled) -> Iterator[Sum]:
-    """What the event adds to the rows."""
+    """Yield the deltas of the rows."""
     found: dict[tuple[str, int, str, str], list[int]] = {}
     reported: dict[tuple[str, int, str, str], int] = {}
     for request in event.requests:
@@ -136,7 +138,7 @@ def read_sums(stream: StreamId, event: SessionRead | SessionSettled) -> Iterator
 
 
 def sides(request: Request) -> tuple[tuple[Usage, int, int, int | None], ...]:
-    """What it counts, and what it no longer does: usage, time, sign, reported money."""
+    """Return what the request adds and what it retracts: usage, time, sign, reported money."""
     counted = request.usage, request.at_us, 1, request.reported_nanousd
     if request.before is None:
         return (counted,)
@@ -155,7 +157,7 @@ def _add(numbers: list[int], usage: Usage, sign: int) -> None:
 
 
 def priced_sums(stream: StreamId, event: SessionPriced) -> Iterator[Sum]:
-    """What the event adds to the rows."""
+    """Yield the deltas of the rows."""
     for each in event.sums:
         yield Sum(
             each.session or stream, each.start_s, each.model, each.part,
@@ -164,7 +166,7 @@ def priced_sums(stream: StreamId, event: SessionPriced) -> Iterator[Sum]:
 
 
 def opened(stream: StreamId, event: SessionOpened, known: Session | None) -> Session:
-    """The session with what the event tells; what it does not tell stays."""
+    """Return the session updated by the event; fields empty in the event are kept."""
     before = known or Session(stream, event.agent, event.session)
     return Session(
         stream, event.agent, event.session, event.version or before.version, event.project or before.project,
@@ -173,7 +175,7 @@ def opened(stream: StreamId, event: SessionOpened, known: Session | None) -> Ses
 
 
 def grown(stream: StreamId, event: SessionRead, known: File | None) -> File:
-    """The file as it is after the event; what was counted of it goes on, or begins anew with its first byte."""
+    """Return the file after the event; counts are added up, or restart if it was read from its first byte."""
     before = known if known is not None and event.start else None
     return File(
         event.file, stream, event.format, event.part, event.size, event.modified_ns, event.inode, event.upto,
@@ -192,13 +194,15 @@ def grown(stream: StreamId, event: SessionRead, known: File | None) -> File:
 
 
 def added(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
-    """The numbers of both, by name."""
+    """Return the sums by name."""
     return {name: first.get(name, 0) + second.get(name, 0) for name in sorted({*first, *second})}
 
 
 def count(files: Iterable[File]) -> Count:
-    """Of the files of one session. Of several that tell of the same part (a copy, a file that was moved) the one that
-    tells most counts, so that nothing counts twice."""
+    """Return the counts of one session's files.
+
+    Of several files for the same subagent (a copy, a moved file) only the one with most lines counts.
+    """
     listed = tuple(files)
     best: dict[str, File] = {}
     for each in listed:

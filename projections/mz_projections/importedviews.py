@@ -1,7 +1,7 @@
-"""Adapter: keeps the rows of `imported.py` in a SQLite file beside the log, exactly as far as its cursor says.
+"""The rows of `imported.py`, kept in a SQLite file beside the log and updated from its cursor.
 
-Other than the rows of `runner.py` these are sums: an event adds to many of them at once, and a log may tell of millions
-of requests, each of which must be found again by its key. So SQLite adds up, and no row is held in memory.
+Unlike the rows of `runner.py` these are sums: an event adds to many of them at once, and a log may contain millions of
+requests, each of which must be found again by its key. So SQLite adds up, and no row is held in memory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from mz_projections.imported import TYPES, File, Known, Session, Sum, grown, ope
 from mz_projections.usage import NUMBERS
 
 PAGE_POSITIONS = 64
-"""Of the log, taken in by one transaction: an event may tell of a thousand requests."""
+"""Log positions per transaction: an event may contain a thousand requests."""
 BUSY_SECONDS = 5.0
 LOOKED_UP = 500
-"""Keys asked for in one statement."""
+"""Keys per lookup statement."""
 CACHE_KIB = 32_768
 
 SCHEMA = """
@@ -43,25 +43,28 @@ CREATE TABLE session (
   stream TEXT PRIMARY KEY, agent TEXT NOT NULL, session TEXT NOT NULL, version TEXT NOT NULL, project TEXT,
   parent TEXT NOT NULL, by_mz INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE file (
-  file TEXT PRIMARY KEY, session TEXT NOT NULL, ends INTEGER NOT NULL, lacks INTEGER NOT NULL,
+  file TEXT PRIMARY KEY, session TEXT NOT NULL, has_totals INTEGER NOT NULL, incomplete INTEGER NOT NULL,
   row BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX file_of_session ON file (session);
 CREATE TABLE sum (
-  session TEXT NOT NULL, start_s INTEGER NOT NULL, model TEXT NOT NULL, part TEXT NOT NULL,
+  session TEXT NOT NULL, start_s INTEGER NOT NULL, model TEXT NOT NULL, subagent TEXT NOT NULL,
   requests INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL,
   cache_write_5m INTEGER NOT NULL, cache_write_1h INTEGER NOT NULL, reasoning INTEGER NOT NULL,
   computed_nanousd INTEGER NOT NULL, reported_nanousd INTEGER, unpriced INTEGER NOT NULL,
-  PRIMARY KEY (session, start_s, model, part)) WITHOUT ROWID;
+  PRIMARY KEY (session, start_s, model, subagent)) WITHOUT ROWID;
 CREATE TABLE name (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 CREATE TABLE request (
   key BLOB PRIMARY KEY, session INTEGER NOT NULL, at_us INTEGER NOT NULL, dated INTEGER NOT NULL,
-  reported_nanousd INTEGER, model INTEGER NOT NULL, part INTEGER NOT NULL, tier INTEGER NOT NULL, requests INTEGER,
+  reported_nanousd INTEGER, model INTEGER NOT NULL, subagent INTEGER NOT NULL, tier INTEGER NOT NULL, requests INTEGER,
   input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL, cache_write_5m INTEGER NOT NULL,
   cache_write_1h INTEGER NOT NULL, reasoning INTEGER NOT NULL) WITHOUT ROWID;
 """
 TABLES = ("cursor", "session", "file", "sum", "name", "request")
-COUNTED = ("at_us", "dated", "reported_nanousd", "model", "part", "tier", "requests", *NUMBERS)
-# Keys are spread evenly: each row that is added lies in another page. So rows are short, and names are kept once.
+SUM_COLUMNS = ("session", "start_s", "model", "subagent", "requests", *NUMBERS,
+               "computed_nanousd", "reported_nanousd", "unpriced")  # fmt: skip
+"""In the order of the fields of `Sum`."""
+COUNTED = ("at_us", "dated", "reported_nanousd", "model", "subagent", "tier", "requests", *NUMBERS)
+# Keys are hashes, so each insert touches another page: short rows with name ids keep the pages few.
 COUNT = (
     f"INSERT INTO request (key, session, {', '.join(COUNTED)}) VALUES ({', '.join('?' * (len(COUNTED) + 2))}) "
     f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COUNTED)}"
@@ -69,13 +72,12 @@ COUNT = (
 NAMED = "(SELECT text FROM name WHERE id = {0})"
 KNOWN = (
     f"SELECT key, {NAMED.format('session')}, at_us, dated, reported_nanousd, {NAMED.format('model')}, "
-    f"{NAMED.format('part')}, {NAMED.format('tier')}, requests, {', '.join(NUMBERS)} FROM request"
+    f"{NAMED.format('subagent')}, {NAMED.format('tier')}, requests, {', '.join(NUMBERS)} FROM request"
 )
-ADDED = ("requests", "input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning",
-         "computed_nanousd", "unpriced")  # fmt: skip
-# A sum that is too large becomes a REAL in SQLite; the cast makes it the largest INTEGER.
+ADDED = ("requests", *NUMBERS, "computed_nanousd", "unpriced")
+# An integer overflow becomes a REAL in SQLite; the cast turns it into the largest INTEGER.
 ADD = (
-    f"INSERT INTO sum ({', '.join(Sum.__struct_fields__)}) VALUES ({', '.join('?' * len(Sum.__struct_fields__))}) "
+    f"INSERT INTO sum ({', '.join(SUM_COLUMNS)}) VALUES ({', '.join('?' * len(SUM_COLUMNS))}) "
     f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = CAST({name} + excluded.{name} AS INTEGER)' for name in ADDED)}, "
     "reported_nanousd = CASE WHEN excluded.reported_nanousd IS NULL THEN reported_nanousd "
     "ELSE CAST(coalesce(reported_nanousd, 0) + excluded.reported_nanousd AS INTEGER) END"
@@ -85,9 +87,9 @@ _FILES = msgspec.json.Decoder(File)
 
 
 class ImportedViews:
-    """The rows over `log`, kept in the file at `path`; None, or a file that cannot be used: in memory.
+    """The rows over `log`, kept in the file at `path`; None, or an unusable file: in memory.
 
-    Not for several threads at once; any number of processes may use one file.
+    Not thread-safe; any number of processes may use one file.
     """
 
     def __init__(self, path: Path | None, log: Log, page_positions: int = PAGE_POSITIONS) -> None:
@@ -97,16 +99,19 @@ class ImportedViews:
     def __enter__(self) -> ImportedViews:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
-        """Closes the file; what was in memory only is gone."""
+        """Close the file; rows kept in memory are lost."""
         self._connection.close()
 
     def refresh(self, appended: Sequence[Recorded[Event]] = ()) -> None:
-        """Takes in every event that the log has now. `appended`: what one append gave, so that it need not be read
-        again where nothing else is new. Raises UnknownEvent, StoreUnusable."""
+        """Process every new event of the log.
+
+        `appended`: events of one append, which need not be read again if nothing else is new. Raises: UnknownEvent,
+        StoreUnusable.
+        """
         try:
             self._catch_up(appended)
         except sqlite3.DatabaseError as error:
@@ -115,7 +120,7 @@ class ImportedViews:
             self._begin_anew(error)
 
     def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
-        """A damaged file is replaced; one that is locked, read-only or on a full disk is left, and memory used."""
+        """Replace a damaged file; if it is locked, read-only or on a full disk, keep it and use memory."""
         path, self._path = self._path, None
         self._connection.close()
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
@@ -130,29 +135,29 @@ class ImportedViews:
         self._connection = _connect(None)
         self._catch_up()
 
-    # rows -------------------------------------------------------------------------------------------------------------
+    # rows
     def sums(self) -> Iterator[Sum]:
-        """All rows, by session, quarter, model and part."""
-        for row in self._connection.execute(f"SELECT {', '.join(Sum.__struct_fields__)} FROM sum ORDER BY 1, 2, 3, 4"):
+        """Yield all rows, by session, quarter, model and subagent."""
+        for row in self._connection.execute(f"SELECT {', '.join(SUM_COLUMNS)} FROM sum ORDER BY 1, 2, 3, 4"):
             yield Sum(*row)
 
     def sums_of(self, stream: str) -> tuple[Sum, ...]:
-        """The rows of one session."""
-        names = ", ".join(Sum.__struct_fields__)
-        rows = self._connection.execute(f"SELECT {names} FROM sum WHERE session = ? ORDER BY 2, 3, 4", (stream,))
+        """Return the rows of one session."""
+        query = f"SELECT {', '.join(SUM_COLUMNS)} FROM sum WHERE session = ? ORDER BY 2, 3, 4"
+        rows = self._connection.execute(query, (stream,))
         return tuple(Sum(*row) for row in rows)
 
     def sessions(self) -> tuple[Session, ...]:
-        """All of them, by stream."""
+        """Return all sessions, by stream."""
         return tuple(_session(row) for row in self._connection.execute("SELECT * FROM session ORDER BY stream"))
 
     def times(self, stream: str | None) -> dict[str, tuple[int, int]]:
-        """By session (that one, or all) when its first and its last request were made, in microseconds, of those
-        that have a time of their own."""
-        one = "" if stream is None else " AND session = (SELECT id FROM name WHERE text = ?)"
+        """Return the times of the first and last request by session (one or all), in microseconds. Requests without a
+        time of their own are ignored."""
+        condition = "" if stream is None else " AND session = (SELECT id FROM name WHERE text = ?)"
         query = (
             "SELECT text, first, last FROM name JOIN (SELECT session, min(at_us) AS first, max(at_us) AS last "
-            f"FROM request WHERE dated{one} GROUP BY 1) ON id = session"
+            f"FROM request WHERE dated{condition} GROUP BY 1) ON id = session"
         )
         rows = self._connection.execute(query, () if stream is None else (stream,))
         return {name: (first, last) for name, first, last in rows}
@@ -162,32 +167,32 @@ class ImportedViews:
         return _session(row) if row else None
 
     def file(self, digest: str) -> File | None:
-        """How far the file with this digest of its path was read; None: it never was."""
+        """Return the reading state of the file with this digest of its path; None: never read."""
         row = self._connection.execute("SELECT row FROM file WHERE file = ?", (digest,)).fetchone()
         return _FILES.decode(row[0]) if row else None
 
     def files(self) -> Iterator[File]:
-        """Every file that was ever read."""
+        """Yield every file ever read."""
         for (row,) in self._connection.execute("SELECT row FROM file ORDER BY file"):
             yield _FILES.decode(row)
 
     def files_of(self, stream: str) -> tuple[File, ...]:
-        """The files of one session."""
+        """Return the files of one session."""
         rows = self._connection.execute("SELECT row FROM file WHERE session = ? ORDER BY file", (stream,))
         return tuple(_FILES.decode(row) for (row,) in rows)
 
     def settling(self) -> tuple[str, ...]:
-        """Streams of sessions of which a file tells sums or money at its end."""
-        query = "SELECT DISTINCT session FROM file WHERE ends ORDER BY session"
+        """Return streams of sessions with a file that states totals or money at its end."""
+        query = "SELECT DISTINCT session FROM file WHERE has_totals ORDER BY session"
         return tuple(stream for (stream,) in self._connection.execute(query))
 
     def lacking(self) -> tuple[str, ...]:
-        """Streams of sessions of which a file lacks tokens, as far as it knows itself."""
-        query = "SELECT DISTINCT session FROM file WHERE lacks ORDER BY session"
+        """Return streams of sessions with a file known to be incomplete."""
+        query = "SELECT DISTINCT session FROM file WHERE incomplete ORDER BY session"
         return tuple(stream for (stream,) in self._connection.execute(query))
 
     def known(self, keys: Sequence[str]) -> dict[str, Known]:
-        """Those of the requests that were counted before."""
+        """Return those of the requests that were counted before, by key."""
         found: dict[str, Known] = {}
         for at in range(0, len(keys), LOOKED_UP):
             some = [bytes.fromhex(key) for key in keys[at : at + LOOKED_UP]]
@@ -199,15 +204,17 @@ class ImportedViews:
                 found[key.hex()] = Known(stream, at_us, bool(dated), counted, reported)
         return found
 
-    # taking in --------------------------------------------------------------------------------------------------------
+    # updates
     def _catch_up(self, appended: Sequence[Recorded[Event]] = ()) -> None:
         head = self._log.head()
         while self._page(head, appended) < head:
             pass
 
     def _page(self, head: int, appended: Sequence[Recorded[Event]]) -> int:
-        """Takes in one page, or what was appended where it comes next; the position reached. The cursor is read within
-        the transaction: another process may have moved it."""
+        """Process one page, or the appended events if they are next, and return the position reached.
+
+        The cursor is read within the transaction: another process may have moved it.
+        """
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -231,7 +238,7 @@ class ImportedViews:
         return upto
 
     def _cursor(self) -> int | None:
-        """Position of the last event taken in; None when the rows are not those of this log and this code."""
+        """Return the position of the last processed event; None if the rows belong to another log or code version."""
         if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'cursor'").fetchone():
             return None
         row = self._connection.execute("SELECT log, code, position, chain FROM cursor").fetchone()
@@ -249,7 +256,7 @@ class ImportedViews:
         return self._log.link(position) if position else b""
 
     def _take(self, events: Iterable[Recorded[Event]]) -> None:
-        """Sums and requests are written last, all together."""
+        """Process the events; sums and requests are written last, all together."""
         sums: list[Sum] = []
         requests: list[tuple[str, Request]] = []
         for recorded in events:
@@ -263,7 +270,7 @@ class ImportedViews:
                     if isinstance(event, SessionRead):
                         self._read(stream, event)
                     sums.extend(read_sums(stream, event))
-                    requests.extend((each.session or stream, each) for each in event.requests)
+                    requests.extend((request.session or stream, request) for request in event.requests)
                 case SessionPriced() as event:
                     sums.extend(priced_sums(stream, event))
         self._connection.executemany(ADD, map(msgspec.structs.astuple, sums))
@@ -278,14 +285,14 @@ class ImportedViews:
         )
 
     def _count(self, requests: list[tuple[str, Request]]) -> None:
-        """Rows that lie side by side are written one after the other; of those with one key the last one stands."""
+        """Write requests sorted by key, for locality; of those with the same key the last one counts."""
         requests.sort(key=_key)
         ids = _Ids(self._connection)
         self._connection.executemany(COUNT, (_row(ids, session, request) for session, request in requests))
 
 
 class _Ids(dict[str, int]):
-    """What names are kept as; good within one transaction."""
+    """Ids of names in the table `name`; valid within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -301,13 +308,13 @@ def _key(counted: tuple[str, Request]) -> str:
     return counted[1].key
 
 
-def _row(ids: _Ids, session: str, each: Request) -> tuple[object, ...]:
-    """For `COUNT`."""
-    counted = each.usage
+def _row(ids: _Ids, session: str, request: Request) -> tuple[object, ...]:
+    """Return the values for `COUNT`."""
+    counts = request.usage
     return (
-        bytes.fromhex(each.key), ids[session], each.at_us, each.dated, each.reported_nanousd, ids[counted.model],
-        ids[counted.part], ids[counted.tier], counted.requests, counted.input, counted.output, counted.cache_read,
-        counted.cache_write_5m, counted.cache_write_1h, counted.reasoning,
+        bytes.fromhex(request.key), ids[session], request.at_us, request.dated, request.reported_nanousd,
+        ids[counts.model], ids[counts.part], ids[counts.tier], counts.requests, counts.input, counts.output,
+        counts.cache_read, counts.cache_write_5m, counts.cache_write_1h, counts.reasoning,
     )  # fmt: skip
 
 
@@ -317,7 +324,7 @@ def _session(row: tuple[str, str, str, str, str | None, str, int]) -> Session:
 
 
 def _connect(path: Path | None) -> sqlite3.Connection:
-    """A file that cannot be opened gives an error with its first use."""
+    """Return a connection; a file that cannot be opened raises an error on first use."""
     try:
         connection = sqlite3.connect(path or ":memory:", isolation_level=None, timeout=BUSY_SECONDS)
     except sqlite3.OperationalError:
@@ -331,7 +338,7 @@ def _connect(path: Path | None) -> sqlite3.Connection:
 
 @cache
 def code_digest() -> str:
-    """sha256 over the sources that the rows are computed by."""
+    """Return the sha256 over the sources that compute the rows."""
     modules: tuple[ModuleType, ...] = (imported, usage, session, call, codec)
     sources = chain((Path(__file__),), (Path(str(module.__file__)) for module in modules))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

@@ -1,7 +1,7 @@
-"""Pure: what the log knows about failures: which ones were seen, and what mended them.
+"""Known failures and their fixes, from the log.
 
-A failed gate has a signature (its normalised first lines, hashed). When a later reply of the same cell passes that
-gate, the paths that this reply changed are what mended it.
+A failed gate has a signature (its normalised first lines, hashed). When a later reply of the same unit passes that
+gate, the paths changed by this reply are the fix.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class Learning(msgspec.Struct, frozen=True, kw_only=True):
     seen: int = 0
     mended: int = 0
     mended_in: str = ""
-    """`stream@version` of the gate that passed last after this failure."""
+    """`stream@version` of the last gate that passed after this failure."""
     paths: tuple[Path, ...] = ()
     """Changed by the reply that passed it."""
 
 
 def hint_of(learning: Learning | None) -> str | None:
-    """What a prompt may say of a failure; None: nothing that would help."""
+    """Return a hint on a failure for a prompt; None if there is no helpful one."""
     if learning is None or not learning.mended or not learning.paths:
         return None
     return f"This failure was seen before; it was mended by changing {', '.join(learning.paths)}."
 
 
 class _Open(msgspec.Struct, frozen=True):
-    """A failure that waits for its mending."""
+    """A failure that is not fixed yet."""
 
     signature: str
     gate: str
@@ -41,7 +41,7 @@ class _Open(msgspec.Struct, frozen=True):
 
 
 def learn(events: Iterable[Recorded[Event]]) -> dict[str, Learning]:
-    """By signature. The events may be of any number of streams, each in its order."""
+    """Return the failures by signature. The events may be of any number of streams, each in its order."""
     known: dict[str, Learning] = {}
     failing: dict[StreamId, _Open] = {}
     changes: dict[StreamId, ChangesChecked] = {}

@@ -1,9 +1,8 @@
-"""Pure: folds all streams of one run, in the order of the log, into what people are shown of it."""
+"""Folds all streams of one run, in the order of the log, into its view."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
@@ -38,7 +37,7 @@ from mz_projections.views import FeatureStatus, FeatureView, RunView
 
 
 class Overview:
-    """The fold, event by event: what a live view needs. Not for several threads at once."""
+    """Incremental fold, for a live view. Not thread-safe."""
 
     def __init__(self, run: str) -> None:
         self._run = RunView(run=run)
@@ -61,11 +60,11 @@ class Overview:
 
     @property
     def pins(self) -> Digest | None:
-        """What the run was started with: a blob; cheaper than asking `run` for it."""
+        """Blob of the run's pins; cheaper than `run.pins`."""
         return self._run.pins
 
     def apply(self, recorded: Recorded[Event]) -> None:
-        """Takes the next event of the run's stream or of a feature's; those of other runs change nothing."""
+        """Apply the next event of the run's stream or of a feature's; events of other runs are ignored."""
         if recorded.stream == self._stream:
             self._run = _evolve_run(self._run, recorded)
             self._count(recorded.event)
@@ -78,7 +77,7 @@ class Overview:
         self._events, self._last_us = self._events + 1, recorded.recorded_at_us
 
     def _count(self, event: Event) -> None:
-        """As the budgets of the run do: see `mz_projections.run`."""
+        """Update the committed money as the run's budgets do: see `mz_projections.run`."""
         match event:
             case CallReserved(key=key, nanousd=nanousd):
                 self._reserved[key] = nanousd or 0
@@ -96,12 +95,12 @@ class Overview:
 
 
 def _paused(view: FeatureView) -> FeatureView:
-    """In a run that is paused, what came to rest goes on with it."""
+    """Show features stopped by a pause as paused."""
     return replace(view, status="paused") if view.status == "stopped" else view
 
 
 def overview(run: str, events: Iterable[Recorded[Event]]) -> RunView:
-    """What is shown of the run after these events, given in the order of the log."""
+    """Return the view of the run after these events, given in the order of the log."""
     fold = Overview(run)
     for recorded in events:
         fold.apply(recorded)
@@ -138,15 +137,15 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
 
 
 def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
-    """What the run's own stream says of a feature."""
+    """Apply an event of the run's own stream to a feature."""
     match recorded.event:
         case ItemAdded() as event:
             return replace(
                 view, title=event.title, source=event.source, depends_on=event.depends_on,
                 quarantined=event.quarantined,
             )  # fmt: skip
-        case ItemSkipped(delivered_by=place):
-            return replace(view, status="skipped", because=place)
+        case ItemSkipped(delivered_by=delivered_by):
+            return replace(view, status="skipped", because=delivered_by)
         case ItemHeld(because=because):
             return replace(view, status="held", because=because)
         case FilesContended(holder=holder):
@@ -161,13 +160,12 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
 
 
 def _going(status: FeatureStatus) -> FeatureStatus:
-    """A feature that ended stays ended, whatever is still said to it."""
+    """Return the status of a feature that may continue; an ended one stays ended."""
     return "working" if status in ("queued", "working", "waiting", "held", "stopped") else status
 
 
 def _rested(view: FeatureView, event: FeatureRested, now_us: int) -> FeatureView:
-    changes: dict[str, Any] = {
-        "status": event.status.value, "hold": event.hold, "until_us": event.until_us, "code": event.code or view.code,
-        "ended_us": now_us, "touched": event.touched or view.touched,
-    }  # fmt: skip
-    return replace(view, **changes)
+    return replace(
+        view, status=event.status.value, hold=event.hold, until_us=event.until_us, code=event.code or view.code,
+        ended_us=now_us, touched=event.touched or view.touched,
+    )  # fmt: skip

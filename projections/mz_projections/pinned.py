@@ -1,6 +1,6 @@
-"""Pure: what a run was started with, as far as it is reported on: its phases and what was to check them.
+"""The pins of a run as far as reports use them: its phases and their checks.
 
-Read leniently: pins of any version, older or newer, say what they say of these, and nothing of the rest.
+Decoded leniently: pins of any version are accepted, and unknown keys ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Pinned(msgspec.Struct, frozen=True):
-    """Base: keys that are not known here are passed over."""
+    """Base; unknown keys are ignored."""
 
 
 class PinnedGate(Pinned, frozen=True):
@@ -23,7 +23,7 @@ class PinnedGate(Pinned, frozen=True):
 class PinnedPhase(Pinned, frozen=True):
     phase: str
     agent: Any = None
-    """None: nobody is called."""
+    """None: no agent is called."""
     outputs: tuple[Any, ...] = ()
     gates: tuple[PinnedGate, ...] = ()
     prepare: tuple[PinnedGate, ...] = ()
@@ -45,7 +45,7 @@ class PinnedRun(Pinned, frozen=True):
     config: PinnedConfig = PinnedConfig()
 
     def left_out(self) -> dict[str, tuple[str, ...]]:
-        """Commands that phases ask for and that were not configured, so that nothing ran: by name, with the phases."""
+        """Return the commands that phases name but `mz.yaml` lacks, so nothing ran: by name, with the phases."""
         found: dict[str, tuple[str, ...]] = {}
         for phase in self.pipeline.phases:
             for name in dict.fromkeys(step.run for step in (*phase.prepare, *phase.gates) if step.run):
@@ -54,7 +54,7 @@ class PinnedRun(Pinned, frozen=True):
         return found
 
     def unchecked(self) -> tuple[str, ...]:
-        """Phases in which an agent works and nothing checks it: no output with rules, no gate that ran, no review."""
+        """Return phases with an agent but no check: no output with rules, no gate that ran, no review."""
         return tuple(
             phase.phase
             for phase in self.pipeline.phases
@@ -67,7 +67,7 @@ _DECODER = msgspec.json.Decoder(PinnedRun)
 
 
 def decode_pinned(data: bytes) -> PinnedRun | None:
-    """None where the bytes are not pins."""
+    """Return the decoded pins; None if the bytes are not pins."""
     try:
         return _DECODER.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError):

@@ -1,4 +1,4 @@
-"""Pure: what waits for a person, what people said, and what became of what they left."""
+"""Open questions to people, people's decisions, and the status of their inbox messages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from mz_events.names import Digest, feature_stream
 
 Kind = Literal["answer", "cancel", "retry", "pause", "resume"]
 Fate = Literal["waits", "taken", "refused"]
+Posted = AnswerLeft | CancelLeft | RetryLeft | PauseLeft | ResumeLeft
+Accepted = AnswerGiven | CancelGiven | RetryGiven
 KINDS: dict[type[Event], Kind] = {
     AnswerLeft: "answer", AnswerGiven: "answer", CancelLeft: "cancel", CancelGiven: "cancel", RetryLeft: "retry",
     RetryGiven: "retry", PauseLeft: "pause", ResumeLeft: "resume",
@@ -22,7 +24,7 @@ KINDS: dict[type[Event], Kind] = {
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A feature that cannot go on without a person."""
+    """A feature that is waiting for a person."""
 
     run: str
     feature: str
@@ -30,29 +32,29 @@ class Question(msgspec.Struct, frozen=True):
     unit: str
     ask: Ask
     code: str
-    """What it is about: a rule, a gate, a problem's code, a check."""
+    """Subject of the question: a rule, a gate, a problem's code, a check."""
     detail: Digest | None
-    """Blob: the text that the person reads."""
+    """Blob: the text for the person."""
     since_us: int
     place: str
     """`stream@version` of the question."""
 
     @property
     def version(self) -> int:
-        """Of the feature's stream: what an answer cites."""
+        """Version in the feature's stream, cited by an answer."""
         return int(self.place.rpartition("@")[2])
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person wants of a feature, or of the run."""
+    """A person's message about a feature or the run."""
 
     kind: Kind
     feature: str | None
-    """None: the whole run."""
+    """None: the run."""
     verdict: Verdict | None
-    """Of an answer."""
+    """Only for answers."""
     phase: str | None
-    """Of a retry: from where on; None: where the feature stands."""
+    """Only for retries: first phase to repeat; None: the current phase."""
     note: Digest | None
     who: Digest
     at_us: int
@@ -60,24 +62,24 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(Said, frozen=True, kw_only=True):
-    """Something said that the run has taken up."""
+    """A message that the run has accepted."""
 
     question: Question | None
-    """The one that was open then."""
+    """The question that was open then."""
 
 
 class Letter(Said, frozen=True, kw_only=True):
-    """Something left in the inbox, and what became of it."""
+    """A message in the inbox and its status."""
 
     question: int | None
-    """Of an answer: the version of the feature's stream that asked; None: whichever question is open."""
+    """Only for answers: version in the feature's stream of the question; None: any open question."""
     fate: Fate
     why: str = ""
-    """Code of the refusal."""
+    """Error code; empty if not rejected."""
 
 
 def queue(events: Iterable[Recorded[Event]]) -> tuple[Question, ...]:
-    """The open questions after these events, the oldest first."""
+    """Return the open questions after these events, oldest first."""
     open_: dict[str, Question] = {}
     for recorded in events:
         _ask(open_, recorded)
@@ -85,26 +87,30 @@ def queue(events: Iterable[Recorded[Event]]) -> tuple[Question, ...]:
 
 
 def decisions(events: Iterable[Recorded[Event]]) -> tuple[Decision, ...]:
-    """What people decided, of these events of one run in the order of the log: the oldest first."""
+    """Return people's decisions in these events of one run (in log order), oldest first."""
     open_: dict[str, Question] = {}
     found = []
     for recorded in events:
         _ask(open_, recorded)
-        if isinstance(recorded.event, AnswerGiven | CancelGiven | RetryGiven):
-            said, run = _said(recorded), recorded.stream.removeprefix("run/")
-            asked = open_.get(feature_stream(run, recorded.event.feature))
-            found.append(Decision(**msgspec.structs.asdict(said), question=asked))
+        if isinstance(event := recorded.event, Accepted):
+            message, run = _said(event, recorded), recorded.stream.removeprefix("run/")
+            question = open_.get(feature_stream(run, event.feature))
+            found.append(Decision(**msgspec.structs.asdict(message), question=question))
     return tuple(found)
 
 
 def letters(inbox: Iterable[Recorded[Event]], run: Iterable[Recorded[Event]]) -> tuple[Letter, ...]:
-    """What was left, given the events of a run's inbox and those of its own stream: the oldest first."""
-    taken = {recorded.event.version: recorded.event for recorded in run if isinstance(recorded.event, InboxTaken)}
-    return tuple(_letter(recorded, taken.get(recorded.version)) for recorded in inbox)
+    """Return the messages, given the events of a run's inbox and those of its own stream: oldest first."""
+    reads = {recorded.event.version: recorded.event for recorded in run if isinstance(recorded.event, InboxTaken)}
+    return tuple(
+        _letter(recorded.event, recorded, reads.get(recorded.version))
+        for recorded in inbox
+        if isinstance(recorded.event, Posted)
+    )
 
 
 def _ask(open_: dict[str, Question], recorded: Recorded[Event]) -> None:
-    """While a question is open nothing else comes to its feature: any later event of the feature's stream closes it."""
+    """Update the open questions: any later event in the feature's stream closes its question."""
     if recorded.stream.count("/") == 2:
         open_.pop(recorded.stream, None)
         if isinstance(recorded.event, HumanRequested):
@@ -126,20 +132,24 @@ def _question(event: HumanRequested, recorded: Recorded[Event]) -> Question:
     )
 
 
-def _said(recorded: Recorded[Event]) -> Said:
-    event = recorded.event
+def _said(event: Posted | Accepted, recorded: Recorded[Event]) -> Said:
     return Said(
-        kind=KINDS[type(event)], feature=getattr(event, "feature", None), verdict=getattr(event, "verdict", None),
-        phase=getattr(event, "phase", None), note=getattr(event, "note", None), who=getattr(event, "who", Digest("")),
-        at_us=recorded.recorded_at_us, place=recorded.place,
-    )  # fmt: skip
+        kind=KINDS[type(event)],
+        feature=None if isinstance(event, PauseLeft | ResumeLeft) else event.feature,
+        verdict=event.verdict if isinstance(event, AnswerLeft | AnswerGiven) else None,
+        phase=event.phase if isinstance(event, RetryLeft | RetryGiven) else None,
+        note=None if isinstance(event, PauseLeft | ResumeLeft) else event.note,
+        who=event.who,
+        at_us=recorded.recorded_at_us,
+        place=recorded.place,
+    )
 
 
-def _letter(recorded: Recorded[Event], taken: InboxTaken | None) -> Letter:
-    fate: Fate = "waits" if taken is None else "taken" if taken.accepted else "refused"
+def _letter(event: Posted, recorded: Recorded[Event], read: InboxTaken | None) -> Letter:
+    fate: Fate = "waits" if read is None else "taken" if read.accepted else "refused"
     return Letter(
-        **msgspec.structs.asdict(_said(recorded)),
-        question=getattr(recorded.event, "question", None),
+        **msgspec.structs.asdict(_said(event, recorded)),
+        question=event.question if isinstance(event, AnswerLeft) else None,
         fate=fate,
-        why=taken.why if taken else "",
+        why=read.why if read else "",
     )

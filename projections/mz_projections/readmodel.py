@@ -1,4 +1,4 @@
-"""Facts: what a read model is: a table whose rows a pure function makes of the log."""
+"""Definition of a read model: a table whose rows are computed from the log by a pure function."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Key = tuple[str, ...]
 
 
 class ReadModel(msgspec.Struct, Generic[R], frozen=True):
-    """The table is read off the row: a column for each field, of text, of integers, or of JSON for the rest."""
+    """Columns are derived from the row's fields: text, integers, or JSON for all other types."""
 
     name: str
     row: type[R]
-    """A frozen Struct that takes its fields by position."""
+    """A frozen Struct with positional fields."""
     key: tuple[str, ...]
-    """The text fields that tell one row from another."""
+    """The text fields that identify a row."""
     types: tuple[type[Event], ...]
-    """The events that matter; no others are read."""
+    """The events that it reads; no others are passed to `evolve`."""
     evolve: Callable[[Callable[[Key], R | None], Recorded[Event]], R | None]
-    """The row that an event makes or changes, given a way to find what the row is now; None: no row."""
+    """Return the row that an event creates or changes, or None. The first argument finds the current row by key."""

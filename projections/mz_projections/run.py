@@ -1,4 +1,4 @@
-"""Pure: folds the stream of a run into what concerns several features: items, slots, claims, money, halts."""
+"""Folds the stream of a run into the state shared by its features: items, slots, claims, money, halts."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, Path
 
 Message = FeatureAdmitted | FeatureReleased | TimerFired | ChecksChanged | AnswerGiven | CancelGiven | RetryGiven
-"""What the run tells a feature."""
+"""A message of the run to a feature."""
 ENDED = frozenset({Rest.DELIVERED, Rest.MERGED, Rest.TAGGED, Rest.FAILED, Rest.CANCELLED})
 DELIVERED = frozenset({Rest.DELIVERED, Rest.MERGED, Rest.TAGGED})
 RETRIABLE = frozenset({Rest.FAILED, Rest.CANCELLED, Rest.WAITING, Rest.HELD})
-"""What a person may have done once more."""
+"""A person may retry these."""
 
 
 class Track(msgspec.Struct, frozen=True, kw_only=True):
-    """One item, as the run sees it."""
+    """One item, from the run's view."""
 
     item: ItemAdded
     admitted: bool = False
     active: bool = False
-    """It has work to do: it runs, or runs as soon as there is a slot."""
+    """Running, or ready to run as soon as there is a slot."""
     rested: FeatureRested | None = None
-    """How it came to rest last; kept while it is active again."""
+    """The last stop; kept while the feature is active again."""
     held_by: FeatureId | None = None
     """The dependency that failed."""
     messages: tuple[tuple[int, Message], ...] = ()
-    """What the run told it, with the versions to cite."""
+    """The run's messages to it, with the versions to cite."""
     claim: tuple[Path, ...] | None = None
     contended: FilesContended | None = None
     wanted_nanousd: int | None = None
-    """What a held call asked for."""
+    """Amount requested by a call over budget."""
     spent_nanousd: int = 0
     reserved: dict[str, int] = {}
     """By key of the call."""
@@ -83,27 +83,27 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def committed_nanousd(self) -> int:
-        """Spent and set aside."""
+        """Charged and reserved."""
         return self.spent_nanousd + sum(self.reserved.values())
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     started: RunStarted | None = None
     forked: RunForked | None = None
-    """Where it goes on from another run."""
+    """The event that the run was forked from."""
     tracks: dict[str, Track] = {}
     """By feature, in the order in which items were added."""
     skipped: dict[str, ItemSkipped] = {}
     halted: RunHalted | None = None
     stopped: bool = False
     paused: bool = False
-    """What is under way comes to rest, and the process waits to be told to go on."""
+    """Current calls finish, and the process waits for a resume."""
     merged: dict[str, Commit] = {}
-    """By feature whose pull request was merged: the base branch's head with the merge in it, the newest last."""
+    """By feature with a merged pull request: head of the base branch including the merge, the latest last."""
     resting: bool = False
     finished: bool = False
     budget: BudgetChanged | None = None
-    """In place of the pinned one."""
+    """Replaces the pinned one."""
     inbox_version: int = 0
     version: int = 0
 
@@ -121,7 +121,7 @@ def fold_run(events: Iterable[Recorded[Event]]) -> RunState:
 
 
 def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
-    """Total: what the run's stream does not hold changes nothing but the version."""
+    """Return the next state. Total: an event unknown to the run's stream changes only the version."""
     state = replace(state, version=recorded.version)
     event = recorded.event
     match event:
@@ -160,7 +160,7 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
 
 
 def _resumed(state: RunState) -> RunState:
-    """What a stop or a fatal problem interrupted goes on."""
+    """Reactivate features interrupted by a stop or a fatal problem."""
     tracks = {}
     for feature, track in state.tracks.items():
         stopped = track.rested is not None and track.rested.status is Rest.STOPPED
@@ -213,10 +213,10 @@ def _track(track: Track, recorded: Recorded[Event]) -> Track:
 
 
 def over(state: RunState, letters: int) -> bool:
-    """Finished, and nothing that people left for it is unread. `letters`: version of its inbox."""
+    """Return True if the run is finished and its inbox, at version `inbox_version`, is fully processed."""
     return state.finished and letters <= state.inbox_version
 
 
 def held_for(track: Track, hold: Hold) -> bool:
-    """Whether the track rests, held for this."""
+    """Return True if the feature is held for this reason."""
     return not track.active and track.rested is not None and track.rested.hold is hold

@@ -1,8 +1,8 @@
-"""Adapter: keeps read models in `.mz/views.sqlite`, each exactly as far as its cursor says.
+"""Keeps read models in `.mz/views.sqlite`, each up to its cursor.
 
-A page of events and the cursor behind it are written in one transaction, so that no crash and no second process can
-count an event twice or leave one out. The file is a cache: whenever the log is another one, its past was changed, or
-the code is not the code that made the rows, they are made anew; where the file cannot be used, they are made in memory.
+A page of events and its cursor are written in one transaction, so that no crash and no second process can count an
+event twice or skip one. The file is a cache: if the log or the code that made the rows has changed, they are rebuilt;
+if the file cannot be used, they are kept in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ import mz_projections
 from mz_projections.readmodel import Key, R, ReadModel
 
 PAGE_POSITIONS = 50_000
-"""Of the log, taken in by one transaction: what a row costs to write is paid once a page."""
+"""Log positions per transaction: the cost of writing a row is paid once per page."""
 BUSY_SECONDS = 5.0
 
 CURSOR = Table(
@@ -57,11 +57,11 @@ CURSOR = Table(
     Column("position", Integer, nullable=False),
     Column("chain", LargeBinary, nullable=False),
 )
-"""How far each read model has come: in which log, by which code, and the chain value of the event there."""
+"""Progress of each read model: log, code version, position, and the chain value of the event there."""
 
 
 class Json(TypeDecorator[Any]):
-    """A field that is neither text nor number nor truth value."""
+    """A field that is neither text nor integer."""
 
     impl = Text
     cache_ok = True
@@ -80,7 +80,7 @@ class Json(TypeDecorator[Any]):
 class Views:
     """The read models `models` over `log`, kept in the file at `path`; None: in memory only.
 
-    Not for several threads at once; any number of processes may use one file.
+    Not thread-safe; any number of processes may use one file.
     """
 
     def __init__(
@@ -100,20 +100,23 @@ class Views:
     def __enter__(self) -> Views:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
-        """Closes the file; what was in memory only is gone."""
+        """Close the file; rows kept in memory are lost."""
         self._engine.dispose()
 
     @property
     def in_memory(self) -> bool:
-        """Whether the file is not used: none was named, or it could not be."""
+        """True if no file was named, or it could not be used."""
         return self._path is None
 
     def refresh(self) -> None:
-        """Takes in every event that the log has now. Raises UnknownEvent, StoreUnusable."""
+        """Process every new event of the log.
+
+        Raises: UnknownEvent, StoreUnusable.
+        """
         try:
             self._catch_up()
         except DatabaseError as error:
@@ -122,14 +125,14 @@ class Views:
             self._begin_anew(error)
 
     def rows(self, model: ReadModel[R]) -> tuple[R, ...]:
-        """All rows, in the order of their keys, as of the last refresh."""
+        """Return all rows, in the order of their keys, as of the last refresh."""
         table = self._tables[model.name][1]
         with self._engine.begin() as connection:
             found = connection.execute(select(table).order_by(*table.primary_key))
             return tuple(model.row(*row) for row in found)
 
     def _begin_anew(self, error: DatabaseError) -> None:
-        """A damaged file is replaced; one that is locked, read-only or on a full disk is left, and memory used."""
+        """Replace a damaged file; if it is locked, read-only or on a full disk, keep it and use memory."""
         assert self._path is not None
         self._engine.dispose()
         code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
@@ -147,8 +150,10 @@ class Views:
             pass
 
     def _page(self) -> bool:
-        """Takes one page of events into every read model; whether there may be more. The cursors are read within the
-        transaction: another process may have moved them."""
+        """Apply one page of events to every read model; return True if there may be more.
+
+        The cursors are read within the transaction: another process may have moved them.
+        """
         head = self._log.head()
         with self._engine.begin() as connection:
             CURSOR.create(connection, checkfirst=True)
@@ -156,7 +161,7 @@ class Views:
         return min(reached, default=head) < head
 
     def _take(self, connection: Connection, model: ReadModel[R], table: Table, head: int) -> int:
-        """The position that the read model has reached when the transaction commits."""
+        """Update one read model; return its position after the transaction."""
         after = self._cursor(connection, model)
         if after is None:
             table.drop(connection, checkfirst=True)
@@ -172,7 +177,7 @@ class Views:
         return upto
 
     def _cursor(self, connection: Connection, model: ReadModel[R]) -> int | None:
-        """Position of the last event taken in; None when the rows are not those of this log and this code."""
+        """Return the position of the last processed event; None if the rows belong to another log or code version."""
         row = connection.execute(select(CURSOR).where(CURSOR.c.model == model.name)).first()
         if row is None or (row.log, row.code) != (self._log.log_id, code_digest()):
             return None
@@ -187,7 +192,7 @@ class Views:
 
 
 class _Rows:
-    """The rows of one read model as they are within a transaction; written at its end, each once."""
+    """The rows of one read model within a transaction; each changed row is written once at its end."""
 
     def __init__(self, connection: Connection, model: ReadModel[R], table: Table) -> None:
         self._connection, self._model, self._table = connection, model, table
@@ -205,7 +210,7 @@ class _Rows:
             return found
 
     def take(self, events: Iterable[Recorded[Event]]) -> None:
-        """Lets each event make or change its row. Nothing else is done as often when read models are made anew."""
+        """Apply the events to the rows. The hot loop of a rebuild."""
         evolve, key_of, find = self._model.evolve, self._key, self.find
         known, changed = self._known, self._changed
         for recorded in events:
@@ -215,7 +220,7 @@ class _Rows:
                 known[key] = changed[key] = row
 
     def write(self) -> None:
-        """By the driver: SQLAlchemy's own statements take twice as long for a page of rows."""
+        """Write by the driver: SQLAlchemy's own statements take twice as long for a page of rows."""
         if not self._changed:
             return
         names = self._table.columns.keys()
@@ -224,22 +229,22 @@ class _Rows:
             f"INSERT INTO {self._table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
             f"ON CONFLICT ({', '.join(self._model.key)}) DO UPDATE SET {sets}"
         )
-        json = [place for place, column in enumerate(self._table.columns) if isinstance(column.type, Json)]
+        json = [index for index, column in enumerate(self._table.columns) if isinstance(column.type, Json)]
         self._connection.exec_driver_sql(statement, [_values(row, json) for row in self._changed.values()])
 
 
 def _key(names: tuple[str, ...]) -> Callable[[Any], Key]:
-    """From a row to its key."""
+    """Return a function from a row to its key."""
     fields: Callable[[Any], Any] = attrgetter(*names)
     return fields if len(names) > 1 else lambda row: (fields(row),)
 
 
 def _values(row: msgspec.Struct, json: Sequence[int]) -> tuple[Any, ...]:
-    """The row for the driver; `json`: places of the fields that are kept as JSON."""
+    """Return the row for the driver; `json`: indexes of the fields stored as JSON."""
     values = msgspec.structs.astuple(row)
     if not json:
         return values
-    return tuple(msgspec.json.encode(value).decode() if place in json else value for place, value in enumerate(values))
+    return tuple(msgspec.json.encode(value).decode() if index in json else value for index, value in enumerate(values))
 
 
 def _table(model: ReadModel[Any]) -> Table:
@@ -274,7 +279,7 @@ def _memory() -> Engine:
 
 
 def _transactional(engine: Engine) -> Engine:
-    """Every transaction takes the write lock when it begins: what it reads stays true until it ends."""
+    """Take the write lock when a transaction begins, so that what it reads stays valid until it ends."""
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -285,7 +290,7 @@ def _transactional(engine: Engine) -> Engine:
 
 @cache
 def code_digest() -> str:
-    """sha256 over everything that read models are computed by: the sources of events and projections."""
+    """Return the sha256 over the sources of events and projections, which compute the read models."""
     digest = hashlib.sha256()
     for source in _sources():
         digest.update(source.read_bytes())

@@ -1,4 +1,4 @@
-"""Pure: the list of all runs: what each is, and how its features stand."""
+"""The list of all runs with the status of each run and its features."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ class RunRow(msgspec.Struct, frozen=True):
     base: str
     started_at_us: int
     fork_of: str = ""
-    """`stream@version` of the event that it goes on from; empty: a run of its own."""
+    """`stream@version` of the event that the run was forked from; empty: not a fork."""
     status: Literal["started", "paused", "halted", "stopped", "rested", "finished"] = "started"
     features: dict[str, str] = {}
-    """How each stands, in the order of the backlog: `queued`, `skipped`, `working`, or the value of a `Rest`."""
+    """Status of each feature, in the order of the backlog: `queued`, `skipped`, `working`, or the value of a
+    `FeatureOutcome`."""
 
     def count(self, *standing: str) -> int:
-        """How many features stand so."""
+        """Return the number of features with one of these statuses."""
         return sum(each in standing for each in self.features.values())
 
 
 def evolve(find: Callable[[Key], RunRow | None], recorded: Recorded[Event]) -> RunRow | None:
-    """The run that the event begins or changes."""
+    """Return the run that the event starts or changes."""
     _, run, *feature = recorded.stream.split("/", 2)
     if feature:
         return None

@@ -1,4 +1,4 @@
-"""Pure: what agent calls cost, in groups, in all, and for nothing."""
+"""Totals of agent calls: in groups, overall, and wasted."""
 
 from __future__ import annotations
 
@@ -20,69 +20,69 @@ Why = Literal["agree", "cache-lifetime", "tier", "promotion", "sub-agent", "kill
 WHYS: tuple[Why, ...] = (
     "agree", "cache-lifetime", "tier", "promotion", "sub-agent", "killed", "unexplained", "unknown",
 )  # fmt: skip
-"""Why what an agent reported is, or is not, what its tokens come to; in the order in which they are reported."""
+"""Causes of a match or mismatch between reported and computed cost, in the order of reports."""
 DayOf = Callable[[int], date]
-"""Microseconds since the epoch -> the day that people call it."""
+"""Maps microseconds since the epoch to a local day."""
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A call and what became of it."""
+    """A call, its outcome and the cause of a cost mismatch."""
 
     call: CallCost
     fate: Fate
     why: Why = "unknown"
     detail: str = ""
-    """More of why, in words; empty where there is no more to say."""
+    """Explanation of the cause; may be empty."""
     other_nanousd: int | None = None
-    """What the same tokens would have cost under another model, where that was asked."""
+    """Cost of the same tokens with another model, if requested."""
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Calls with one and the same reason."""
+    """Calls with the same cause."""
 
     why: Why
     calls: int
     difference_nanousd: int | None
-    """Reported less computed, where both are known."""
+    """Reported minus computed, over the calls with both."""
 
 
 class Group(msgspec.Struct, frozen=True):
     name: str
     totals: Totals
     wasted: Totals
-    """Of the group's calls, those that were thrown away."""
+    """Wasted calls of the group."""
     only: Judged | None = None
-    """The call, where each is a group of its own."""
+    """The call, if each group is a single call."""
     reasons: tuple[Reason, ...] = ()
     other_nanousd: int | None = None
-    """As in `Judged`, over the calls of which it is known."""
+    """As in `PricedCall`, over the calls where it is known."""
     change_nanousd: int | None = None
-    """What that is more than what was paid, over the calls of which both are known."""
+    """That minus the paid cost, over the calls with both."""
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     by: By
     groups: tuple[Group, ...]
-    """In the order in which they first cost something."""
+    """In the order of their first call."""
     total: Totals
     wasted: Totals
-    """Calls that were thrown away."""
+    """Wasted calls."""
     wasted_by_fate: tuple[tuple[Fate, Totals], ...]
-    """Fates that some call had."""
+    """Only outcomes that occurred."""
     reasons: tuple[Reason, ...] = ()
     other_nanousd: int | None = None
     compared_nanousd: int | None = None
-    """What was paid for the calls of which `other_nanousd` is known."""
+    """Paid cost of the calls where `alternative_nanousd` is known."""
     change_nanousd: int | None = None
     """As in `Group`."""
     estimate_error: float | None = None
-    """Median of |estimate - paid| / paid over the calls of which both are known; None without any."""
+    """Median of |estimate - paid| / paid over the calls with both; None without any."""
     told: int = 0
-    """Calls that ended well and told their tokens, of the agent that has most of them: what a calibration goes by."""
+    """Successful calls with known tokens, of the agent with most of them: the basis of a calibration."""
 
 
 def judged(calls: Iterable[CallCost], courses: Mapping[StreamId, Course]) -> tuple[Judged, ...]:
-    """The calls in the order of their requests, each with its fate."""
+    """Return the calls in the order of their requests, each with its outcome."""
     ordered = sorted(calls, key=lambda call: call.requested_at_us)
     return tuple(Judged(call, fate_of(call, _course(call, courses))) for call in ordered)
 
@@ -96,7 +96,7 @@ def utc_day(at_us: int) -> date:
 
 
 def spending(calls: Iterable[Judged], by: By, day_of: DayOf = utc_day) -> Spending:
-    """The sums. Every call is in exactly one group, so the groups add up to the total."""
+    """Return the totals. Every call is in exactly one group, so the groups add up to the total."""
     listed = tuple(calls)
     groups: dict[str, list[Judged]] = {}
     for each in listed:
@@ -146,7 +146,7 @@ def _known(amounts: Iterable[int | None]) -> int | None:
 
 
 def reasons(members: Iterable[Judged]) -> tuple[Reason, ...]:
-    """Those that some call that ended has."""
+    """Return the causes of ended calls."""
     ended = [each for each in members if each.call.outcome != "open"]
     counted = [(why, [each.call for each in ended if each.why == why]) for why in WHYS]
     return tuple(Reason(why, len(calls), _known(map(difference, calls))) for why, calls in counted if calls)
@@ -159,13 +159,15 @@ def _estimate_error(members: Iterable[Judged]) -> float | None:
 
 
 def tells(call: CallCost) -> bool:
-    """Whether it ended well and its tokens are known: others say nothing of what the work takes."""
+    """Return True if the call succeeded with known tokens, so that it can be used for calibration."""
     return call.outcome == "replied" and call.terminal == "success" and bool(call.input) and call.output is not None
 
 
 def name_of(judged: Judged, by: By, day_of: DayOf = utc_day) -> str:
-    """The group that a call belongs to; an attempt is named by its key, which is unique. Times are those of the
-    request: `2026-03-01`, `2026-W09` (ISO 8601), `2026-03`."""
+    """Return the group of a call; an attempt is named by its key, which is unique.
+
+    Times are those of the request: `2026-03-01`, `2026-W09` (ISO 8601), `2026-03`.
+    """
     call = judged.call
     match by:
         case "attempt":
@@ -183,5 +185,5 @@ def name_of(judged: Judged, by: By, day_of: DayOf = utc_day) -> str:
 
 
 def computed_anew(judged: Judged, nanousd: int | None) -> Judged:
-    """The call as if another table had priced it."""
+    """Return the call repriced by another table."""
     return replace(judged, call=replace(judged.call, computed_nanousd=nanousd))

@@ -1,4 +1,4 @@
-"""Facts: the states that one feature can be in: a union of shapes, folded from its stream by `feature.evolve`."""
+"""The states of one feature: a union of structs, folded from its stream by `feature.evolve`."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Tries(Shape, frozen=True):
-    """Calls of one role in one cell and iteration."""
+    """Calls of one role in one unit run."""
 
     attempt: int = 0
     """Requests so far, failed and lost ones too."""
     refused: int = 0
-    """Replies that rules or gates refused since a person last answered."""
+    """Replies rejected by rules or gates since a person last answered."""
     failures: int = 0
     """Calls that failed or were lost since a person last answered."""
 
 
 class Spent(Shape, frozen=True):
-    """What a cell has used so far; goes into the trailers of its commit."""
+    """Usage of a unit run so far; written to the trailers of its commit."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     nanousd: int = 0
-    """The worst of what is known, summed over calls."""
+    """Charged cost, summed over calls."""
     duration_ms: int = 0
 
 
@@ -70,23 +70,23 @@ class Conversation(Shape, frozen=True):
     agent: str
     model: str
     id: str
-    """As the agent itself says it, else as it was asked for."""
+    """As reported by the agent, else as requested."""
     key: str
-    """Of the newest call in it."""
+    """Key of its latest call."""
     shown: frozenset[str] = frozenset()
-    """Marks of what it has seen, and of what it wrote itself."""
+    """Marks of the texts that it was shown or has written."""
     before: tuple[Usage, ...] = ()
-    """What its earlier calls used, a sum for each model."""
+    """Usage of its earlier calls, one sum per model."""
     used: tuple[Usage, ...] = ()
-    """The same with the newest call."""
+    """The same including the latest call."""
     estimated_tokens: int = 0
-    """Of the newest call, its reply included: so much the session was estimated to hold after it."""
+    """Estimated size of the session after the latest call, reply included."""
     broken: SessionEnd | None = None
-    """Why no call may go on in it."""
+    """Reason that no call may continue it."""
 
 
 class Book(Shape, frozen=True):
-    """What a feature carries from phase to phase."""
+    """Progress of one feature across its phases."""
 
     started: FeatureStarted
     base: Commit
@@ -94,37 +94,37 @@ class Book(Shape, frozen=True):
     head: Commit
     """Head of the branch by our own commits."""
     tree: Commit
-    """Capture that the next cell starts from."""
+    """Capture that the next unit run starts from."""
     heard: int
     """Version of the run's stream that was cited last."""
     done: tuple[str, ...] = ()
     """Phases completed, in order."""
     artifacts: dict[str, ArtifactParsed] = {}
-    """By name, and by `name/unit` where a phase has units."""
+    """By name, and by `name/unit` if a phase has units."""
     starts: dict[str, Commit] = {}
-    """Tree that each phase began with, in the order in which they began."""
+    """Tree that each phase began with, in the order of their start."""
     superseded: dict[str, int] = {}
-    """Rollbacks that superseded a phase (`code`) or a unit (`code/u1`)."""
+    """Number of rollbacks that superseded a phase (`code`) or a unit (`code/u1`)."""
     kept: dict[str, tuple[str, ...]] = {}
-    """Units that a rollback to other units of the phase left finished."""
+    """Finished units of a phase that a rollback of other units left intact."""
     notes: dict[str, tuple[Digest, ...]] = {}
-    """By phase or `phase/unit`: why the work came back."""
+    """Reasons for rollbacks and retries, by phase or `phase/unit`."""
     issues: dict[str, int] = {}
-    """How often each issue blocked: `phase|check|unit|path`."""
+    """Number of blocks by issue: `phase|check|unit|path`."""
     blocks: dict[str, int] = {}
-    """How often each cause blocked."""
+    """Number of blocks by cause."""
     rollbacks: int = 0
     restores: int = 0
-    """Trees restored, by rollbacks and by people; each is a commit with a key of its own."""
+    """Trees restored, by rollbacks and by people; each is a commit with its own key."""
     pushed: Commit | None = None
-    """What we pushed last: the remote's branch holds this, or somebody else's work."""
+    """Last pushed commit: if the remote's branch differs, someone else has pushed to it."""
     joined: Commit | None = None
-    """What was merged in last, of the pull request's target."""
+    """Last merged commit of the pull request's target."""
     conflicted: tuple[Path, ...] = ()
     """Files into which the last merge of the target wrote conflict markers."""
     conversation: Conversation | None = None
     agent: str = ""
-    """The agent that took over from the one of the settings; empty: none did."""
+    """The agent that took over from the configured one; empty: none did."""
 
 
 CellFact = (
@@ -156,32 +156,32 @@ CellFact = (
 
 
 class Cell(Shape, frozen=True):
-    """One unit of one phase, from its start to its completion."""
+    """One unit of one phase in one iteration, from its start to its completion."""
 
     unit: str
     iteration: int
     base: Commit
-    """Capture that the cell began with; what it changes counts from here."""
+    """Capture at the start; changes count from here."""
     tree: Commit
-    """Capture that the next call starts from: the tree before a first or failed call, the one handed over after a
-    refused reply."""
+    """Capture that the next call starts from: the tree before a first or failed call, the reply's tree after a rejected
+    reply."""
     role: str = "builder"
-    """Whose call is owed or was made last."""
+    """Role of the pending or last call."""
     tries: dict[str, Tries] = {}
     prepared: tuple[CommandRan, ...] = ()
     checked: dict[str, bool] = {}
-    """Gates and rules that were run on the present reply."""
+    """Results of gates and rules on the current reply."""
     approved: tuple[str, ...] = ()
-    """Questions that a person approved, for the present reply."""
+    """Questions that a person approved for the current reply."""
     reports: tuple[Digest, ...] = ()
-    """What the next call is to mend."""
+    """Reports for the next call to fix."""
     signature: str = ""
-    """Of the failed command behind `reports`."""
+    """Signature of the failed command behind `reports`."""
     notes: tuple[Digest, ...] = ()
     parsed: dict[str, ArtifactParsed] = {}
-    """Outputs of the present reply, by artifact."""
+    """Outputs of the current reply, by artifact."""
     replied: AgentReplied | None = None
-    """The present reply, at the boundary."""
+    """The current reply, at the boundary."""
     reply: Digest | None = None
     """Its final text."""
     block: Blocked | None = None
@@ -190,35 +190,35 @@ class Cell(Shape, frozen=True):
     pardoned: bool = False
     """A person allowed one more rollback."""
     moved: bool = False
-    """A ref, `.git/config` or a hook changed during the last call, and no person has said that this is right."""
+    """A ref, `.git/config` or a hook changed during the last call, and no person has approved it."""
     ended_at_us: int = 0
-    """When the last call ended, by the raw clock; waits and prices count from it."""
+    """End of the last call by the raw clock; waits and prices count from it."""
     request: AgentRequested | None = None
-    """The newest call, as it was asked for."""
+    """The latest call."""
     spent: Spent = Spent()
     delivered: tuple[str, ...] = ()
-    """Delivery steps made."""
+    """Delivery steps done."""
     merged: BaseMerged | None = None
     pull: int | None = None
     """Number of the pull request."""
     checks: ChecksSeen | None = None
-    """The last look at its checks; None when the next one is due."""
+    """The last poll of its checks; None if the next one is due."""
     checks_at_us: int = 0
-    """When that was, by the raw clock."""
+    """Time of that poll, by the raw clock."""
     pushed_at_us: int = 0
-    """When the checks began: the push, or the last time they were started again."""
+    """Start of the checks: the push, or the last rerun."""
     reruns: int = 0
     commit: Commit | None = None
     last: CellFact | None = None
-    """The newest fact that moves the cell on: an intent there means that its outcome is owed."""
+    """The latest event that advances the unit run; an intent here has a pending outcome."""
 
 
 class Unborn(Shape, frozen=True):
-    """Admitted or not, nothing is in its stream."""
+    """The feature's stream is empty; it may be admitted already."""
 
 
 class Opening(Shape, frozen=True):
-    """Branch and worktree are owed."""
+    """Branch and worktree are pending."""
 
     started: FeatureStarted
     heard: int
@@ -226,7 +226,7 @@ class Opening(Shape, frozen=True):
 
 
 class Setting(Shape, frozen=True):
-    """The workspace's own set-up commands are owed."""
+    """The set-up commands of the workspace are pending."""
 
     book: Book
     ran: tuple[CommandRan, ...] = ()
@@ -234,28 +234,26 @@ class Setting(Shape, frozen=True):
 
 
 class Between(Shape, frozen=True):
-    """Between phases."""
-
     book: Book
 
 
 class Working(Shape, frozen=True):
-    """Inside a phase. `cell` is None between units."""
+    """Inside a phase. `unit_run` is None between units."""
 
     book: Book
     phase: str
     units: tuple[str, ...]
     finished: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Those that an earlier start of the phase had finished."""
+    """Units finished by an earlier start of the phase."""
     claimed: bool = False
     contended: bool = False
-    """The last claim was refused."""
+    """The last claim was rejected."""
     cell: Cell | None = None
 
 
 class Restoring(Shape, frozen=True):
-    """After a rollback: the tree before phase `to` is to stand on the branch again, in a new commit."""
+    """After a rollback: the tree before phase `to` is to be restored on the branch, in a new commit."""
 
     book: Book
     to: str
@@ -263,7 +261,7 @@ class Restoring(Shape, frozen=True):
 
 
 class Held(Shape, frozen=True):
-    """For a time, a file, money, or the end of a fatal problem."""
+    """Waiting without a person: for a time, a claim, money, or the end of a fatal problem."""
 
     hold: Hold
     until_us: int | None
@@ -272,14 +270,14 @@ class Held(Shape, frozen=True):
 
 
 class Waiting(Shape, frozen=True):
-    """For a person."""
+    """Waiting for a person."""
 
     asked: HumanRequested
     then: Active
 
 
 class Ended(Shape, frozen=True):
-    """`before` is where a failed or cancelled feature stood: a person may have it done once more from there."""
+    """`state_before` is the state in which a feature failed or was cancelled: a person may retry from there."""
 
     status: Rest
     heard: int
@@ -295,7 +293,7 @@ State = Unborn | Active | Held | Waiting | Ended
 
 
 def book_of(state: State) -> Book | None:
-    """The book, wherever the state keeps it; None before the workspace is open."""
+    """Return the feature's progress; None before the workspace exists."""
     match state:
         case Held() | Waiting():
             return book_of(state.then)
@@ -305,7 +303,7 @@ def book_of(state: State) -> Book | None:
 
 
 def heard_of(state: State) -> int:
-    """Version of the run's stream that this feature cited last; 0: none."""
+    """Return the version of the run's stream that this feature cited last; 0: none."""
     match state:
         case Held() | Waiting():
             return heard_of(state.then)

@@ -1,4 +1,4 @@
-"""Pure: every event in words, one line each. Total over the catalog: a test asks for every type."""
+"""A one-line description of every event. Total over the catalog: a test checks every type."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ NANOUSD = 1_000_000_000
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One event, as a person reads it."""
+    """One event, for display."""
 
     at_us: int
-    """Microseconds since the epoch, UTC: `recorded_at`."""
+    """`recorded_at_us`: microseconds since the epoch, UTC."""
     place: str
     """`stream@version`."""
     type: str
     text: str
-    """One line of names, numbers and enums; never prose of an agent."""
+    """One line of names, numbers and enums; never an agent's prose."""
 
 
 def timeline(events: Iterable[Recorded[Event]]) -> Iterator[Line]:
-    """The events in the order given."""
+    """Yield a line for each event, in the order given."""
     for recorded in events:
         yield Line(recorded.recorded_at_us, recorded.place, type_of(recorded.event), words(recorded.event))
 
 
 def words(event: Event) -> str:
-    """What the event says."""
+    """Return the description of the event."""
     return WORDS[type(event)](event)
 
 
@@ -44,7 +44,7 @@ def _usd(nanousd: int | None) -> str:
 
 
 def _few(names: Iterable[object]) -> str:
-    """The first of the names and how many more there are; `nothing` for none."""
+    """Return the first names and the number of others; `nothing` for none."""
     listed = [str(name) for name in names]
     more = f" and {len(listed) - LISTED_MAX} more" if len(listed) > LISTED_MAX else ""
     return (", ".join(listed[:LISTED_MAX]) + more) or "nothing"
@@ -72,15 +72,15 @@ def _rules(violations: tuple[check.Violation, ...]) -> str:
 
 
 def _run_rested(event: run.FeatureRested) -> str:
-    why = event.code or (event.hold.value if event.hold else "")
-    return f"{event.feature} rests: {event.status.value}" + (f" ({why})" if why else "")
+    reason = event.code or (event.hold.value if event.hold else "")
+    return f"{event.feature} stopped: {event.status.value}" + (f" ({reason})" if reason else "")
 
 
 def _requested(event: call.AgentRequested) -> str:
-    how = "whole prompt" if event.whole else "only what is new"
-    how += " in a continued session" * event.resumes
+    prompt = "full prompt" if event.whole else "new content only"
+    prompt += " in a continued session" * event.resumes
     return (
-        f"{_call(event.ref)}: {event.agent} {event.model}, {how}, about {event.estimated_tokens} tokens, "
+        f"{_call(event.ref)}: {event.agent} {event.model}, {prompt}, about {event.estimated_tokens} tokens, "
         f"{_usd(event.estimated_nanousd)}"
     )
 
@@ -103,7 +103,7 @@ def _ran(event: check.CommandRan) -> str:
 
 
 def _validated(event: check.ArtifactValidated) -> str:
-    return f"{_call(event.ref)}: " + (f"refused by {_rules(event.violations)}" if event.violations else "valid")
+    return f"{_call(event.ref)}: " + (f"rejected by {_rules(event.violations)}" if event.violations else "valid")
 
 
 def _gate(event: check.GateChecked) -> str:
@@ -111,8 +111,9 @@ def _gate(event: check.GateChecked) -> str:
 
 
 def _changes(event: check.ChangesChecked) -> str:
-    offences = f"; reverted {_few(f'{off.kind} {off.path}' for off in event.offences)}" if event.offences else ""
-    return f"{_call(event.ref)}: {_counted(len(event.changes), 'change')} within the contract{offences}"
+    reverted = f"; reverted {_few(f'{change.kind} {change.path}' for change in event.offences)}"
+    allowed = f"{_call(event.ref)}: {_counted(len(event.changes), 'change')} within the write scope"
+    return allowed + (reverted if event.offences else "")
 
 
 def _rolled_back(event: feature.RolledBack) -> str:
@@ -136,13 +137,13 @@ def _started(event: feature.PhaseStarted) -> str:
 
 def _held(event: feature.FeatureHeld) -> str:
     line = f":{event.line}" if event.line else ""
-    place = f" in {event.template}{line}" if event.template else ""
-    return f"waits: {event.hold.value}" + (f" ({event.code}{place})" if event.code else "")
+    location = f" in {event.template}{line}" if event.template else ""
+    return f"held: {event.hold.value}" + (f" ({event.code}{location})" if event.code else "")
 
 
 def _asked(event: feature.HumanRequested) -> str:
-    place = f"{_cell(event)}: " if event.phase else ""
-    return f"{place}a person is asked, {event.ask.value}" + (f" ({event.code})" if event.code else "")
+    unit = f"{_cell(event)}: " if event.phase else ""
+    return f"{unit}question to a person, {event.ask.value}" + (f" ({event.code})" if event.code else "")
 
 
 def _added(event: run.ItemAdded) -> str:
@@ -156,8 +157,8 @@ def _admitted(event: run.FeatureAdmitted) -> str:
 
 def _compared(event: run.ClaimCompared) -> str:
     return (
-        f"{event.feature}: {len(event.confirmed)} claimed paths touched, {len(event.unused)} not, "
-        f"{len(event.missed)} touched without a claim"
+        f"{event.feature}: {len(event.confirmed)} claimed paths changed, {len(event.unused)} unchanged, "
+        f"{len(event.missed)} changed without a claim"
     )
 
 
@@ -168,69 +169,70 @@ def _parsed(event: check.ArtifactParsed) -> str:
 
 def _session_read(event: session.SessionRead) -> str:
     corrected = sum(request.before is not None for request in event.requests)
-    told = [f"{_counted(len(event.requests) - corrected, 'request')} new"]
-    told += [f"{number} {what}" for number, what in ((corrected, "corrected"), (event.seen, "known")) if number]
-    told += [_counted(event.bad, "bad line")] * bool(event.bad)
-    return f"{event.format} from byte {event.start} to {event.upto}: {', '.join(told)}"
+    counts = [f"{_counted(len(event.requests) - corrected, 'request')} new"]
+    counts += [f"{corrected} corrected"] * bool(corrected)
+    counts += [f"{event.seen} already counted"] * bool(event.seen)
+    counts += [_counted(event.bad, "undecodable line")] * bool(event.bad)
+    return f"{event.format} from byte {event.start} to {event.upto}: {', '.join(counts)}"
 
 
 def _session_priced(event: session.SessionPriced) -> str:
     unpriced = f", no price for {_few(event.unpriced)}" if event.unpriced else ""
-    return _usd(sum(each.nanousd for each in event.sums)) + unpriced
+    return _usd(sum(priced.nanousd for priced in event.sums)) + unpriced
 
 
 WORDS: dict[type[Event], Callable[[Any], str]] = {
     run.RunStarted: lambda e: f"pipeline {e.pipeline} on {e.base} at {e.base_commit[:SHORT]}, mz {e.core}",
-    run.RunForked: lambda e: f"goes on from version {e.version} of {e.feature} in run {e.source}",
-    run.RunResumed: lambda e: f"taken up again, mz {e.core}",
+    run.RunForked: lambda e: f"forked from version {e.version} of {e.feature} in run {e.source}",
+    run.RunResumed: lambda e: f"resumed, mz {e.core}",
     run.ItemAdded: _added,
     run.ItemSkipped: lambda e: f"{e.feature} was delivered by {e.delivered_by}" + (", text changed" * e.changed),
     run.FeatureAdmitted: _admitted,
     run.FeatureRested: _run_rested,
-    run.FeatureReleased: lambda e: f"{e.feature} may go on after {e.hold.value}",
-    run.TimerFired: lambda e: f"{e.feature} has waited long enough",
+    run.FeatureReleased: lambda e: f"{e.feature} may continue: {e.hold.value} released",
+    run.TimerFired: lambda e: f"{e.feature}: wait is over",
     run.ItemHeld: lambda e: f"{e.feature} cannot start: {e.because} was not delivered",
     run.FilesClaimed: lambda e: f"{e.feature} in {e.phase} claims {_paths(e.paths)}",
-    run.FilesContended: lambda e: f"{e.feature} in {e.phase} is refused its claim, {e.holder} holds it",
+    run.FilesContended: lambda e: f"{e.feature} in {e.phase}: claim rejected, files held by {e.holder}",
     run.ClaimCompared: _compared,
-    run.AnswerGiven: lambda e: f"{e.feature} is answered: {e.verdict.value}",
-    run.CancelGiven: lambda e: f"{e.feature} is given up",
-    run.InboxTaken: lambda e: f"message {e.version} " + ("accepted" if e.accepted else f"refused: {e.why}"),
-    run.RetryGiven: lambda e: f"{e.feature} is to be done once more" + (f", from {e.phase} on" if e.phase else ""),
-    run.ChecksChanged: lambda e: f"{e.feature}: its checks have an answer",
+    run.AnswerGiven: lambda e: f"{e.feature} answered: {e.verdict.value}",
+    run.CancelGiven: lambda e: f"{e.feature} cancelled",
+    run.InboxTaken: lambda e: f"message {e.version} " + ("accepted" if e.accepted else f"rejected: {e.why}"),
+    run.RetryGiven: lambda e: f"{e.feature} to be retried" + (f" from {e.phase}" if e.phase else ""),
+    run.ChecksChanged: lambda e: f"{e.feature}: checks are no longer pending",
     run.FeatureMerged: lambda e: f"{e.feature} was merged; the base is at {e.head[:SHORT]}",
     run.RunPaused: lambda e: "paused by a person" if e.who else "paused by a signal",
     run.BudgetChanged: lambda e: f"budget of the run {_limit(e.run_nanousd)}, of a feature {_limit(e.feature_nanousd)}",
     run.RunHalted: lambda e: f"halted by {e.feature}: {e.code}",
-    run.RunStopped: lambda _: "stopped by the user",
-    run.RunRested: lambda _: "nothing can go on by itself",
-    run.RunFinished: lambda _: "every item has come to its end",
+    run.RunStopped: lambda _: "stop requested by the user",
+    run.RunRested: lambda _: "idle: nothing can continue by itself",
+    run.RunFinished: lambda _: "every item has ended",
     feature.FeatureStarted: lambda e: f"branch {e.branch} for {e.target} from {_few(c[:SHORT] for c in e.starts_from)}",
     feature.WorkspaceReady: lambda e: f"worktree at {e.head[:SHORT]}",
-    feature.WorkspaceConflicted: lambda e: f"the starting commits do not merge: {_paths(e.paths)}",
+    feature.WorkspaceConflicted: lambda e: f"conflict between the starting commits: {_paths(e.paths)}",
     feature.PhaseStarted: _started,
     feature.UnitStarted: lambda e: f"{_cell(e)} iteration {e.iteration}",
     feature.Blocked: lambda e: f"{_cell(e)}: {e.check} {e.path}".rstrip() + f", cause {e.cause}",
     feature.RolledBack: _rolled_back,
-    feature.TreeRestored: lambda e: f"the tree is {e.tree[:SHORT]} again",
+    feature.TreeRestored: lambda e: f"tree {e.tree[:SHORT]} restored",
     feature.UnitCompleted: _cell,
     feature.PhaseCompleted: lambda e: e.phase,
     feature.FeatureHeld: _held,
-    feature.HoldReleased: lambda e: f"goes on after {e.hold.value}",
+    feature.HoldReleased: lambda e: f"continues: {e.hold.value} released",
     feature.HumanRequested: _asked,
-    feature.HumanAnswered: lambda e: f"a person says {e.verdict.value}",
+    feature.HumanAnswered: lambda e: f"answer of a person: {e.verdict.value}",
     feature.FeatureDelivered: lambda e: f"{e.terminal} at {e.head[:SHORT]}, {len(e.touched)} paths",
     feature.FeatureFailed: lambda e: e.code,
-    feature.FeatureRetried: lambda e: "once more" + (f", from {e.to} on" if e.to else ""),
-    feature.FeatureCancelled: lambda _: "given up by a person",
-    call.CallReserved: lambda e: f"{_usd(e.nanousd)} set aside for {e.key}",
-    call.CallHeld: lambda e: f"no room in the budget for {e.key}: {_usd(e.nanousd)}",
+    feature.FeatureRetried: lambda e: "retried" + (f" from {e.to}" if e.to else ""),
+    feature.FeatureCancelled: lambda _: "cancelled by a person",
+    call.CallReserved: lambda e: f"{_usd(e.nanousd)} reserved for {e.key}",
+    call.CallHeld: lambda e: f"{e.key} exceeds the budget: {_usd(e.nanousd)}",
     call.AgentRequested: _requested,
-    call.SessionBroken: lambda e: f"{e.key}: the session is not continued, {e.reason.value}; the prompt is whole",
+    call.SessionBroken: lambda e: f"{e.key}: session dropped, {e.reason.value}; the next prompt is a full one",
     call.AgentSwitched: lambda e: f"{_call(e.ref)}: {e.to} takes over from {e.source} ({e.code})",
     call.AgentReplied: _replied,
     call.AgentFailed: lambda e: f"{_call(e.ref)}: {e.problem.kind.value} {e.problem.code} after {e.duration_ms} ms",
-    call.AgentLost: lambda e: f"{_call(e.ref)}: lost in a crash",
+    call.AgentLost: lambda e: f"{_call(e.ref)}: lost by a crash",
     call.ReplyRead: _read,
     call.CallPriced: lambda e: f"{e.key}: {_usd(e.computed_nanousd)}" + (f", {_few(e.unpriced)}" if e.unpriced else ""),
     call.CallSettled: lambda e: f"{e.key}: {_usd(e.nanousd)}",
@@ -245,18 +247,18 @@ WORDS: dict[type[Event], Callable[[Any], str]] = {
     delivery.PushRequested: lambda e: f"{e.branch} at {e.commit[:SHORT]} to {e.remote}",
     delivery.Pushed: lambda e: e.commit[:SHORT],
     delivery.PullRequestRequested: lambda e: f"{e.branch} into {e.target} ({e.strategy})",
-    delivery.PullRequestOpened: lambda e: e.url or "left to a person",
+    delivery.PullRequestOpened: lambda e: e.url or "to be opened by a person",
     delivery.BaseMerged: _merged,
-    delivery.ChecksSeen: lambda e: f"{e.green} green, {e.red} red, {e.pending} pending at {e.commit[:SHORT]}",
+    delivery.ChecksSeen: lambda e: f"{e.green} passed, {e.red} failed, {e.pending} pending at {e.commit[:SHORT]}",
     delivery.ChecksRerun: lambda e: f"{e.runs} started again",
     delivery.DeliveryFailed: lambda e: e.code,
     inbox.AnswerLeft: lambda e: f"for {e.feature}: {e.verdict.value}",
-    inbox.CancelLeft: lambda e: f"for {e.feature or 'the whole run'}: give it up",
-    inbox.RetryLeft: lambda e: f"for {e.feature}: once more" + (f", from {e.phase} on" if e.phase else ""),
-    inbox.PauseLeft: lambda _: "come to rest",
-    inbox.ResumeLeft: lambda _: "go on",
+    inbox.CancelLeft: lambda e: f"cancel {e.feature or 'the run'}",
+    inbox.RetryLeft: lambda e: f"retry {e.feature}" + (f" from {e.phase}" if e.phase else ""),
+    inbox.PauseLeft: lambda _: "pause",
+    inbox.ResumeLeft: lambda _: "continue",
     session.SessionOpened: lambda e: f"{e.agent} {e.version}".rstrip() + (", driven by mz" if e.by_mz else ""),
     session.SessionRead: _session_read,
-    session.SessionSettled: lambda e: f"{_counted(len(e.requests), 'sum')} that no line shows",
+    session.SessionSettled: lambda e: f"{_counted(len(e.requests), 'total')} beyond the lines",
     session.SessionPriced: _session_priced,
 }

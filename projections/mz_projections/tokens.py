@@ -1,4 +1,4 @@
-"""Pure: the tokens of each agent call, entry by entry as its agent told them, for whoever prices them anew."""
+"""Token usage of each agent call as reported, for repricing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mz_projections.readmodel import Key, ReadModel
 
 
 class CallTokens(msgspec.Struct, frozen=True, gc=False):
-    """As the newest reading of the reply has it."""
+    """From the last parsing of the reply."""
 
     key: str
     usage: tuple[Usage, ...]
 
 
 def evolve(find: Callable[[Key], CallTokens | None], recorded: Recorded[Event]) -> CallTokens | None:
-    """The row of the call whose reply was read."""
+    """Return the row of the call whose reply was parsed."""
     event = recorded.event
     if recorded.copied or not isinstance(event, ReplyRead):
         return None
@@ -28,10 +28,10 @@ def evolve(find: Callable[[Key], CallTokens | None], recorded: Recorded[Event]) 
 
 
 def tokens(events: Iterable[Recorded[Event]]) -> dict[str, tuple[Usage, ...]]:
-    """By key of the call."""
+    """Return the usage by key of the call."""
     rows = (evolve(lambda _: None, recorded) for recorded in events)
     return {row.key: row.usage for row in rows if row is not None}
 
 
 TOKENS = ReadModel(name="tokens", row=CallTokens, key=("key",), types=(ReplyRead,), evolve=evolve)
-"""Over all runs: one row a call whose reply was read."""
+"""Over all runs: one row per parsed call."""

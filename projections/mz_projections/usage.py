@@ -1,4 +1,4 @@
-"""Pure: tokens added up."""
+"""Sums of token usage."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ NUMBERS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", 
 
 
 def plus(one: Usage, other: Usage, sign: int = 1) -> Usage:
-    """Both together, or with `sign` -1 what the other leaves; all but the numbers is as in the first."""
+    """Return the sum, or with `sign` -1 the difference; other fields are those of `first`."""
     return replace(one, **{name: getattr(one, name) + sign * getattr(other, name) for name in NUMBERS})

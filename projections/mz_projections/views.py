@@ -1,6 +1,6 @@
-"""Facts: what people are shown of a run, a feature and an agent call. Tables, JSON, reports and the demo share these.
+"""Display data of a run, a feature and an agent call, shared by tables, JSON, reports and the demo.
 
-Nothing here decides anything. Money is integer nano-dollars; None means unknown, never zero.
+Decides nothing. Money is integer nano-dollars; None means unknown, never zero.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ BUILDER = "builder"
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what is shown."""
+    """Base of display data."""
 
 
 def total(amounts: Iterable[int | None]) -> int | None:
-    """The sum of what is known; None where nothing is."""
+    """Return the sum of the known amounts; None if there are none."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None
 
 
 class Refusal(View, frozen=True, kw_only=True):
-    """Why a reply was not accepted: broken rules, or a gate."""
+    """Reason why a reply was rejected: broken rules, or a gate."""
 
     gate: str
     """Empty: the rules of the artifacts."""
@@ -54,7 +54,7 @@ class ArtifactView(View, frozen=True, kw_only=True):
 
 
 class CallView(View, frozen=True, kw_only=True):
-    """One agent call and what became of its reply."""
+    """One agent call and the result of its reply."""
 
     key: str
     place: str
@@ -69,45 +69,45 @@ class CallView(View, frozen=True, kw_only=True):
     prompt: Digest
     asked_us: int
     copied: bool = False
-    """It was made in the run that this one was forked from, and paid there."""
+    """The call was made and paid in the run that this one was forked from."""
     before: Commit | None = None
-    """Capture that the call began with."""
+    """Capture at the start of the call."""
     after: Commit | None = None
-    """Capture of what it left, with what was outside its contract taken back."""
+    """Capture after the call, with forbidden changes reverted."""
     outcome: CallOutcome = "open"
     exit: int | None = None
     duration_ms: int | None = None
     salvaged: bool = False
     problem: str = ""
-    """Code of what went wrong."""
+    """Problem code."""
     detail: Digest | None = None
-    """Blob: the agent's own words on the problem."""
+    """Blob: the agent's own message about the problem."""
     text: Digest | None = None
     """Blob: the final text of the reply."""
     stdout: Digest | None = None
     stderr: Digest | None = None
     bad_lines: int = 0
-    """Of its output: lines that the parser could not read."""
+    """Output lines that the parser could not read."""
     usage: tuple[Usage, ...] = ()
     changed: tuple[Path, ...] = ()
     offences: tuple[str, ...] = ()
-    """What was reverted, as `kind path`."""
+    """Reverted changes, as `kind path`."""
     refusals: tuple[Refusal, ...] = ()
     validated: bool = False
-    """The rules were asked; with no refusals, the reply holds."""
+    """The rules were checked; without rejections, the reply is valid."""
     artifacts: tuple[ArtifactView, ...] = ()
-    """What this reply handed over, superseded or not."""
+    """Artifacts of this reply, superseded or not."""
     estimated_nanousd: int | None = None
     reported_nanousd: int | None = None
     computed_nanousd: int | None = None
     priced: bool = False
-    """The price table was asked; `computed_nanousd` says what it knew."""
+    """The price table was applied; `computed_nanousd` is its result."""
     unpriced: tuple[str, ...] = ()
-    """Models that had no price."""
+    """Models without a price."""
 
     @property
     def took_nothing(self) -> bool:
-        """Of a call that settled at nothing: it was refused, as in `cost.was_refused`."""
+        """True if the provider rejected the call, given that it was charged nothing; see `cost.was_rejected`."""
         return not (self.usage or self.unpriced or self.computed_nanousd) and bool(self.estimated_nanousd)
 
     @property
@@ -132,7 +132,7 @@ class PhaseView(View, frozen=True, kw_only=True):
 
 
 class CommandView(View, frozen=True, kw_only=True):
-    """A command of the user's that ran: setup, preparation or gate."""
+    """A configured command that ran: setup, preparation or gate."""
 
     stage: Literal["setup", "prepare", "gate"]
     phase: str
@@ -142,14 +142,14 @@ class CommandView(View, frozen=True, kw_only=True):
     passed: int | None
     failed: int | None
     output: Digest
-    """Blob: all of it."""
+    """Blob: full output."""
     excerpt: Digest
     """Blob: normalised and shortened."""
     duration_ms: int
     iteration: int = 0
-    """Of the phase; 0: the set-up, which belongs to none."""
+    """Iteration of the phase; 0: the set-up, which belongs to none."""
     attempt: int = 0
-    """The builder's last call in that cell before it ran; 0: there was none yet."""
+    """The last builder call in that unit before it ran; 0: none yet."""
 
 
 class CommitView(View, frozen=True, kw_only=True):
@@ -163,7 +163,7 @@ class CommitView(View, frozen=True, kw_only=True):
 
 
 class Waiting(View, frozen=True, kw_only=True):
-    """A question to a person that nobody has answered."""
+    """An unanswered question to a person."""
 
     ask: Ask
     code: str
@@ -175,7 +175,7 @@ class Waiting(View, frozen=True, kw_only=True):
 
 
 class Broken(View, frozen=True, kw_only=True):
-    """A template that no prompt could be made of."""
+    """A template that failed to render."""
 
     template: Path
     line: int | None
@@ -187,7 +187,7 @@ class Broken(View, frozen=True, kw_only=True):
 
 
 class FeatureView(View, frozen=True, kw_only=True):
-    """Everything that is shown of one feature."""
+    """All display data of one feature."""
 
     feature: str
     status: FeatureStatus = "queued"
@@ -198,44 +198,44 @@ class FeatureView(View, frozen=True, kw_only=True):
     hold: Hold | None = None
     until_us: int | None = None
     because: str = ""
-    """The feature that this one is held by, or the stream@version that delivered it before."""
+    """The feature that blocks this one, or the event ref of an earlier delivery."""
     code: str = ""
-    """Of a failure or a fatal problem."""
+    """Code of a failure or a fatal problem."""
     broken: Broken | None = None
-    """What halted the run, where that was a template."""
+    """Cause of the halt, if it was a template."""
     branch: str = ""
     target: str = ""
     started_us: int | None = None
     ended_us: int | None = None
-    """When it came to rest; None: it has not."""
+    """Time of the last stop; None while running."""
     phases: tuple[PhaseView, ...] = ()
     calls: tuple[CallView, ...] = ()
     artifacts: tuple[ArtifactView, ...] = ()
-    """The newest of each, superseded ones left out."""
+    """The latest of each, without superseded ones."""
     commands: tuple[CommandView, ...] = ()
     commits: tuple[CommitView, ...] = ()
     committing: tuple[str, str, Literal["work", "restore"]] | None = None
-    """Phase, unit and purpose of a commit that is asked for and not made."""
+    """Phase, unit and purpose of a requested commit that is not made yet."""
     rollbacks: int = 0
     pull_request: str = ""
     checks: tuple[int, int, int] | None = None
-    """Of the pull request when it was last looked at: green, red, pending."""
+    """Checks of the pull request at the last poll: passed, failed, pending."""
     waiting: Waiting | None = None
     touched: tuple[Path, ...] = ()
 
     @property
     def phase(self) -> str:
-        """The phase that it is in, or was in last; empty before the first."""
+        """The current or last phase; empty before the first."""
         return self.phases[-1].phase if self.phases else ""
 
     @property
     def completed(self) -> tuple[str, ...]:
-        """Phases that are done and stand, in order."""
+        """Completed phases that are not superseded, in order."""
         return tuple(phase.phase for phase in self.phases if phase.state == "completed")
 
     @property
     def attempts(self) -> dict[str, int]:
-        """Calls of each phase's own agent, over all its iterations and units; phases in the order of their start."""
+        """Builder calls by phase, over all iterations and units; phases in the order of their start."""
         found = {phase.phase: 0 for phase in self.phases}
         for call in self.calls:
             if call.role == BUILDER:
@@ -244,7 +244,7 @@ class FeatureView(View, frozen=True, kw_only=True):
 
     @property
     def tests(self) -> tuple[int, int] | None:
-        """Passed and failed, by the last run of each gate that counts tests; None: none did."""
+        """Passed and failed tests, by the last run of each gate that counts tests; None: none did."""
         last = {
             command.name: (command.passed or 0, command.failed or 0)
             for command in self.commands
@@ -254,7 +254,7 @@ class FeatureView(View, frozen=True, kw_only=True):
 
     @property
     def paid(self) -> tuple[CallView, ...]:
-        """The calls of this run, without those that it was forked after."""
+        """The calls of this run, without those copied by a fork."""
         return tuple(call for call in self.calls if not call.copied)
 
     @property
@@ -279,7 +279,7 @@ class FeatureView(View, frozen=True, kw_only=True):
 
     @property
     def unpriced(self) -> int:
-        """Calls that ended and that the computed sum lacks: no price, or tokens that nobody counted."""
+        """Ended calls missing in the computed sum: no price, or unknown token counts."""
         ended = (call for call in self.paid if call.priced or call.outcome in ("failed", "lost"))
         return sum(call.computed_nanousd is None for call in ended)
 
@@ -293,18 +293,18 @@ class RunView(View, frozen=True, kw_only=True):
     pins: Digest | None = None
     core: str = ""
     forked: RunForked | None = None
-    """Where it goes on from another run."""
+    """The event that it was forked from."""
     started_us: int | None = None
     last_us: int | None = None
-    """When anything of the run was last recorded."""
+    """Time of the last recorded event of the run."""
     code: str = ""
-    """Of the fatal problem that halted it."""
+    """Code of the fatal problem that halted it."""
     taken_up_us: int | None = None
-    """When the last process began to work on it."""
+    """Start of the last process that worked on it."""
     budget: BudgetChanged | None = None
-    """In place of the one that the run began with."""
+    """Replaces the initial one."""
     committed_nanousd: int = 0
-    """What budgets count: calls that ended, each by the worst that is known, and what is set aside for open ones."""
+    """Charged for ended calls plus reserved for open ones."""
     events: int = 0
     features: tuple[FeatureView, ...] = ()
     """In the order of the backlog."""
@@ -314,7 +314,7 @@ class RunView(View, frozen=True, kw_only=True):
 
     @property
     def at_rest(self) -> bool:
-        """Nothing more is to come by itself; after a stop or a halt, features that work still come to rest."""
+        """True if nothing can continue by itself; after a stop or a halt, working features still have to stop."""
         if self.status in ("stopped", "halted"):
             return not any(feature.status == "working" for feature in self.features)
         return self.status in ("rested", "finished")

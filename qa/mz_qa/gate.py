@@ -1,7 +1,4 @@
-"""Adapter: runs the layers of the gate, one after the other, all of them, and times each.
-
-What a layer dies of is its finding: the others run all the same.
-"""
+"""Runs all layers of the gate in order and times each; an exception in a layer becomes a finding of it."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ from mz_qa.layers.facts import Checked, GateResult, Layer, LayerResult, Project,
 from mz_qa.layers.table import LAYERS, NUMBERS
 
 FRAMES_SHOWN = 4
-NOT_ASKED_FOR = "not asked for"
-NOTHING = "there was nothing to check"
+NOT_ASKED_FOR = "not selected"
+NOTHING = "nothing to check"
 
 
 def project_at(
@@ -35,8 +32,8 @@ def project_at(
     say: Callable[[str], None],
     here: Path | None = None,
 ) -> Project:
-    """The project with its root there. `cassettes`: cassettes, or folders of them; empty: the project's library.
-    `here` is the current directory, if it is not the root."""
+    """Load the project at a root. `cassettes` are cassettes or folders of them; empty: the project's library. `cwd` is
+    the current directory, if it is not the root."""
     try:
         config = load_config(root, environment, {}).config
     except MzError:
@@ -60,8 +57,8 @@ def run_gate(
     tell: Callable[[LayerResult], None] = lambda result: None,
     layers: tuple[Layer, ...] = LAYERS,
 ) -> GateResult:
-    """Runs the chosen layers, whatever the earlier ones find; `tell` hears of each as it ends."""
-    started, begun = datetime.now(UTC), time.monotonic()
+    """Run the chosen layers, whatever earlier ones find; call `on_result` after each."""
+    started, started_s = datetime.now(UTC), time.monotonic()
     results = []
     for layer in layers:
         if layer.number in chosen:
@@ -73,24 +70,24 @@ def run_gate(
     return GateResult(
         started=started,
         finished=datetime.now(UTC),
-        duration_ms=_since(begun),
+        duration_ms=_since(started_s),
         layers=tuple(results),
     )
 
 
 def run_layer(layer: Layer, project: Project, may_be_empty: bool) -> LayerResult:
-    """What came of one layer. Never raises for what is in a project, nor for a bug of the layer."""
-    begun = time.monotonic()
+    """Run one layer. Never raises for a project's content, nor for a bug of the layer."""
+    started_s = time.monotonic()
     checked, findings, remarks = dict[str, int](), list[Finding](), list[str]()
     try:
-        for said in layer.check(project):
-            match said:
+        for item in layer.check(project):
+            match item:
                 case Checked():
-                    checked[said.kind] = checked.get(said.kind, 0) + said.count
+                    checked[item.kind] = checked.get(item.kind, 0) + item.count
                 case Remark():
-                    remarks.append(said.words)
+                    remarks.append(item.words)
                 case _:
-                    findings.append(said)
+                    findings.append(item)
     except Exception as error:
         findings.append(crash(error))
     status: Status = "failed" if findings else "passed"
@@ -102,7 +99,7 @@ def run_layer(layer: Layer, project: Project, may_be_empty: bool) -> LayerResult
         _blank(layer),
         status=status,
         reason=NOTHING if status == "empty" else "",
-        duration_ms=_since(begun),
+        duration_ms=_since(started_s),
         checked=checked,
         findings=tuple(findings),
         remarks=tuple(dict.fromkeys(remarks)),
@@ -110,21 +107,21 @@ def run_layer(layer: Layer, project: Project, may_be_empty: bool) -> LayerResult
 
 
 def crash(error: Exception) -> Finding:
-    """What a check died of, with the last calls that led there; no path of this machine."""
+    """Return a finding for an exception, with its last frames and no absolute path."""
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_SHOWN:]
     return Finding(
         kind="CRASH",
-        what=" ".join(f"the check itself broke: {type(error).__name__}: {error}".split())[:300],
+        what=" ".join(f"internal error in the check: {type(error).__name__}: {error}".split())[:300],
         detail=tuple(f"  {Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames),
-        mend="report it, with these lines",
+        mend="report it with these lines",
     )
 
 
 def _empty(layer: Layer) -> Finding:
     return Finding(
         kind="EMPTY",
-        what=f"{NOTHING}, which proves nothing",
-        mend=f"record a run: mz run --record; or say that it may be so: mz gate --allow-empty {layer.number}",
+        what=f"{NOTHING}, so nothing was verified",
+        mend=f"record a run: mz run --record; or allow it: mz gate --allow-empty {layer.number}",
     )
 
 
@@ -132,5 +129,5 @@ def _blank(layer: Layer) -> LayerResult:
     return LayerResult(number=layer.number, name=layer.name, about=layer.about, status="skipped")
 
 
-def _since(begun: float) -> int:
-    return int((time.monotonic() - begun) * 1000)
+def _since(started_s: float) -> int:
+    return int((time.monotonic() - started_s) * 1000)

@@ -1,6 +1,6 @@
-"""Facts: what a cassette is: recorded agent calls, each with its identity, and the world that they happened in.
+"""Contents of a cassette: recorded agent calls, each with its identity, and the fixture in which they were made.
 
-The key of a recording is its identity; digests are asserted after it was found, never searched for.
+A recording is looked up by its identity. Digests are verified after the lookup and are never a search key.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ MANIFEST = "cassette.yaml"
 BUNDLE = "world.bundle"
 EVENTS = "events.jsonl"
 BUILDER = "builder"
-"""The role that file names leave out: the phase's own agent."""
+"""Role of the phase's own agent. File names leave it out."""
 
 Provenance = Literal["live", "scripted-model", "documented", "seeded"]
-"""Recorded from the agent and its model; the real CLI against a scripted endpoint; written after a tool's
-documentation; copied from another agent's."""
+"""How the replies came about: recorded from the agent and its model; recorded from the real CLI with a scripted
+endpoint; written from a tool's documentation; copied from another agent's recordings."""
 Kind = Literal["prompt", "stdout", "stderr", "artifact", "patch"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of what is written to a cassette."""
+    """Base of all structs that are written to a cassette."""
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    """Which call: unique within a cassette."""
+    """Identity of a call, unique within a cassette."""
 
     pipeline: str
     feature: str
@@ -44,8 +44,8 @@ class Identity(Record, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`code.U1.i2.a3.reviewer`: how its files are called, without an ending. What is usual is left out."""
-        # A unit that looks like an iteration or an attempt must not be taken for one.
+        """Return the base name of the call's files, such as `code.U1.i2.a3.reviewer`. Defaults are left out."""
+        # A unit whose name looks like an iteration or an attempt must stay distinguishable from one.
         unit = f"unit={self.unit}" if re.fullmatch(r"[ia]\d+", self.unit) else self.unit
         parts = (
             self.phase,
@@ -58,7 +58,7 @@ class Identity(Record, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Relative to the cassette, without an ending."""
+        """Return the path relative to the cassette, without a suffix."""
         return f"{self.feature}/{self.name}"
 
 
@@ -75,81 +75,81 @@ def identity_of(pipeline: str, feature: str, ref: CallRef) -> Identity:
 
 
 class StoredFile(Record, frozen=True, kw_only=True):
-    """One of the files beside a recording."""
+    """A file that belongs to a recording."""
 
     kind: Kind
     name: str
-    """Beside the recording's own file."""
+    """File name, in the folder of the recording."""
     sha256: str
-    """Of the file as it is stored, with tokens in place of paths and sessions."""
+    """Digest of the stored bytes, which hold tokens instead of paths and sessions."""
     artifact: str = ""
-    """Kind `artifact`: its name in the pipeline."""
+    """Kind `artifact` only: its name in the pipeline."""
     path: str = ""
-    """Kind `artifact`: where it lay in the worktree."""
+    """Kind `artifact` only: its path in the worktree."""
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """A call that we ended, or that never began."""
+    """Why a call failed without a reply."""
 
     kind: str
     code: str
 
 
 class Accepted(Record, frozen=True, kw_only=True):
-    """What went in was renewed by a person, and the answer kept: it answers another question than it was asked."""
+    """A person updated the inputs of the recording and kept the reply, which answers the earlier inputs."""
 
     what: tuple[str, ...]
-    """Classes of drift: PROMPT, CONFIG, EVENT."""
+    """Accepted finding kinds: PROMPT, CONFIG."""
     reason: str
     at: str
     """UTC, `2026-11-21T10:28:00Z`."""
 
 
 class Pace(Record, frozen=True, kw_only=True):
-    """How output comes where that matters: in pieces, with a pause after each."""
+    """Output in pieces with pauses."""
 
     piece_bytes: Annotated[int, msgspec.Meta(ge=1)]
     pause_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 
 
 class Recording(Record, frozen=True, kw_only=True):
-    """One agent call at the boundary of its process."""
+    """One agent call, recorded at the boundary of its process."""
 
     format: int
     identity: Identity
     agent: str
     version: str
-    """Of the agent's CLI."""
+    """Version of the agent's CLI."""
     model: str
     argv: tuple[str, ...]
-    """With `<SESSION>` where the session stood."""
+    """Arguments, with `<SESSION>` in place of the session id."""
     environment: tuple[str, ...]
-    """Names that the call may see, beyond those that every command gets."""
+    """Names of the variables that the call may see, besides those that every command gets."""
     tree_before: str
-    """git's id of the worktree's content; the same on any machine."""
+    """git's tree id of the worktree; equal on every machine."""
     tree_after: str
     outcome: Literal["replied", "failed", "lost"]
     exit: int | None
-    """Negative: signal. None: nobody saw its end."""
+    """Negative: a signal. None: the end was not observed."""
     failure: Failure | None = None
     recorded_at: str
     """UTC, `2026-11-21T10:28:00Z`."""
     duration_ms: int
     files: tuple[StoredFile, ...]
     offences: tuple[Offence, ...] = ()
-    """What the agent left that no patch holds: special files, repositories, commits of its own."""
+    """Changes that no patch can hold: special files, repositories, commits by the agent."""
     earlier: tuple[Usage, ...] = ()
-    """Where the call continued a session: what that had used before, of agents whose counts go on."""
+    """For a continued session of an agent with cumulative counts: usage of the session before this call."""
     accepted: Accepted | None = None
     pace: Pace | None = None
-    """None: all at once. Nobody measures it: variants and faults are made with it."""
+    """None: write all at once. Recording never sets it; variants and faults do."""
 
     def find(self, kind: Kind) -> StoredFile | None:
         return next((file for file in self.files if file.kind == kind), None)
 
 
 class Item(Record, frozen=True, kw_only=True):
-    """A piece of the backlog, as the run took it in."""
+    """A backlog item as the run read it."""
 
     feature: str
     title: str
@@ -159,25 +159,25 @@ class Item(Record, frozen=True, kw_only=True):
 
 
 class Said(Record, frozen=True, kw_only=True):
-    """What a person decided about a feature that had come to rest."""
+    """A person's decision about a stopped feature."""
 
     feature: str
     after: int
-    """Events of the feature's story before it."""
+    """Number of trace events before the decision."""
     what: Literal["approve", "retry", "reject", "again", "cancel"]
-    """An answer to a question; done once more from a phase; given up."""
+    """Approve, retry and reject answer a question; again retries from a phase; cancel cancels the feature."""
     phase: str = ""
-    """Of `again`."""
+    """Phase of a retry (`again`) only."""
     note: str | None = None
 
 
 class Hint(Record, frozen=True, kw_only=True):
-    """What the log knew about a failure when a call was to mend it. In the order in which it was asked."""
+    """Hint that the log held about a failure when a call had to fix it. Stored in the order of the requests."""
 
     feature: str
     signature: str
     text: str
-    """Empty: nothing was known yet."""
+    """Empty: there was no hint yet."""
 
 
 class Delivered(Record, frozen=True, kw_only=True):
@@ -185,35 +185,35 @@ class Delivered(Record, frozen=True, kw_only=True):
 
     feature: str
     tree: str
-    """git's id of its content. In the bundle it is the branch `delivered/<feature>`."""
+    """git's tree id. In the bundle it is the branch `delivered/<feature>`."""
 
 
 class World(Record, frozen=True, kw_only=True):
-    """What a replay needs that is not the agent's."""
+    """Everything besides the agent that a replay needs."""
 
     run: str
-    """Id of the run: keys of calls are made of it."""
+    """Id of the run, a part of all call keys."""
     template: str = ""
-    """A project that comes with `mz`; empty: the base commit's content lies in `world.bundle`."""
+    """Name of a project that is part of `mz`; empty: the base commit is in `world.bundle`."""
     bundle_sha256: str = ""
     base: str
     """Name of the base branch."""
     base_commit: str
     base_tree: str
-    """git's id of the base commit's content."""
+    """git's tree id of the base commit."""
     clock_start: str
     """UTC, `2026-11-21T10:28:00Z`."""
     items: tuple[Item, ...]
     config: dict[str, object]
-    """The keys of the configuration that belong to the world."""
+    """The configuration keys named in FIXTURE_KEYS."""
     said: tuple[Said, ...] = ()
-    """Feature by feature, in the order in which it was said."""
+    """Ordered by feature, then by time."""
     hints: tuple[Hint, ...] = ()
     delivered: tuple[Delivered, ...] = ()
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """`cassette.yaml`."""
+    """The content of `cassette.yaml`."""
 
     format: int
     name: str
@@ -223,16 +223,16 @@ class Manifest(Record, frozen=True, kw_only=True):
     mz: str
     """Version of `mz` that recorded it."""
     max_age_days: int | None = None
-    """How long its answers are believed; None: for ever."""
+    """Age after which the replies expire; None: never."""
     stories: dict[str, str]
-    """By feature, the log digest of its story: sha256 of its `events.jsonl`."""
+    """By feature, the log digest of its trace: sha256 of its `events.jsonl`."""
     world: World
     evidence: dict[str, object]
-    """Pipeline, rules, templates and configuration of that run. They name the cause of a drift; they are never run."""
+    """Pipeline, rules, templates and configuration of the recorded run. Used to explain drift, never executed."""
 
 
 class Taken(NamedTuple):
-    """A recording and the contents of its files, by name."""
+    """A recording and the contents of its files, by file name."""
 
     recording: Recording
     contents: Mapping[str, bytes]
@@ -241,19 +241,19 @@ class Taken(NamedTuple):
 class Cassette(NamedTuple):
     manifest: Manifest
     taken: tuple[Taken, ...]
-    """In the order in which the calls were made, feature by feature."""
+    """Ordered by feature, then by time of the call."""
     stories: Mapping[str, bytes] = MappingProxyType({})
-    """By feature: what happened, an event a line, as `mz_recordings.recording.story` tells it."""
+    """By feature, its events as JSON lines; see `mz_recordings.recording.story`."""
     bundle: bytes = b""
-    """The repository, as `git bundle` writes it; empty where the world is a template."""
+    """The repository as a `git bundle`; empty if the fixture names a template."""
 
 
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
-"""How times are written: `2026-11-21T10:28:00Z`."""
+"""Format of all times: `2026-11-21T10:28:00Z`."""
 
 
 def parse_time(text: str) -> datetime:
-    """Raises ValueError."""
+    """Parse a UTC time. Raises ValueError."""
     return datetime.strptime(text, STAMP).replace(tzinfo=UTC)
 
 
@@ -261,4 +261,4 @@ WORLD_KEYS = (
     "base", "workspace", "commands", "autonomy", "limits", "sanitize", "denied_paths", "branch_prefix", "sessions",
     "failover",
 )  # fmt: skip
-"""Keys of the configuration that a replay takes from the cassette; all others are today's."""
+"""Configuration keys that a replay takes from the cassette; all others come from the current project."""

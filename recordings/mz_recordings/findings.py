@@ -1,4 +1,4 @@
-"""Facts: what a replay of a cassette found: kinds of findings, each with its exit code, and the result as a whole."""
+"""Findings of all checks: their kinds, each with its exit code, and the result of replaying one cassette."""
 
 from __future__ import annotations
 
@@ -12,94 +12,94 @@ FindingKind = Literal[
     "MISSING", "SEEDED", "NETWORK", "SECRET", "PIPELINE", "UNUSABLE",
     "ADAPTER", "RULE", "FORMAT", "VARIANT", "EMPTY", "CRASH",
 ]  # fmt: skip
-"""The first line: classes of drift. The second: what keeps a replay from being one. The third: what a gate finds
-besides."""
+"""First line: drift. Second line: reasons why a cassette cannot be replayed or trusted. Third line: findings of a gate
+only."""
 Risk = Literal["low", "medium", "high"]
 
 
 class KindFacts(NamedTuple):
-    """What is the same for all findings of a kind."""
+    """Properties shared by all findings of a kind."""
 
     exit: Exit
     risk: Risk
     meaning: str
-    """In half a sentence, for reports."""
+    """Short clause for reports."""
 
 
 KINDS: dict[FindingKind, KindFacts] = {
-    "PROMPT": KindFacts(Exit.DRIFT, "medium", "the agent is asked something else"),
-    "CONFIG": KindFacts(Exit.DRIFT, "medium", "the agent is called otherwise"),
-    "WIRE": KindFacts(Exit.DRIFT, "medium", "the agent's stream has another shape"),
-    "EVENT": KindFacts(Exit.DRIFT, "high", "the same calls lead to another story"),
-    "ARTIFACT": KindFacts(Exit.DRIFT, "medium", "what is handed over is built otherwise"),
-    "EFFECT": KindFacts(Exit.DRIFT, "high", "other files are changed, or other files are there to be changed"),
-    "COST": KindFacts(Exit.DRIFT, "low", "it takes other tokens or other money"),
-    "POLICY": KindFacts(Exit.DRIFT, "high", "a rule, a gate or a permission decides otherwise"),
-    "STALE": KindFacts(Exit.RECORDING, "medium", "the answers are older than they may be"),
-    "UNUSED": KindFacts(Exit.RECORDING, "low", "nothing asks for the recording"),
-    "MISSING": KindFacts(Exit.RECORDING, "high", "a call or a story was not recorded"),
-    "SEEDED": KindFacts(Exit.RECORDING, "high", "the answers are another agent's"),
-    "NETWORK": KindFacts(Exit.NETWORK, "high", "something tried to reach the network"),
-    "SECRET": KindFacts(Exit.SECRET, "high", "the recording holds a secret"),
-    "PIPELINE": KindFacts(Exit.INVALID, "high", "today's pipeline or settings are invalid"),
-    "UNUSABLE": KindFacts(Exit.NOT_COMPARABLE, "high", "the cassette cannot be read, or its world not be had"),
+    "PROMPT": KindFacts(Exit.DRIFT, "medium", "the agent gets another prompt"),
+    "CONFIG": KindFacts(Exit.DRIFT, "medium", "the agent is called with other settings"),
+    "WIRE": KindFacts(Exit.DRIFT, "medium", "the agent's output format changed"),
+    "EVENT": KindFacts(Exit.DRIFT, "high", "the same calls produce different events"),
+    "ARTIFACT": KindFacts(Exit.DRIFT, "medium", "an artifact has another structure"),
+    "EFFECT": KindFacts(Exit.DRIFT, "high", "other files are changed, or the call starts from another tree"),
+    "COST": KindFacts(Exit.DRIFT, "low", "tokens or cost differ"),
+    "POLICY": KindFacts(Exit.DRIFT, "high", "a rule, a gate or a permission decides differently"),
+    "STALE": KindFacts(Exit.RECORDING, "medium", "the recordings are older than allowed"),
+    "UNUSED": KindFacts(Exit.RECORDING, "low", "the recording is unused"),
+    "MISSING": KindFacts(Exit.RECORDING, "high", "a call or a trace was not recorded"),
+    "SEEDED": KindFacts(Exit.RECORDING, "high", "the replies were copied from another agent"),
+    "NETWORK": KindFacts(Exit.NETWORK, "high", "a process tried to reach the network"),
+    "SECRET": KindFacts(Exit.SECRET, "high", "the recording contains a secret"),
+    "PIPELINE": KindFacts(Exit.INVALID, "high", "the current pipeline or settings are invalid"),
+    "UNUSABLE": KindFacts(Exit.NOT_COMPARABLE, "high", "the cassette or its fixture cannot be read"),
     "ADAPTER": KindFacts(Exit.VERDICT, "high", "an agent's adapter breaks its contract"),
     "RULE": KindFacts(Exit.VERDICT, "high", "a rule judges an artifact wrongly"),
-    "FORMAT": KindFacts(Exit.VERDICT, "high", "what was written before is not read as it was meant"),
-    "VARIANT": KindFacts(Exit.VERDICT, "high", "a call that ended otherwise is not met as it must be"),
+    "FORMAT": KindFacts(Exit.VERDICT, "high", "an older file is not read as it was meant"),
+    "VARIANT": KindFacts(Exit.VERDICT, "high", "a failing call is not handled as required"),
     "EMPTY": KindFacts(Exit.RECORDING, "medium", "there was nothing to check"),
-    "CRASH": KindFacts(Exit.BUG, "high", "the check itself broke"),
+    "CRASH": KindFacts(Exit.BUG, "high", "the check itself failed"),
 }
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
-"""The least first."""
+"""In ascending order."""
 ACCEPTABLE: tuple[FindingKind, ...] = ("PROMPT", "CONFIG", "EVENT", "POLICY", "ARTIFACT", "WIRE", "COST")
-"""What a person may renew and keep the answers."""
+"""Kinds whose new inputs a person may accept while keeping the replies."""
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What a call was given that was not recorded so; None: nothing differs."""
+    """Differences between a call and its recording; None: no difference."""
 
     prompt: str | None = None
     argv: tuple[str, ...] | None = None
     environment: tuple[str, ...] | None = None
-    """Names that no call may see."""
+    """Names of variables that no call may see."""
     tree: str | None = None
     refused: str | None = None
-    """Why nothing was served, in words."""
+    """Why the recorded reply could not be served."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it was recorded."""
+    """One difference from a recording, or one defect."""
 
     kind: FindingKind
     what: str
-    """In one sentence, without a final full stop."""
+    """One sentence without a full stop."""
     feature: str = ""
     call: str = ""
-    """The recording's name, such as `code.a2`."""
+    """Name of the recording, such as `code.a2`."""
     cause: str = ""
-    """Of a drift: the template, or the setting."""
+    """The template or the setting that caused drift."""
     detail: tuple[str, ...] = ()
-    """Lines of a difference: `-` recorded, `+` today."""
+    """Lines of a diff: `-` recorded, `+` current."""
     mend: str = ""
-    """The command that mends it; `{cassette}` stands for its path."""
+    """Command that fixes it; `{cassette}` stands for the cassette's path."""
     risk: Risk | None = None
-    """None: what the kind usually is."""
+    """None: the default of the kind."""
     file: str = ""
-    """What it is about, relative to the project: a template, a rule set, mz.yaml, a file of the cassette."""
+    """Path relative to the project: a template, a rule set, mz.yaml or a file of the cassette."""
     line: int | None = None
-    """Of that file, from 1, where it is known."""
+    """Line of that file, from 1, if known."""
     fails: bool = True
-    """Whether the command that tells it fails for it."""
+    """The finding makes the command fail."""
 
 
 def risk_of(finding: Finding) -> Risk:
-    """Its own, else its kind's."""
+    """Return the finding's own risk, else the default of its kind."""
     return finding.risk or KINDS[finding.kind].risk
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """One cassette, played through today's pipeline."""
+    """Result of replaying one cassette through the current pipeline."""
 
     path: str
     name: str
@@ -107,20 +107,20 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     recordings: int = 0
     played: int = 0
     calls: tuple[str, ...] = ()
-    """Its recordings, such as `alpha/code.a2`, where it could be played."""
+    """Its recordings, such as `alpha/code.a2`; empty if the replay was impossible."""
     predates: int = 0
-    """Answers that were kept when their prompt was renewed."""
+    """Replies that were kept when their inputs were updated."""
     offline: bool = True
-    """The network was cut off; otherwise only the proxy variables lead nowhere."""
+    """The network was blocked; False: only the proxy variables were set to an address without a proxy."""
     stories: dict[str, str] = {}
-    """By feature, the log digest of what happened now."""
+    """By feature, the log digest of the replayed trace."""
     compared: int = 0
-    """Features whose recorded story was there to compare with."""
+    """Number of features whose recorded trace was compared."""
     judged: int = 0
-    """Recorded artifacts that today's rules judged."""
+    """Number of recorded artifacts that the current rules checked."""
     duration_ms: int = 0
     findings: tuple[Finding, ...] = ()
     held: tuple[str, ...] = ()
-    """Settings that `mz.yaml` has otherwise now: the cassette's count."""
+    """Settings where the cassette's value is used instead of that of `mz.yaml`."""
     renewed: tuple[str, ...] = ()
-    """What was written into the cassette, in words."""
+    """Descriptions of changes that were written to the cassette."""

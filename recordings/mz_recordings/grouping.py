@@ -1,4 +1,4 @@
-"""Pure: findings of many cassettes by what caused them, so that one edited line is one thing to read and to mend."""
+"""Grouping of findings of many cassettes by cause, so that one edited line gives one entry to read and fix."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ ORDER: tuple[FindingKind, ...] = (
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Findings of one kind and one cause."""
+    """Findings with the same kind and cause."""
 
     kind: FindingKind
     what: str
     causes: tuple[str, ...]
     places: tuple[tuple[str, Finding], ...]
-    """Path of the cassette, and what was found there."""
+    """Cassette path and finding."""
 
     @property
     def risk(self) -> Risk:
-        """Of the gravest."""
+        """Return the highest risk of the findings."""
         return max((risk_of(finding) for _, finding in self.places), key=RISKS.index)
 
     @property
     def fails(self) -> bool:
-        """Whether the command fails for one of them."""
+        """Return True if one of the findings makes the command fail."""
         return any(finding.fails for _, finding in self.places)
 
     @property
     def detail(self) -> tuple[str, ...]:
-        """Of the first; the others look alike."""
+        """Return the detail of the first finding; the others are similar."""
         return self.places[0][1].detail
 
     @property
@@ -44,38 +44,41 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def group(results: Iterable[Played]) -> tuple[Group, ...]:
-    """All findings, by kind and cause."""
+    """Group the findings of all results by kind and cause."""
     return group_found((result.path, finding) for result in results for finding in result.findings)
 
 
 def group_found(found: Iterable[tuple[str, Finding]]) -> tuple[Group, ...]:
-    """The same for findings that each have a path or a name; prompts that the same template or the same changed lines
-    are the cause of stand together. Takes time in proportion to their number."""
+    """Group findings, each with a path or a name.
+
+    Prompt findings with the same template or the same changed lines share a group. Runs in linear time.
+    """
     groups: dict[int, list[tuple[str, Finding]]] = {}
     owner: dict[object, int] = {}
     keys: dict[int, list[object]] = {}
     for number, entry in enumerate(found):
-        mine = list(_keys(entry[1]))
-        first, *others = sorted({owner[key] for key in mine if key in owner}) or [number]
+        own_keys = list(_keys(entry[1]))
+        first, *others = sorted({owner[key] for key in own_keys if key in owner}) or [number]
         groups.setdefault(first, []).append(entry)
-        keys.setdefault(first, []).extend(mine)
+        keys.setdefault(first, []).extend(own_keys)
         for other in others:
             groups[first] += groups.pop(other)
             keys[first] += keys.pop(other)
-        owner |= dict.fromkeys(keys[first] if others else mine, first)
-    made = (_group(entries) for entries in groups.values())
-    return tuple(sorted(made, key=lambda one: ORDER.index(one.kind)))
+        owner |= dict.fromkeys(keys[first] if others else own_keys, first)
+    result = (_group(entries) for entries in groups.values())
+    return tuple(sorted(result, key=lambda group: ORDER.index(group.kind)))
 
 
 def ended(played: Played, path: str) -> str:
-    """A word on a cassette as it ends, always one line: whoever made the folder has chosen its name. `path` is what
-    people know it by."""
-    verdict = "as recorded" if not played.findings else ", ".join(sorted({one.kind for one in played.findings}))
+    """Return one line with the verdict on a replayed cassette, labelled `path`. Whitespace in the path, which the
+    author of the folder chose, is collapsed."""
+    kinds = sorted({finding.kind for finding in played.findings})
+    verdict = "matches the recording" if not kinds else ", ".join(kinds)
     return f"{' '.join(path.split())}: {verdict} ({played.duration_ms / 1000:.1f} s)"
 
 
 def _keys(finding: Finding) -> Iterator[object]:
-    """Findings that share one of them have the same cause."""
+    """Yield keys; findings that share one have the same cause."""
     kind = finding.kind, risk_of(finding)
     if finding.kind == "PROMPT":
         yield kind, "cause", finding.cause
@@ -97,10 +100,10 @@ def _group(entries: list[tuple[str, Finding]]) -> Group:
     causes = tuple(sorted({finding.cause for _, finding in entries if finding.cause}))
     what = first.what
     if first.kind == "PROMPT":
-        number = f"{len(entries)} prompts are other ones" if len(entries) > 1 else "a prompt is another one"
-        what = f"{', '.join(causes)}: {number} than recorded"
+        number = f"{len(entries)} prompts differ" if len(entries) > 1 else "a prompt differs"
+        what = f"{', '.join(causes)}: {number} from the recording"
     elif first.kind == "CONFIG" and len(entries) > 1:
         what = f"{what}, in {len(entries)} calls"
     elif len(entries) > 1:
-        what = f"{what}; {len(entries)} places in all"
+        what = f"{what}; {len(entries)} occurrences in total"
     return Group(kind=first.kind, what=what, causes=causes, places=tuple(entries))

@@ -1,7 +1,7 @@
-"""Pure: which file and line of a project a finding is about, so that a report can point at it.
+"""Location of findings: the file and line of a project that a report can point at.
 
-A drift is caused by today's files: the template whose words changed, the rule that stands in a prompt, the setting that
-became an argument. Where none of them can be named, the finding is about the file of the cassette that it differs from.
+Current files cause drift: the template that changed, the rule quoted in a prompt, the setting that became an argument.
+If none of them can be identified, the finding points at the file of the cassette that differs.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from mz_recordings.findings import Finding
 SETTINGS = "mz.yaml"
 TEMPLATES = "pipelines/templates/"
 LETTERS_MIN = 3
-"""A line of a template says less than that by itself: it could be any line."""
+"""A shorter line of a template could match anywhere."""
 _HOLES = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|\{[\w.]+\}")
-"""What is filled in: jinja's and, in rules, `{min}`."""
+"""Placeholders: jinja's and, in rules, `{min}`."""
 _REQUIREMENT = re.compile(r"""\brequirement:\s*(?:"([^"]*)"|'([^']*)'|(.*?)(?:, \w+:.*)?$)""")
-"""The words of a rule that stand in a prompt."""
+"""The text of a rule that prompts quote."""
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? ")
 _KEYS = {"STALE": "max_age_days", "SEEDED": "provenance"}
 
 
 def located(found: Iterable[Finding], texts: Mapping[str, str], cassette: str) -> tuple[Finding, ...]:
-    """The findings with their places; one that has a file keeps it. `texts`: the project's own settings, templates,
-    rule sets and pipelines, and the cassette's manifest, by path relative to the project. `cassette`: its path, also
-    relative; empty where it lies elsewhere, and then its own files are not named."""
-    return tuple(_located(one, texts, cassette) for one in found)
+    """Return the findings with their locations; a finding that has a file keeps it.
+
+    `texts`: settings, templates, rule sets and pipelines of the project, and the cassette's manifest, by path relative
+    to the project. `cassette`: its relative path; empty if it is outside the project, then its files are not named.
+    """
+    return tuple(_located(finding, texts, cassette) for finding in found)
 
 
 def _located(finding: Finding, texts: Mapping[str, str], cassette: str) -> Finding:
@@ -41,7 +43,7 @@ def _located(finding: Finding, texts: Mapping[str, str], cassette: str) -> Findi
 
 
 def _places(finding: Finding, texts: Mapping[str, str], cassette: str) -> Iterator[tuple[str, int | None]]:
-    """The best first."""
+    """Yield candidates, the best first."""
     if finding.kind == "PROMPT":
         yield from _templates(finding, texts)
     if finding.kind == "CONFIG":
@@ -54,7 +56,7 @@ def _places(finding: Finding, texts: Mapping[str, str], cassette: str) -> Iterat
 
 
 def _recorded(finding: Finding, texts: Mapping[str, str], cassette: str) -> tuple[str, int | None]:
-    """The file of the cassette that today differs from."""
+    """Return the file of the cassette that the current state differs from."""
     if finding.feature and (finding.kind == "EVENT" or finding.line is not None):
         return f"{cassette}/{finding.feature}/{EVENTS}", finding.line
     if finding.call and finding.feature and finding.kind not in ("MISSING", "NETWORK"):
@@ -67,13 +69,13 @@ def _recorded(finding: Finding, texts: Mapping[str, str], cassette: str) -> tupl
 
 # prompts --------------------------------------------------------------------------------------------------------------
 def _templates(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
-    """The template's own line, else a line of another file that goes into prompts, else the template as a whole."""
+    """Yield the matching line of the template, else of another file that goes into prompts, else the whole template."""
     template = TEMPLATES + finding.cause
     files = [template, *(file for file in texts if file != template and file != SETTINGS and not _is_manifest(file))]
     for wanted in _changed(finding.detail):
         fitting = [(letters, file, line) for file in files for letters, line in _lines_of(texts.get(file, ""), wanted)]
         if fitting:
-            _, file, line = max(fitting, key=lambda one: one[0])
+            _, file, line = max(fitting, key=lambda candidate: candidate[0])
             yield file, line
     if template in texts:
         yield template, None
@@ -84,25 +86,25 @@ def _is_manifest(file: str) -> bool:
 
 
 def _changed(detail: tuple[str, ...]) -> Iterator[str]:
-    """What is new in today's prompt; where lines only went, what is around them."""
+    """Yield the added lines of the prompt, then the context lines, which remain if lines were only removed."""
     yield from (line[1:] for line in detail if line.startswith("+"))
     yield from (line[1:] for line in detail if line.startswith(" "))
 
 
 def _lines_of(text: str, wanted: str) -> Iterator[tuple[int, int]]:
-    """The lines that the wanted one may be made of, with anything in the place of their holes: how many letters and
-    digits each writes out, and its number."""
+    """Yield the lines of a template that `wanted` may be rendered from: number of literal letters and digits, line
+    number."""
     for number, line in enumerate(text.splitlines(), 1):
         rule = _REQUIREMENT.search(line)
-        said = next(filter(None, rule.groups()), "") if rule else line.strip()
-        words = [word.strip() for word in _HOLES.split(said)]
-        letters = sum(character.isalnum() for word in words for character in word)
-        if letters >= LETTERS_MIN and _stand_in(["", *words, ""] if rule else words, wanted.strip()):
+        literal = next(filter(None, rule.groups()), "") if rule else line.strip()
+        fragments = [fragment.strip() for fragment in _HOLES.split(literal)]
+        letters = sum(character.isalnum() for fragment in fragments for character in fragment)
+        if letters >= LETTERS_MIN and _stand_in(["", *fragments, ""] if rule else fragments, wanted.strip()):
             yield letters, number
 
 
 def _stand_in(words: list[str], text: str) -> bool:
-    """All of them, one after the other, the first one at the beginning and the last one at the end."""
+    """Return True if the text holds all fragments in order, the first at its start and the last at its end."""
     if len(words) == 1:
         return words[0] == text
     if not (text.startswith(words[0]) and text.endswith(words[-1])):
@@ -117,11 +119,11 @@ def _stand_in(words: list[str], text: str) -> bool:
 
 
 def _recorded_line(finding: Finding) -> int | None:
-    """Of the recorded prompt, the first line that is another one."""
+    """Return the first differing line of the recorded prompt."""
     number = None
     for line in finding.detail:
-        if found := _HUNK.match(line):
-            number = max(int(found[1]), 1)
+        if hunk := _HUNK.match(line):
+            number = max(int(hunk[1]), 1)
         elif line[:1] in "+-":
             return number
         elif number is not None:
@@ -131,7 +133,7 @@ def _recorded_line(finding: Finding) -> int | None:
 
 # settings -------------------------------------------------------------------------------------------------------------
 def _settings(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
-    """The line that holds what is new among the arguments, or the variable's name."""
+    """Yield the line with the new argument's value or the variable's name."""
     files = (SETTINGS, *(file for file in texts if re.fullmatch(r"pipelines/[^/]+\.yaml", file)))
     for line in finding.detail:
         value = line[1:].strip()

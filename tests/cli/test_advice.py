@@ -82,7 +82,7 @@ def test_what_was_left_waits_for_the_run(left: Letter, waiting: bool) -> None:
     assert (resume_command(RUN, AUDIT, beside) == GOING) is waiting
     ((why, helps),) = told(a_run(AUDIT), beside)
     assert (helps == GOING) is waiting
-    assert ("waits for the run" in why) is waiting
+    assert ("pending until the run continues" in why) is waiting
     assert bool(told(a_run(AUDIT), beside, held=True)) is not waiting
 
 
@@ -98,7 +98,7 @@ def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str
     story.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
     (after,) = (each for each in asked(capsys)["features"] if each["waiting"])
     assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
-    assert f"next: {GOING}, which takes the answer that was left" in run(capsys, "show", "audit").out
+    assert f"next: {GOING}, which reads the posted answer" in run(capsys, "show", "audit").out
 
 
 def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def test_a_broken_template_needs_a_new_run() -> None:
     broken = Broken(template=parse_path("write.md.j2"), line=3, detail=None)
     ((why, _),) = told(a_run(msgspec.structs.replace(view, broken=broken), status="halted"))
     assert why == "a: held (template-broken) in write.md.j2:3: Which one?"
-    assert helps.startswith("mend the template")
+    assert helps.startswith("fix the template")
     room = f"mz cancel {RUN} && mz resume {RUN} && mz clean --yes {RUN}"
     assert helps.endswith(f"{room}, then: mz run")
     bare = msgspec.structs.replace(view, branch="feat/a")
@@ -180,8 +180,8 @@ def test_where_delivered_work_is() -> None:
     assert places(view, beside) == (
         f"login: feat/login; text for a pull request: {text}", "export: feat/export, which builds on feat/login",
     )  # fmt: skip
-    assert next_look(view, beside) == "next: look at what was delivered, such as with `git diff main...feat/login`"
-    look = f"next: look at it with `git diff main...feat/login`; the text for a pull request is in {text}"
+    assert next_look(view, beside) == "next: review what was delivered, for example with `git diff main...feat/login`"
+    look = f"next: review it with `git diff main...feat/login`; the text for a pull request is in {text}"
     assert next_look(a_run(LOGIN), beside) == look
     assert next_look(a_run(msgspec.structs.replace(LOGIN, pull_request="https://forge.invalid/7")), beside) == ""
     assert next_look(a_run(AUDIT), beside) == ""
@@ -230,7 +230,7 @@ def test_the_end_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"text for a pull request: /r/.mz/pull-requests/{RUN}/login.md" in err
     assert "mz review show audit" in err
     assert err.count(GOING) == 1
-    assert err.rstrip().splitlines()[-1].startswith("next: look at it with `git diff main...feat/login`")
+    assert err.rstrip().splitlines()[-1].startswith("next: review it with `git diff main...feat/login`")
 
 
 def test_nothing_is_to_be_done_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,4 +293,4 @@ def test_a_refusal_says_place_and_rule_once(story: Story, capsys: pytest.Capture
     broken = Violation(rule="prd.size", path="tasks/later/prd.md", line=13)
     story.to_feature("later", ArtifactValidated(ref=ref, report=report, violations=(broken,)))
     shown = run(capsys, "show", "later").out
-    assert "    refused by rule prd.size (tasks/later/prd.md:13): it is too long\n" in shown
+    assert "    rejected: tasks/later/prd.md:13: it is too long (rule prd.size)\n" in shown

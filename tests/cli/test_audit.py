@@ -81,7 +81,7 @@ def test_every_claim_names_a_place_that_is_there(story: Story, capsys: pytest.Ca
     known = {each.place for each in story.recorded}
     for line in run(capsys, "audit").out.splitlines()[1:]:
         section, subject, _, places = line.split("\t")
-        assert places or (section, subject) == ("verdict", "record")
+        assert places or (section, subject) == ("verdict", "log")
         assert set(places.split()) <= known
     assert set(PLACE.findall(run(capsys, "audit", "--json").out)) <= known
 
@@ -116,7 +116,7 @@ def test_a_damaged_record_is_no(clean: Story, capsys: pytest.CaptureFixture[str]
     found = report(capsys)
     assert found["verdict"] == "no"
     assert found["record"]["findings"][0]["place"] == f"run/{RUN}/login@8"
-    assert "missing\trecord\tblob" in run(capsys, "audit").out
+    assert "remarks\tlog\tblob" in run(capsys, "audit").out
     tamper(clean.home, "UPDATE event SET recorded_at_us = recorded_at_us + 1 WHERE position = 8")
     assert {finding["kind"] for finding in report(capsys)["record"]["findings"]} == {"chain", "blob"}
 
@@ -143,7 +143,7 @@ def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]
     (moved,) = [gap for gap in found["gaps"] if gap["kind"] == "ref-moved"]
     assert (moved["fault"], moved["allowed"]) == (False, f"run/{RUN}/login@6")
     page = run(capsys, "audit").out
-    assert "mina says approve, asked about repository (ref-moved) in prd" in page
+    assert "mina: approve on repository (ref-moved) in prd" in page
     assert "that was me" in page
     assert "\x1b" not in page
 

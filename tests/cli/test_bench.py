@@ -75,9 +75,9 @@ def test_a_profile_is_two_tables(
     result = run(capsys, "bench", "overhead", "--profile")
     assert result.exit == 0
     assert [line.split("\t") for line in result.out.splitlines()] == [
-        ["process", "calls/feature", "CPU s/feature", "part"],
+        ["process", "calls/feature", "CPU s/feature", "share"],
         ["git log", "4.0", "0.250", "50%"],
         ["mz itself", "-", "0.250", "50%"],
-        ["function", "calls", "own CPU s", "whole CPU s"],
+        ["function", "calls", "own CPU s", "total CPU s"],
         ["engine/runner.step", "1,200", "0.500", "2.000"],
     ]

@@ -178,7 +178,7 @@ def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, capsys: pytes
     mine, theirs = scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
     with FileLock(scene.home / ".mz" / "run.lock"):
         answer = run(capsys, "clean", "--yes", "--json", RUN[:13], OTHER, "--force")
-    assert {each["stays"] for each in msgspec.json.decode(answer.out)["stays"]} == {"a process works on the run"}
+    assert {each["stays"] for each in msgspec.json.decode(answer.out)["stays"]} == {"a process is running this run"}
     assert theirs.is_dir()
     assert not mine.exists()
 
@@ -189,7 +189,7 @@ def test_changes_that_no_capture_holds_are_spared_and_named(scene: Scene, capsys
     (worktree / "build.log").write_text("ignored")
     answer = run(capsys, "clean", "--yes")
     assert answer.exit == 0
-    assert "no capture holds what was changed: mine.txt" in answer.out
+    assert "changes that no capture contains: mine.txt" in answer.out
     assert (worktree / "mine.txt").is_file()
     assert scene.refs() == [f"refs/mz/{RUN}/login"], "what changed is told by comparing with it"
     assert run(capsys, "clean", "--yes", "--force").exit == 2, "force is for runs that are named"
@@ -222,7 +222,7 @@ def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(
     scene.repo.git("branch", "-D", "theirs")
     answer = run(capsys, "clean", "--yes", "--json")
     assert [each["stays"] for each in msgspec.json.decode(answer.out)["stays"]] == [
-        "no branch or tag leads to its commit"
+        "no branch or tag contains its commit"
     ]
     assert scene.refs() == [f"refs/mz/{RUN}/rescue/heads/theirs/{lost}"]
 
@@ -243,7 +243,7 @@ def test_a_run_that_a_message_will_take_up_again_stays(scene: Scene, capsys: pyt
     story = scene.stories[RUN]
     left = RetryLeft(feature=FeatureId("login"), phase=None, who=story.blob("ada"))
     story.store.append([Append(inbox_stream(RUN), None, (left,))], START_US)
-    assert f"`mz resume {RUN}` takes it" in run(capsys, "clean", "--yes").out
+    assert f"`mz resume {RUN}` processes it" in run(capsys, "clean", "--yes").out
     assert worktree.is_dir()
 
 
@@ -261,7 +261,7 @@ def test_nobody_is_asked_without_a_terminal(scene: Scene, capsys: pytest.Capture
     worktree = scene.left(RUN, "login")
     answer = run(capsys, "clean")
     assert answer.exit == 2
-    assert "say --yes, or look with --dry-run" in answer.err
+    assert "use --yes or --dry-run" in answer.err
     assert run(capsys, "clean", "--json").exit == 2
     assert "error[MZ5001]" in run(capsys, "clean", "zzz").err
     assert worktree.is_dir()
@@ -300,7 +300,7 @@ def test_after_a_real_run_that_was_given_up(tmp_path: Path) -> None:
     mz("retry", "group-thousands")
     (home / ".mz" / "pull-requests" / started).mkdir(parents=True)
     (home / ".mz" / "pull-requests" / started / "other.md").touch()
-    assert f"`mz resume {started}` takes it" in mz("clean", "--dry-run", "--all").out
+    assert f"`mz resume {started}` processes it" in mz("clean", "--dry-run", "--all").out
     mz("resume", started, exit_code=21)
 
 

@@ -69,7 +69,7 @@ def test_a_misspelt_variable_is_told_of(
     monkeypatch.setenv("MZ_AUTONMY", "full_auto")
     warned = run(capsys, "config", "show").err
     assert warned == (
-        "warning[MZ2012] the variable MZ_AUTONMY is no setting and has no effect\nhint: did you mean `MZ_AUTONOMY`?\n"
+        "warning[MZ2012] the variable MZ_AUTONMY is not a setting and has no effect\nhint: did you mean `MZ_AUTONOMY`?\n"
     )
     monkeypatch.setenv("MZ_PARALLEL_MAX", "many")
     refused = run(capsys, "config", "show")
@@ -80,7 +80,7 @@ def test_a_misspelt_variable_is_told_of(
 
 def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "config", "validate")
-    assert (answer.exit, answer.out.splitlines()[0]) == (0, "there is no mz.yaml: all is as by default")
+    assert (answer.exit, answer.out.splitlines()[0]) == (0, "no mz.yaml: all settings have their defaults")
     settings = "commands: {test: make, lint: make lint, build: make build}\n"
     (root / "mz.yaml").write_text(settings)
     (root / "features.md").write_text("## [FEAT] a: A\n## [DONE] b: B\n")
@@ -88,12 +88,12 @@ def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == (
         "mz.yaml is valid\npipeline monozukuri is valid\n"
-        "agent claude-code is known; `mz doctor` says whether it and all else is here\n"
-        "features.md is valid; features in it: 2\n"
+        "agent claude-code: supported; run `mz doctor` to check that it is installed\n"
+        "features.md is valid; features: 2\n"
     )
     (root / "mz.yaml").write_text(f"{settings}failover: [codex, gemini]\n")
     said = run(capsys, "config", "validate").out
-    assert "agents claude-code, then codex, then gemini are known; `mz doctor` says whether they and all" in said
+    assert "agents claude-code, then codex, then gemini: supported; run `mz doctor`" in said
     (root / "mz.yaml").write_text(settings)
     told = json.loads(run(capsys, "config", "validate", "--json").out)
     assert (told["schema"], told["file"], told["features"], told["warnings"]) == (
@@ -108,13 +108,13 @@ def test_all_that_is_wrong_is_said_at_once(root: Path, capsys: pytest.CaptureFix
     answer = run(capsys, "config", "validate")
     assert (answer.exit, answer.out) == (10, "")
     assert answer.err == (
-        "error[MZ2013] mz.yaml:4:8 `agent`: there is no agent 'gpt'; known: aider, anthropic, claude-code, codex, "
+        "error[MZ2013] mz.yaml:4:8 `agent`: unknown agent 'gpt'; known agents: aider, anthropic, claude-code, codex, "
         "gemini, kiro\n"
         "hint: choose one with `agent:` in mz.yaml\n\n"
         "error[MZ2013] mz.yaml:5:7 `base`: there is no branch or commit `nobranch`\n"
         "hint: see `git branch --all`, then set `base:` in mz.yaml\n\n"
         "error[MZ3001] mz.yaml:2:11 there is no pipeline `mnozukuri`\nhint: did you mean `monozukuri`?\n\n"
-        "error[MZ4002] wrong.md:1:1 '## [FEAT] a' is not the heading of a feature\nhint: did you mean "
+        "error[MZ4002] wrong.md:1:1 '## [FEAT] a' is not a feature heading\nhint: did you mean "
         "`## [FEAT] a: a`?\n"
     )
 
@@ -123,13 +123,13 @@ def test_a_backlog_that_is_named_must_be_there(root: Path, capsys: pytest.Captur
     (root / "mz.yaml").write_text("backlog: nofile.md\n")
     answer = run(capsys, "config", "validate")
     assert (answer.exit, answer.out) == (10, "")
-    assert "error[MZ2001] nofile.md there is no such backlog" in answer.err
+    assert "error[MZ2001] nofile.md the backlog file does not exist" in answer.err
 
 
 def test_steps_without_a_command_are_told_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "mz.yaml").write_text("commands: {test: make}\n")
     assert run(capsys, "config", "validate").err == (
-        "warning[MZ3009] steps of the pipeline are left out: mz.yaml has no command `build`, `lint`\n"
+        "warning[MZ3009] pipeline steps are skipped: mz.yaml has no command `build`, `lint`\n"
         "hint: write `NAME: COMMAND LINE` under `commands:` in mz.yaml\n"
     )
 
@@ -141,7 +141,7 @@ def test_what_an_agent_will_lack_is_told(root: Path, capsys: pytest.CaptureFixtu
     (root / "mz.yaml").write_text(f"agent: aider\nmodels: {{mid: my-own}}\nbudget: {{run: '5'}}\n{commands}")
     told = (
         "warning[MZ3019] the phases `code`, `tests` ask for the tool `shell`, which the agent aider does not have\n",
-        "warning[MZ2016] a budget is set, and the model has no price: my-own; no money is reserved for calls\n",
+        "warning[MZ2016] a budget is set, but the model has no price: my-own; no money is reserved for calls\n",
     )
     for words in (("config", "validate"), ("run", "--dry-run")):
         answer = run(capsys, *words)

@@ -82,7 +82,7 @@ def test_runs_without_a_common_feature_measure_nothing(story: Story, capsys: pyt
     other.close()
     found = report(capsys, NEWER, "--baseline", RUN)
     assert (found.compared, found.measured, found.features) == ((), (), ())
-    assert "nothing to measure" in " ".join(found.notes)
+    assert "nothing can be measured" in " ".join(found.notes)
 
 
 def test_in_words(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

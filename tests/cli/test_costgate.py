@@ -87,7 +87,7 @@ def test_features_that_another_run_began_are_no_measure() -> None:
     forked = Bill(run="b", calls=(call(10 * CENT),) * 3, delivered=1, borrowed=1)
     found = gate(bill(*[10 * CENT] * 3), forked, ALLOWED)
     assert (found.exit, found.verdict) == (125, "not-comparable")
-    assert "run b goes on with features that another run began" in found.why
+    assert "run b continues features of another run" in found.why
 
 
 @pytest.mark.parametrize(

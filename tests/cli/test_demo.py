@@ -61,7 +61,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
     shown = on_terminal(tmp_path, "demo", "--keep", "tally", columns=100, env={"NO_COLOR": "1"}, code=0)
     assert "\x1b" not in shown
     assert "group-thousands  prd techspec tasks code" in shown
-    assert "none was spent" in shown
+    assert "nothing was spent" in shown
     assert f"cd {tmp_path / 'tally'}" in shown
     features = msgspec.json.decode(spawn(tmp_path / "tally", "status", "--json").out)["features"]
     assert [feature["status"] for feature in features] == ["delivered"] * 3
@@ -74,7 +74,7 @@ def test_a_place_that_is_taken(tmp_path: Path) -> None:
     (tmp_path / "tally").mkdir()
     answer = spawn(tmp_path, "demo", "--keep", "tally")
     assert answer.exit == 15
-    assert "is there already" in answer.err
+    assert "already exists" in answer.err
     assert answer.out == ""
 
 
@@ -82,7 +82,7 @@ def test_a_place_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     answer = spawn(tmp_path, "demo", "--keep", "file/tally")
     assert answer.exit == 15
-    assert "cannot be made" in answer.err
+    assert "cannot be created" in answer.err
 
 
 def test_without_git(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_what_means_nothing_to_who_writes_baselines_is_refused(
 ) -> None:
     found = run(capsys, "drift", "--update-wire", "--reason", "x", *words)
     assert found.exit == 2
-    assert f"--update-wire checks nothing, so {words[0]} would say nothing" in found.err
+    assert f"{words[0]}: no effect with --update-wire" in found.err
 
 
 def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,8 +109,8 @@ def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixtu
     found = run(capsys, "drift")
     assert (found.exit, found.err.splitlines()[0]) == (
         4,
-        "error[MZ6020] recordings/noise.yaml: entry 1 (POLICY x) is refused: HIDES_VERDICT: what a rule, a gate or a "
-        "permission decides is never noise",
+        "error[MZ6020] recordings/noise.yaml: entry 1 (POLICY x) is rejected: HIDES_VERDICT: decisions of a rule, a "
+        "gate or a permission are never noise",
     )
     (empty / "recordings" / "noise.yaml").write_text("[")
     assert "MZ6020" in run(capsys, "drift").err
@@ -209,7 +209,7 @@ def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.C
 
     save(with_fields(answered(copy.cassette()), WRITE, exit=1), again, replace=True)
     assert found_in(capsys, *pair) == (3, [("EVENT", "high", "write.a2")])
-    assert "not learned: STRUCTURAL_CHANGE" in run(capsys, "drift", *pair, "--learn", "--reason", "x").out
+    assert "not noise: STRUCTURAL_CHANGE" in run(capsys, "drift", *pair, "--learn", "--reason", "x").out
 
     noise = copy.root / "recordings" / "noise.yaml"
     noise.write_text(noise.read_text().replace("cassette: notes", "cassette: gone\n  until: 2026-01-01", 1))

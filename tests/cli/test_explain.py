@@ -53,9 +53,9 @@ def test_a_warning_has_no_exit_code(word: str, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("MZ2033", "there is no error code 'MZ2033'; did you mean `MZ2013`?"),
-        ("12", "there is no exit code 12; known: 0, 1, 2,"),
-        ("\x1b[31mfoo", "there is no error code"),
+        ("MZ2033", "no error code 'MZ2033'; did you mean `MZ2013`?"),
+        ("12", "no exit code 12; known: 0, 1, 2,"),
+        ("\x1b[31mfoo", "no error code"),
     ],
 )
 def test_what_is_no_code(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

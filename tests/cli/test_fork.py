@@ -35,7 +35,7 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
     assert said(done, *look.split()).exit == 0
     made = said(done, *fork.replace("RUN", run).split())
     assert made.exit == 21  # A person is asked before it is delivered.
-    assert f"goes on from run/{run}/alpha@" in made.err
+    assert f"forked from run/{run}/alpha@" in made.err
     name = re.search(rf"compare: mz diff {run} (\S+)", made.err)
     assert name is not None
 
@@ -54,16 +54,16 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
     assert listed[run]["fork_of"] is None
     approved = said(done, "resume", name[1], "--answer", "approve")
     assert approved.exit == 0, approved.err
-    assert said(done, "run").err.startswith("nothing to do: 2 features of the backlog delivered before")
+    assert said(done, "run").err.startswith("nothing to do: 2 features of the backlog already delivered")
     assert said(done, "verify").exit == 0
-    assert "goes on from version" in said(done, "log", name[1]).out
+    assert "forked from version" in said(done, "log", name[1]).out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("alpha", "--at", "1"), 2, "'alpha' is no RUN/FEATURE"),
+        (("alpha", "--at", "1"), 2, "'alpha' is not RUN/FEATURE"),
         (("nope/alpha", "--at", "1"), 2, "there is no run 'nope'"),
         (("{run}/alpah", "--at", "1"), 10, "did you mean `alpha`"),
         (("{run}/alpha", "--at", "0"), 2, "MZ5007"),

@@ -25,7 +25,7 @@ RULE = Finding(
 )  # fmt: skip
 PROMPTS = tuple(
     Finding(
-        kind="PROMPT", what="the prompt is another one", feature="alpha", call=call, cause="write.md.j2",
+        kind="PROMPT", what="the prompt differs from the recording", feature="alpha", call=call, cause="write.md.j2",
         detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), file="pipelines/templates/write.md.j2", line=2,
         mend="mz replay recordings/notes --accept PROMPT --reason TEXT",
     )
@@ -40,7 +40,7 @@ RESULT = GateResult(
             number=layer.number, name=layer.name, about=layer.about, duration_ms=layer.number * 1000,
             status="skipped" if layer.name == "adapters" else "empty" if layer.name == "formats" else
             "failed" if layer.name in FOUND else "passed",
-            reason={"adapters": "not asked for", "formats": "there was nothing to check"}.get(layer.name, ""),
+            reason={"adapters": "not selected", "formats": "nothing to check"}.get(layer.name, ""),
             checked=COUNTS.get(layer.name, {}), findings=FOUND.get(layer.name, ()),
             remarks=("there is no features.md",) if layer.name == "static" else (),
         )
@@ -95,7 +95,7 @@ def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixt
 def test_nothing_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(capsys, "gate", "--layer", "7")
     assert found.exit == 4
-    assert "EMPTY  there was nothing to check, which proves nothing\n" in found.out
+    assert "EMPTY  nothing to check, so nothing was verified\n" in found.out
     assert run(capsys, "gate", "--layer", "7", "--allow-empty", "7").exit == 0
 
 

@@ -20,7 +20,7 @@ def test_what_it_frees_is_said(story: Story, capsys: pytest.CaptureFixture[str])
     size = path.stat().st_size
     dry = run(capsys, "gc", "--dry-run")
     assert path.is_file()
-    assert dry.out.startswith(f"what\tcount\tbytes\twhy\nblobs\t1\t{size}\t")
+    assert dry.out.startswith(f"kind\tcount\tbytes\treason\nblobs\t1\t{size}\t")
     assert dry.err.startswith(f"would free {size} B; ")
     told = msgspec.json.decode(run(capsys, "gc", "--json").out)
     assert (told["blobs"], told["freed_bytes"], told["young_blobs"]["count"]) == ({"count": 1, "bytes": size}, size, 1)

@@ -77,7 +77,7 @@ def test_the_report_of_a_past_run(snapshot: SnapshotAssertion) -> None:
 def test_what_is_as_recorded_is_one_line() -> None:
     clean = History(run="r1", core="0.1.0", streams=HISTORY.streams[:1])
     assert [plain(line) for line in page(clean)] == [summary(clean)]
-    assert summary(clean) == "run r1 (mz 0.1.0): 9 events in 1 stream, 4 compared: as recorded"
+    assert summary(clean) == "run r1 (mz 0.1.0): 9 events in 1 stream, 4 compared: matches the log"
     assert exit_of(clean) is Exit.OK
 
 
@@ -94,7 +94,10 @@ def test_code_that_breaks_off_is_a_bug_and_no_verdict() -> None:
 def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(plain(line) for line in judge_page((JUDGED,))) == snapshot
     same = Judged(run="r1", artifacts=1, differing=(), left={})
-    assert judge_summary((same, same)) == "2 artifacts of 2 runs by today's rules: every verdict is the same"
+    assert (
+        judge_summary((same, same))
+        == "2 artifacts of 2 runs rechecked with the current rules: all verdicts are unchanged"
+    )
 
 
 # words ----------------------------------------------------------------------------------------------------------------
@@ -106,7 +109,7 @@ def test_a_past_run_takes_nothing_that_is_for_cassettes(
 ) -> None:
     found = run(capsys, "replay", *words.split())
     assert found.exit == 2
-    assert "is about runs of the log" in found.err
+    assert "replays runs of the log" in found.err
 
 
 def test_an_unknown_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +155,7 @@ def test_a_real_run_in_words_as_json_and_for_reports(recorded: Path, tmp_path: P
     shutil.copytree(recorded, root, symlinks=True)
     done = spawn(root, "replay", "--run", "r")
     assert done.exit == 0, done.err
-    assert done.out.endswith("compared: as recorded\n")
+    assert done.out.endswith("compared: matches the log\n")
     told = json.loads(spawn(root, "replay", "--run", "r", "--json").out)
     name = told["run"]
     assert (told["schema"], told["exit"], told["divergences"]) == ("mz.replay-run/1", 0, [])

@@ -128,9 +128,9 @@ def test_names_of_files_may_be_no_text(data: Path, tmp_path: Path, capsys: pytes
 def test_people_are_told_in_words(data: Path, sessions: Path, tmp_path: Path) -> None:
     shown = on_terminal(tmp_path, "import", env={"MZ_DATA": str(data), "HOME": str(tmp_path / "home")})
     assert "3 files read, 0 unchanged: 2 sessions" in shown
-    assert "4 new requests, 1 known before, 0 corrected: $0.0077 at the prices of their days" in shown
-    assert "no price is known of claude-unheard-of: 1 request not in the sum" in shown
-    assert "passed over" not in shown
+    assert "4 new requests, 1 already counted, 0 corrected: $0.0077 at the prices of their days" in shown
+    assert "no price for claude-unheard-of: 1 request not in the total" in shown
+    assert "skipped" not in shown
 
 
 def test_sessions_that_tell_too_few_tokens_are_counted_wherever_their_money_is(
@@ -139,17 +139,17 @@ def test_sessions_that_tell_too_few_tokens_are_counted_wherever_their_money_is(
     write(tmp_path / "f/whole.jsonl", [request(1, session=OTHER)])
     (tmp_path / "f/short.jsonl").write_bytes((CASES / "claude-code/works-session-2.1.29.jsonl").read_bytes())
     told = run(capsys, "import", str(tmp_path / "f"))
-    assert "1 session may tell fewer tokens than were used: mz audit --imported says which" in told.err
+    assert "1 session may report fewer tokens than were used; list them with: mz audit --imported" in told.err
     assert "sessions_short\t1\n" in told.out
     again = json.loads(run(capsys, "import", str(tmp_path / "f"), "--json").out)
     assert (again["sessions"], again["sessions_short"]) == (0, 0)
     cost = run(capsys, "cost", "--imported", "--by", "session")
-    assert "1 of 2 sessions may tell fewer tokens than were used: the cost may be more" in cost.err
+    assert "1 of 2 sessions may report fewer tokens than were used: the cost may be more" in cost.err
     document = json.loads(run(capsys, "cost", "--imported", "--by", "session", "--json").out)
     assert document["short_sessions"] == 1
     assert sorted((each["sessions"], each["short_sessions"]) for each in document["groups"]) == [(1, 0), (1, 1)]
     audit = run(capsys, "audit", "--imported")
-    assert "1 of 2 sessions may tell fewer tokens than were used, such as claude-code/" in audit.err
+    assert "1 of 2 sessions may report fewer tokens than were used, such as claude-code/" in audit.err
     report = json.loads(run(capsys, "audit", "--imported", "--json").out)
     assert sorted(each["lacks"] for each in report["sessions"]) == [[], ["output-open"]]
     (short,) = (each["session"] for each in report["sessions"] if each["lacks"])
@@ -162,7 +162,7 @@ def test_what_is_passed_over_is_named(data: Path, sessions: Path, capsys: pytest
         (sessions / f"notes-{number}.md").write_text("just words")
     answer = run(capsys, "import")
     names = ", ".join(str(sessions / f"notes-{number}.md") for number in range(5))
-    assert f"passed over, of no format that mz reads: {names} and 2 more" in answer.err
+    assert f"skipped, unsupported format: {names} and 2 more" in answer.err
     assert answer.exit == 0
 
 
@@ -170,7 +170,7 @@ def test_requests_without_a_model_are_said_to_be_so(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path / "f/a.jsonl", [request(1, model="")])
-    assert "no model is named: 1 request not in the sum" in run(capsys, "import", str(tmp_path / "f")).err
+    assert "unknown model: 1 request not in the total" in run(capsys, "import", str(tmp_path / "f")).err
 
 
 def test_a_log_without_sessions_says_so(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_a_log_without_sessions_says_so(data: Path, tmp_path: Path, capsys: pyte
     run(capsys, "import", str(tmp_path / "f"))
     answer = run(capsys, "cost", "--day")
     assert answer.out.count("\n") == 1
-    assert "Nothing was imported" in answer.err
+    assert "Nothing imported yet" in answer.err
 
 
 STREAM = Path(__file__).parents[1] / "cases/transcripts/claude-code/works-stream-2.1.197.jsonl"
@@ -195,7 +195,7 @@ def test_what_only_the_end_of_a_stream_tells_is_counted_alike(
     money = {group["name"]: group["reported_usd"] for group in report["groups"]}
     assert "(not told)" not in money
     assert [name for name, reported in money.items() if reported] == [MODEL]
-    assert any("`reported` is of 1 of 3 sessions" in remark for remark in report["notes"])
+    assert any("`reported` covers 1 of 3 sessions" in remark for remark in report["notes"])
 
 
 def test_money_of_a_call_to_several_models_is_no_single_ones(
@@ -206,8 +206,8 @@ def test_money_of_a_call_to_several_models_is_no_single_ones(
     run(capsys, "import", str(STREAM), str(tmp_path / "f"))
     report = json.loads(run(capsys, "cost", "--imported", "--by", "model", "--json").out)
     (whole,) = (group for group in report["groups"] if group["reported_usd"])
-    assert (whole["name"], whole["computed_usd"]) == ("(whole calls)", None)
-    assert not any("no requests of its own" in remark for remark in report["notes"]), "they stand in other groups"
+    assert (whole["name"], whole["computed_usd"]) == ("(full calls)", None)
+    assert not any("but no requests" in remark for remark in report["notes"]), "they stand in other groups"
 
 
 def test_people_get_short_ids_and_no_columns_of_nothing(data: Path, sessions: Path, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_one_at_a_time(data: Path, sessions: Path, capsys: pytest.CaptureFixture
         fcntl.flock(held, fcntl.LOCK_EX)
         answer = run(capsys, "import")
     assert answer.exit == 16
-    assert "another process imports" in answer.err
+    assert "another process is importing" in answer.err
 
 
 def test_without_a_log_the_way_to_one_is_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,7 +321,7 @@ def test_the_log_audit_and_check_of_imported_sessions(
     assert len(run(capsys, "audit", "--imported").out.splitlines()) == 3
     verified = run(capsys, "verify", "--imported")
     assert verified.exit == 0
-    assert "whole" in verified.err
+    assert "log intact" in verified.err
     blob = next(path for path in (data / "blobs").rglob("*") if path.is_file())
     blob.unlink()
     assert run(capsys, "verify", "--imported").exit == 1
@@ -349,7 +349,7 @@ def test_an_audit_for_people_says_what_is_missing(data: Path, sessions: Path, tm
     shown = on_terminal(tmp_path, "audit", "--imported", OTHER, env=environment)
     assert "missing      a price for 1 request" in shown
     assert "missing      1 line that cannot be decoded" in shown
-    assert "half-written" in shown
+    assert "incomplete line" in shown
 
 
 # costs ----------------------------------------------------------------------------------------------------------------
@@ -413,8 +413,8 @@ def test_what_has_no_tokens_is_not_zero_either(data: Path, tmp_path: Path, capsy
         "claude-code/p1": (None, "0.25"), f"claude-code/{OTHER}": (report["total"]["computed_usd"], None),
     }  # fmt: skip
     assert report["notes"] == [
-        "`reported` is of 1 of 2 sessions: the files of the others tell no money; `computed` is of those with requests",
-        "1 session with money but no requests of its own: the cost may be more than `computed` says",
+        "`reported` covers 1 of 2 sessions: the others report no money; `computed` covers those with requests",
+        "1 session with reported money but no requests: the cost may be more than `computed` says",
         "not in these sums: 1 session without requests or money (mz audit --imported)",
     ]
     audit = json.loads(run(capsys, "audit", "--imported", "--json").out)

@@ -104,7 +104,7 @@ def test_an_old_schema_is_renewed(repository: Path, capsys: pytest.CaptureFixtur
     schema = repository / ".mz/schema/mz.yaml.json"
     new = schema.read_bytes()
     schema.write_bytes(b"{}")
-    assert "renewed .mz/schema/mz.yaml.json" in run(capsys, "init").out
+    assert "updated .mz/schema/mz.yaml.json" in run(capsys, "init").out
     assert schema.read_bytes() == new
 
 
@@ -112,7 +112,7 @@ def test_a_repository_without_tests(repository: Path, capsys: pytest.CaptureFixt
     (repository / "package.json").unlink()
     answer = run(capsys, "init")
     assert answer.exit == 0
-    assert answer.err == "hint: how this repository is tested is not known; say it under `commands:` in mz.yaml\n"
+    assert answer.err == "hint: no test command was detected; set it under `commands:` in mz.yaml\n"
     assert run(capsys, "init").err == ""
 
 
@@ -177,7 +177,7 @@ def test_what_is_still_to_be_done_is_said(
     subprocess.run(["git", "update-ref", "-d", "HEAD"], check=True)
     (repository.parent / "tools/bin/claude").unlink()
     told = run(capsys, "init", "--dry-run").err
-    assert "hint: no agent is installed; `mz doctor` says how to get claude-code\n" in told
+    assert "hint: no agent is installed; `mz doctor` shows how to install claude-code\n" in told
     assert "hint: commit once before `mz run`: worktrees start from a commit\n" in told
 
 
@@ -263,17 +263,17 @@ def test_leaving_at_a_question_writes_nothing(repository: Path) -> None:
 
 def test_a_workflow_is_written_once(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = run(capsys, "init", "--ci", "--dry-run")
-    assert "would make .github/workflows/mz.yml: replays all recordings" in shown.out
+    assert "would create .github/workflows/mz.yml: replays all recordings" in shown.out
     assert not (repository / ".github").exists()
     assert "mz.yml" not in run(capsys, "init", "--dry-run").out
     made = run(capsys, "init", "--ci", "--yes")
-    assert "made .github/workflows/mz.yml" in made.out
-    assert "hint: nothing is recorded that CI could replay" in made.err
+    assert "created .github/workflows/mz.yml" in made.out
+    assert "hint: CI has no recording to replay yet" in made.err
     path = repository / ".github/workflows/mz.yml"
     assert yaml.safe_load(path.read_text())[True]["push"]["branches"] == ["trunk"]
     path.write_text("mine")
     again = json.loads(run(capsys, "init", "--ci", "--json").out)
     assert again["files"][-1] == {
-        "path": ".github/workflows/mz.yml", "does": "keep", "about": "it is there already", "content": None,
+        "path": ".github/workflows/mz.yml", "does": "keep", "about": "already exists", "content": None,
     }  # fmt: skip
     assert path.read_text() == "mine"

@@ -60,7 +60,7 @@ def test_a_crash_of_the_view_never_touches_the_run(recorded_agent: tuple[Path, d
     assert state.finished
     assert state.tracks[ONLY].delivered
     told = lines.getvalue().splitlines()
-    assert told[0] == "the view failed (RuntimeError: injected); the run goes on, shown as lines"
+    assert told[0] == "the live view failed (RuntimeError: injected); the run continues, shown as lines"
     assert any(line.endswith(f"{ONLY}: delivered") for line in told)
     assert not terminal.screen.cursor.hidden
 
@@ -71,7 +71,7 @@ def test_a_run_on_a_terminal(recorded_agent: tuple[Path, dict[str, str]]) -> Non
     child = terminal.run([*MZ, "run", "--feature", ONLY], home, environment)
     lines = terminal.until(lambda lines: any(f"{ONLY}  Group the digits" in line for line in lines))
     assert any("monozukuri on main · claude-code · checkpoint" in line for line in lines)
-    assert lines[-1].startswith("Ctrl-C: come to rest")
+    assert lines[-1].startswith("Ctrl-C: finish current calls")
     terminal.until(lambda lines: any("✓ prd  " in line for line in lines))
     terminal.resize(20, 8)
     terminal.until(lambda lines: 0 < len(lines) <= 8 and any("✓" in line for line in lines[2:]))
@@ -90,7 +90,7 @@ def test_ctrl_c_is_answered_in_the_view(recorded_agent: tuple[Path, dict[str, st
     child = terminal.run([*MZ, "run"], home, environment)
     terminal.until(lambda lines: any("▸ prd" in line for line in lines))
     child.send_signal(signal.SIGINT)
-    terminal.until(lambda lines: any(line.startswith("comes to rest after") for line in lines))
+    terminal.until(lambda lines: any(line.startswith("stopping after the current calls") for line in lines))
     assert child.wait(60) == 20
     terminal.until(lambda lines: any(line.startswith("To go on: mz resume") for line in lines))
     terminal.close()

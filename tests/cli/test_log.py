@@ -27,7 +27,7 @@ def test_as_json_lines(story: Story, capsys: pytest.CaptureFixture[str]) -> None
     lines = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
     assert lines[0] == {"type": "version", "schema": "mz.log/1"}
     assert [line["position"] for line in lines[1:]] == [each.position for each in story.recorded]
-    assert [line["place"] for line in lines[1:]] == [each.place for each in story.recorded]
+    assert [line["event_ref"] for line in lines[1:]] == [each.place for each in story.recorded]
     asked = next(line for line in lines if line["type"] == "agent.requested")
     assert asked["role"] == "intent"
     assert asked["event"]["ref"]["phase"] == "prd"
@@ -69,7 +69,7 @@ def test_following_tells_what_comes(home: Path) -> None:
     rest, _ = child.communicate(timeout=30)
     story.close()
     assert child.returncode == 0
-    places = [msgspec.json.decode(line).get("place") for line in [*lines, *rest.splitlines()]]
+    places = [msgspec.json.decode(line).get("event_ref") for line in [*lines, *rest.splitlines()]]
     assert places == [None, *(each.place for each in story.recorded)]
 
 

@@ -80,7 +80,7 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], m
     assert (answer.exit, answer.out) == (2, "")
     assert answer.err.startswith("error[MZ1002] ")
     assert message in answer.err
-    assert "hint: `mz" in answer.err
+    assert "hint: see `mz" in answer.err
 
 
 def test_errors_are_objects_where_json_is_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +158,7 @@ def test_an_answer_that_does_not_fit_is_a_failure(story: Story, words: tuple[str
             [*MZ, *words], cwd=story.home, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 11
-    assert "the answer could not be written: No space left on device" in done.stderr
+    assert "the output cannot be written: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -105,7 +105,7 @@ def answer_to(feature: str, log: Reading, question: int | None = None) -> Answer
 def test_a_process_that_works_on_the_run_takes_it_at_once(mz: Mz, feature: str) -> None:
     with at_work():
         said = mz("review", "answer", feature, "use SQLite")
-    assert said.out == "answered: b; the process that works on run r1 has taken it\n"
+    assert said.out == "answered: b; the process of run r1 has read it\n"
     with at_work():
         left = decoded(mz("pause", "--json"))
     assert (left["held"], left["taken"]) == (True, True)
@@ -122,7 +122,7 @@ def test_what_a_process_refuses_is_told(feature: str) -> None:
     with at_work() as coordinator, reading() as log:
         leave(log, trial.RUN, lambda: (answer_to(feature, log),))
         assert eventually(lambda: coordinator.state.tracks[feature].active)
-        with pytest.raises(MzError, match="the question is gone") as refused:
+        with pytest.raises(MzError, match="the question is no longer open") as refused:
             leave(log, trial.RUN, lambda: (answer_to(feature, log),))
     assert refused.value.diagnostics[0].code == "MZ5004"
 
@@ -147,11 +147,11 @@ def test_a_process_that_works_on_another_run_takes_nothing(mz: Mz, feature: str,
     with FileLock(".mz/run.lock"):
         with reading() as log:
             assert holder(log) == "r2"
-        assert "no process works on run r1" in mz("review", "approve", feature).out
+        assert "no process is running run r1" in mz("review", "approve", feature).out
         paused = mz("pause", "r1")
     other.close()
     assert (paused.exit, paused.out) == (2, "")
-    assert "no process works on run r1" in paused.err
+    assert "no process is running run r1" in paused.err
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ def test_a_retry_is_left(mz: Mz, feature: str) -> None:
     assert FileBlobs(Path(".mz/blobs")).get(letter.note) == b"short, please"
     again = mz("retry", feature)
     assert (again.exit, again.out) == (2, "")
-    assert "wanted it done once more" in again.err
+    assert "requested a retry" in again.err
 
 
 def test_a_retry_says_what_comes_next(mz: Mz, feature: str) -> None:
     assert mz("retry", feature, "--from", "plan").out == (
-        "asked to do b once more, from plan on; no process works on run r1, so this waits for\n  mz resume r1\n"
+        "retry of b requested, from plan; no process is running run r1; continue it with\n  mz resume r1\n"
     )
 
 
@@ -201,7 +201,7 @@ def test_a_retry_says_what_comes_next(mz: Mz, feature: str) -> None:
     [
         (("nope",), 10, "MZ4010"),
         (("b", "--from", "plna"), 2, "no phase 'plna'; did you mean `plan`?"),
-        (("b", "--from", "ship"), 2, "b has not begun ship\nhint: b has begun: plan"),
+        (("b", "--from", "ship"), 2, "b has not started ship\nhint: phases started by b: plan"),
         (("b", "--note", ""), 2, "the note is empty"),
     ],
 )
@@ -214,7 +214,7 @@ def test_what_cannot_be_retried(mz: Mz, feature: str, words: tuple[str, ...], ex
 
 @pytest.mark.parametrize(
     ("feature", "said"),
-    [("login", "login is delivered already"), ("later", "later has not begun")],
+    [("login", "login is already delivered"), ("later", "later has not started")],
 )
 def test_what_does_not_rest_is_not_retried(mz: Mz, story: Story, feature: str, said: str) -> None:
     answer = mz("retry", feature)
@@ -244,32 +244,32 @@ def test_a_feature_at_work_is_not_retried(mz: Mz, feature: str) -> None:
     with at_work():
         mz("review", "approve", feature)
         answer = mz("retry", feature)
-    assert "b is being worked on" in answer.err
+    assert "b is in progress" in answer.err
 
 
 # pausing --------------------------------------------------------------------------------------------------------------
 def test_only_a_run_at_work_can_be_paused(mz: Mz, feature: str) -> None:
     answer = mz("pause")
     assert (answer.exit, answer.out) == (2, "")
-    assert "error[MZ5005] no process works on run r1" in answer.err
+    assert "error[MZ5005] no process is running run r1" in answer.err
     assert "mz resume r1" in answer.err
     assert inbox() == []
 
 
 def test_a_run_that_is_over_is_neither_paused_nor_resumed(mz: Mz, story: Story) -> None:
     story.to_run(RunFinished())
-    assert mz("pause").err.endswith("hint: it is finished; `mz run` begins another\n")
+    assert mz("pause").err.endswith("hint: it is finished; start another with `mz run`\n")
 
 
 def test_a_pause_and_its_end(mz: Mz, feature: str) -> None:
     with at_work() as coordinator:
-        assert "goes on with: mz resume" in mz("pause").out
+        assert "continue with `mz resume`" in mz("pause").out
         assert paused(coordinator, True)
-        assert mz("pause").out == "run r1 is paused already\n"
+        assert mz("pause").out == "run r1 is already paused\n"
         assert decoded(mz("pause", "--json"))["place"] is None
         shown = mz("resume")
         assert (shown.exit, shown.out) == (0, "")
-        assert shown.err == "run r1 goes on; the process that works on run r1 has taken it\n"
+        assert shown.err == "run r1 continues; the process of run r1 has read it\n"
         assert paused(coordinator, False)
     assert [type(event).__name__ for event in inbox()] == [PauseLeft.__name__, "ResumeLeft"]
 
@@ -294,7 +294,7 @@ def test_an_answer_with_the_resume_meets_only_open_questions(mz: Mz, feature: st
     mz("review", "approve", feature)
     answer = mz("resume", "--feature", feature, "--answer", "retry")
     assert answer.exit == 2
-    assert "b has its answer already" in answer.err
+    assert "b is answered already" in answer.err
     assert len(inbox()) == 1
     assert "did you mean `b`" in mz("resume", "--feature", "bb", "--answer", "retry").err
 

@@ -56,7 +56,7 @@ def test_outside_of_a_repository_the_built_in_ones_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "monozukuri\tyes\tcomes with mz" in run(capsys, "pipelines", "list").out
+    assert "monozukuri\tyes\tbuilt in" in run(capsys, "pipelines", "list").out
 
 
 def test_everything_that_a_pipeline_does_is_shown(
@@ -151,7 +151,9 @@ def test_a_copy_passes_the_lint(home: Path, capsys: pytest.CaptureFixture[str], 
     said = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri").err
     lacking = [name for name in ("test", "build", "lint") if name not in known]
     assert said == (
-        f"left out of it, because mz.yaml has no such command: steps that run {', '.join(lacking)}\n" if lacking else ""
+        f"omitted, because mz.yaml does not define the command: steps that run {', '.join(lacking)}\n"
+        if lacking
+        else ""
     )
     assert run(capsys, "pipelines", "lint", "mine").err == "1 file: 0 errors, 0 warnings\n"
 
@@ -160,7 +162,7 @@ def test_nothing_is_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) 
     give(home, "mine", "a person's own")
     answer = run(capsys, "pipelines", "new", "mine")
     assert answer.exit == 10
-    assert "error[MZ2015] pipelines/mine.yaml is there already" in answer.err
+    assert "error[MZ2015] pipelines/mine.yaml already exists" in answer.err
     assert (home / "pipelines" / "mine.yaml").read_text() == "a person's own"
 
 

@@ -107,7 +107,7 @@ def test_a_budget_that_will_not_do(repository: GitRepo, capsys: pytest.CaptureFi
     assert "run-budget" in held["audit"]
     assert shown["within_budget"] is False
     answer = run(capsys, "run", "--dry-run")
-    assert "the budget will not do: it is used up at about audit" in answer.err
+    assert "the budget is too low: it will be used up at about audit" in answer.err
     assert "of $0.60" in answer.err
 
 
@@ -131,10 +131,10 @@ def test_what_a_run_would_miss_is_told(
     answer = run(capsys, "run", "--dry-run")
     told = [line for line in answer.err.splitlines() if line.startswith("warning")]
     assert (answer.exit, told) == (0, [
-        "warning[MZ3009] steps of the pipeline are left out: mz.yaml has no command `build`, `lint`",
+        "warning[MZ3009] pipeline steps are skipped: mz.yaml has no command `build`, `lint`",
         "warning[MZ1004] `claude` is not on PATH",
         "warning[MZ1004] `commands.test` needs nowhere-a, which is not on PATH",
-        "warning[MZ1003] pull requests go to the remote 'origin', which is not there",
+        "warning[MZ1003] the remote 'origin' for pull requests does not exist",
     ])  # fmt: skip
     repository.git("remote", "add", "origin", "/nowhere")
     assert "warning[MZ1004] pull requests need `gh`, which is not on PATH" in run(capsys, "run", "--dry-run").err
@@ -190,7 +190,7 @@ def test_the_exit_code_says_whether_there_is_work(repository: GitRepo, capsys: p
     assert run(capsys, "run", "--dry-run", "--exit-code").exit == 0
     refused = run(capsys, "run", "--exit-code")
     assert refused.exit == 2
-    assert "--exit-code goes with --dry-run" in refused.err
+    assert "--exit-code requires --dry-run" in refused.err
 
 
 def test_a_pipe_gets_the_features_alone(

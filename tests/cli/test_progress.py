@@ -91,7 +91,7 @@ def test_every_event_has_words_or_none(event: Event) -> None:
 def test_a_question_before_the_first_phase_names_none() -> None:
     asked = HumanRequested(phase="", unit="", ask=Ask.CONFLICT, code="branch-exists")
     stream = f"run/{RUN}/login"
-    assert milestone(recorded(asked, stream)) == "login: waits for a person: conflict (branch-exists)"
+    assert milestone(recorded(asked, stream)) == "login: waiting for a person: conflict (branch-exists)"
     assert WORDS[HumanRequested](asked) == "a person is asked, conflict (branch-exists)"
 
 
@@ -103,7 +103,7 @@ def test_a_view_that_crashes_is_replaced_by_lines(story: Story) -> None:
             shown.on_event(each)
     assert broken.closed == 1
     lines = out.getvalue().splitlines()
-    assert lines[0] == "the view failed (RuntimeError: no picture); the run goes on, shown as lines"
+    assert lines[0] == "the live view failed (RuntimeError: no picture); the run continues, shown as lines"
     assert not any("started" in line for line in lines)
     assert lines[-1].endswith(f"run {RUN} rests")
 
@@ -120,7 +120,7 @@ def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
     with shown:
         for each in story.recorded[:9]:
             shown.on_event(each)
-        terminal.until(lambda lines: any("the view failed (KeyError" in line for line in lines))
+        terminal.until(lambda lines: any("the live view failed (KeyError" in line for line in lines))
         for each in story.recorded[9:]:
             shown.on_event(each)
         terminal.until(lambda lines: any(line.endswith(f"run {RUN} rests") for line in lines))

@@ -31,19 +31,19 @@ from mz_qa.simulation.driver import drive
 from tests.support import trial
 from tests.support.asking import ASKING, Asking
 
-SENT_BACK = "it is sent back once more, with your note"
+SENT_BACK = "the feature is rolled back again, with your note"
 COMES: dict[str, tuple[type[Event], ...]] = {
     FAILS: (FeatureFailed,),
     NEXT_CALL: (AgentRequested,),
     SENT_BACK: (RolledBack,),
-    "it goes on with the work as it is": (CommitRequested,),
-    "the change is taken as it is, and the feature goes on with the agent's reply": (ChangesChecked,),
-    "the checks are waited for anew; push or start them again first": (ChecksSeen,),
-    "it goes on as if they were green": (UnitCompleted, PhaseCompleted),
-    "the agent's files are put back, and it does the work once more, with your note": (AgentRequested,),
-    "build begins once more": (CommandRan, Blocked),
-    "it goes on in spite of baseline.check": (CommandRan, AgentRequested),
-    "not like this: you are asked how to go on": (Blocked, HumanRequested),
+    "the feature continues with the work as it is": (CommitRequested,),
+    "the change is accepted, and the feature continues with the agent's reply": (ChangesChecked,),
+    "mz waits for the checks again; first push or restart them": (ChecksSeen,),
+    "the feature continues as if they had passed": (UnitCompleted, PhaseCompleted),
+    "the agent's files are restored, and the agent tries again with your note": (AgentRequested,),
+    "build starts again": (CommandRan, Blocked),
+    "the feature continues in spite of baseline.check": (CommandRan, AgentRequested),
+    "the work is rejected; you are asked again": (Blocked, HumanRequested),
 }
 """What is said, and the events that must come next."""
 
@@ -70,7 +70,7 @@ def test_an_answer_does_what_is_said_of_it(name: str, verdict: Verdict) -> None:
 
 def test_what_is_rejected_goes_where_the_pipeline_says() -> None:
     said, came = following(Asking(pins=trial.pins(), feature="a"), Verdict.REJECT)
-    assert (said, came[:2]) == ("it goes back to build, with your note", [Blocked, RolledBack])
+    assert (said, came[:2]) == ("the feature is rolled back to build, with your note", [Blocked, RolledBack])
 
 
 def test_a_note_reaches_the_agent() -> None:
@@ -95,16 +95,16 @@ def test_every_question_is_put_into_words(name: str) -> None:
 def test_an_approval_after_a_phase_names_the_phase() -> None:
     """Its code is called like a level of autonomy."""
     asked = Question("r1", "b", "prd", "", Ask.APPROVAL, "checkpoint", None, 0, "s@1")
-    assert question_words(asked) == "the pipeline wants your approval (after prd)"
-    assert question_words(replace(asked, code="breaking")) == "the pipeline wants your approval (breaking)"
+    assert question_words(asked) == "the pipeline requires your approval (after prd)"
+    assert question_words(replace(asked, code="breaking")) == "the pipeline requires your approval (breaking)"
 
 
 @pytest.mark.parametrize(
     ("code", "words", "does"),
     [
-        ("branch-exists", "a branch stands where its own is to be made", "first rename or delete the one"),
-        ("git-failed", "its branch and worktree cannot be made (git-failed)", "first mend what is said of it"),
-        ("dependencies-conflict", "commits do not merge (dependencies-conflict)", "mend the conflict in them first"),
+        ("branch-exists", "its branch exists already", "first rename or delete the existing one"),
+        ("git-failed", "its branch and worktree cannot be created (git-failed)", "first fix the reported error"),
+        ("dependencies-conflict", "merge conflict (dependencies-conflict)", "first resolve the conflict in them"),
     ],
 )
 def test_what_is_asked_before_the_first_phase(code: str, words: str, does: str) -> None:
@@ -124,7 +124,7 @@ def test_a_rejection_goes_where_the_pipeline_says() -> None:
     asking = ASKING["approval"]
     state = fold(asking.world().store.read(feature_stream(trial.RUN, FeatureId("a"))))
     said = dict(effects(state, None))
-    assert "or you are asked" in said[Verdict.REJECT]
+    assert "or asks you" in said[Verdict.REJECT]
 
 
 def test_nothing_is_said_of_a_feature_that_asks_nothing() -> None:

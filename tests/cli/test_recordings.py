@@ -24,10 +24,10 @@ from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette, recording
 
 SECRET = Finding(
-    kind="SECRET", what="the value of SHOP_TOKEN stands in it", detail=("  column 3",), file="lib/a b/f/prd.patch",
+    kind="SECRET", what="the file contains the value of SHOP_TOKEN", detail=("  column 3",), file="lib/a b/f/prd.patch",
     line=7, mend="mz rerecord {cassette} --all",
 )  # fmt: skip
-STRAY = Finding(kind="UNUSED", what="x is no part of the cassette", file="lib/a b/x", mend="rm 'lib/a b/x'")
+STRAY = Finding(kind="UNUSED", what="x is not part of the cassette", file="lib/a b/x", mend="rm 'lib/a b/x'")
 RESULTS = (
     Linted(
         path="lib/a b", format=2, recordings=3, files=9, bytes=12_345, findings=(SECRET, STRAY),
@@ -53,7 +53,7 @@ def test_the_page(snapshot: SnapshotAssertion) -> None:
 
 
 def test_numbers() -> None:
-    assert summary(RESULTS[1:]) == "1 cassette, 1 recording, 4 files, 2.0 MB: nothing found"
+    assert summary(RESULTS[1:]) == "1 cassette, 1 recording, 4 files, 2.0 MB: no findings"
     assert (size(999), size(1_500), size(3_200_000_000)) == ("999 B", "1.5 kB", "3.2 GB")
 
 
@@ -82,7 +82,7 @@ def test_a_damaged_one_is_listed_too(project: Path, capsys: pytest.CaptureFixtur
     (project / "tapes" / "small" / "f" / "prd.patch").unlink()
     found = run(capsys, "recordings", "list")
     assert found.exit == 125
-    assert found.out.splitlines()[1].endswith("f/prd.patch is gone")
+    assert found.out.splitlines()[1].endswith("f/prd.patch is missing")
 
 
 def test_nothing_to_list_is_no_error_and_nothing_to_look_through_is_one(
@@ -100,11 +100,11 @@ def test_a_secret_is_found_and_not_shown(
     assert run(capsys, "recordings", "lint").exit == 0
     (project / "tapes" / "small" / "notes.txt").write_text(f"\n{WORD}\n")
     stray = run(capsys, "recordings", "lint")
-    assert (stray.exit, "UNUSED notes.txt is no part of the cassette" in stray.out) == (4, True)
+    assert (stray.exit, "UNUSED notes.txt is not part of the cassette" in stray.out) == (4, True)
     monkeypatch.setenv("SHOP_TOKEN", WORD)
     found = run(capsys, "recordings", "lint")
     assert found.exit == 5
-    assert "tapes/small/notes.txt:2:1: SECRET the value of SHOP_TOKEN stands in it\n" in found.out
+    assert "tapes/small/notes.txt:2:1: SECRET the file contains the value of SHOP_TOKEN\n" in found.out
     document = json.loads(run(capsys, "recordings", "lint", "--json").out)
     assert (document["schema"], document["exit"]) == ("mz.recordings-lint/1", 5)
     secret = document["cassettes"][0]["findings"][0]

@@ -20,11 +20,11 @@ from tests.support.gitrepo import GitRepo
 from tests.support.workshop import Copy, Workshop, clone
 
 PROMPT = Finding(
-    kind="PROMPT", what="the prompt is another one", feature="alpha", call="write", cause="write.md.j2",
+    kind="PROMPT", what="the prompt differs from the recording", feature="alpha", call="write", cause="write.md.j2",
     detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), mend="mz replay {cassette} --accept PROMPT --reason TEXT",
 )  # fmt: skip
 MISSING = Finding(
-    kind="MISSING", what="today's pipeline makes a call that was not recorded", feature="beta", call="sign.a2",
+    kind="MISSING", what="the current pipeline makes a call that was not recorded", feature="beta", call="sign.a2",
     detail=("  nearest: beta/sign (attempt 1)",), mend="mz run && mz record --to {cassette} --replace",
 )  # fmt: skip
 RESULTS = (
@@ -32,7 +32,7 @@ RESULTS = (
     Played(
         path="recordings/c", name="c", recordings=2, played=2,
         findings=(msgspec.structs.replace(PROMPT, call="sign", feature="gamma"),),
-        renewed=("removed 1 recordings that nobody asks for: beta/sign.a2",),
+        renewed=("removed 1 unused recordings: beta/sign.a2",),
     ),
 )  # fmt: skip
 
@@ -44,7 +44,7 @@ def test_the_report(snapshot: SnapshotAssertion) -> None:
 
 def test_the_sum_of_what_is_as_recorded() -> None:
     clean = (Played(path="a", name="a", recordings=2, played=2, offline=False),)
-    assert summary(clean) == "1 cassette, 2 recordings played, network not cut off: as recorded"
+    assert summary(clean) == "1 cassette, 2 recordings replayed, network not cut off: matches the recording"
 
 
 def test_a_command_that_mends_can_be_copied() -> None:
@@ -62,7 +62,7 @@ def test_every_kind_has_the_exit_code_of_its_meaning() -> None:
 
 def test_the_name_of_a_folder_is_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     tell(Played(path="evil\n::error file=x::pwned\u2028::y", name="evil"), 2)
-    assert capsys.readouterr().err == "evil ::error file=x::pwned ::y: as recorded (0.0 s)\n"
+    assert capsys.readouterr().err == "evil ::error file=x::pwned ::y: matches the recording (0.0 s)\n"
 
 
 # wrong use ------------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_run_is_recorded_and_played(tmp_path: Path) -> None:
     assert spawn(workshop.root, "record", "--to", "pipelines", **workshop.environment).exit == 125
 
     played = spawn(workshop.root, "replay", **workshop.environment)
-    assert played.out == "1 cassette, 8 recordings played, network cut off: as recorded\n"
+    assert played.out == "1 cassette, 8 recordings replayed, network cut off: matches the recording\n"
     assert played.exit == 0
     seeded = spawn(workshop.root, "replay", "tapes", **workshop.environment)
     assert seeded.exit == 4
@@ -157,7 +157,8 @@ def test_a_changed_prompt_is_one_finding_until_it_is_accepted(copy: Copy, snapsh
     assert result["cassettes"][0]["predates"] == 5
     after = spawn(copy.root, "replay")
     assert (
-        after.out == "1 cassette, 8 recordings played, network cut off, 5 answers predate their prompts: as recorded\n"
+        after.out == "1 cassette, 8 recordings replayed, network cut off, 5 prompts differ from the recording: "
+        "matches the recording\n"
     )
 
 

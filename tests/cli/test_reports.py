@@ -131,7 +131,7 @@ def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> Non
     ]  # fmt: skip
     page = html(report)
     assert "1 (EVENT)" in page
-    assert "high risk, fails nothing" in page
+    assert "high risk, does not fail" in page
 
 
 def test_kinds_have_the_risk_that_was_found() -> None:

@@ -43,7 +43,7 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_played(
     found = run(capsys, "replay", "--junit", path)
     assert (found.exit, found.out) == (11, "")
     assert found.err.startswith(f"error[MZ1007] the report {Path(path)} cannot be written: ")
-    assert "hint: name a file in a directory that is there" in found.err
+    assert "hint: name a file in an existing, writable directory" in found.err
 
 
 @pytest.mark.usefixtures("home")
@@ -58,7 +58,7 @@ def test_two_answers_in_one_place_are_refused(words: tuple[str, ...], capsys: py
     Path("link").symlink_to(".")
     found = run(capsys, "replay", *words)
     assert found.exit == 2
-    assert "written to the same place" in found.err
+    assert "two reports have the same destination" in found.err
 
 
 @pytest.mark.usefixtures("home")
@@ -146,7 +146,7 @@ def test_cassettes_elsewhere_are_known_by_their_name(home: Path) -> None:
     played = Played(path="recordings/a", name="a", calls=("f/code",), stories={"f": "0" * 64}, renewed=("x",))
     (suite,) = suites_of((played,), relative)
     assert suite.cases == ("f/code", "f")
-    assert dict(suite.facts)["renewed"] == "x"
+    assert dict(suite.facts)["updated"] == "x"
 
 
 # the page for people --------------------------------------------------------------------------------------------------

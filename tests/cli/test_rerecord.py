@@ -58,7 +58,9 @@ def call(name: str, *why: str, follows: str = "", nanousd: int | None = 5_000_00
 CALLS = (call("a", "PROMPT", "STALE"), call("b", follows="f/a", nanousd=None), call("c", "ASKED", paid=True))
 PREPARED = Prepared(None, None, None, CALLS, (), None)  # type: ignore[arg-type]
 FINDINGS = (
-    Finding(kind="PROMPT", what="the prompt is another one", feature="f", call="a", detail=("-old", "+new")),
+    Finding(
+        kind="PROMPT", what="the prompt differs from the recording", feature="f", call="a", detail=("-old", "+new")
+    ),
     Finding(kind="COST", what="it takes more", feature="f", call="a", detail=tuple(f"+ {n}" for n in range(60))),
 )
 
@@ -69,30 +71,30 @@ def test_what_will_be_called_and_paid() -> None:
     assert shown.rows == (
         ("f/a", "PROMPT, STALE", "10", "$0.0050"),
         ("f/b", "follows f/a", "10", "unpriced"),
-        ("f/c", "answered already, in an attempt that did not come to its end", "10", "$0.0050"),
+        ("f/c", "already paid in an unfinished attempt", "10", "$0.0050"),
     )
     assert table([("x", PREPARED)], whole=True).rows[0] == ("x", "f/a", "PROMPT, STALE", "10", "0.005")
     assert list(summing([("x", PREPARED)], 2_000_000_000)) == [
         "3 calls, 30 tokens, $0.0100 estimated + 1 unpriced; budget $2.0000",
-        "what follows is called only where its prompt, its arguments or its tree are then other ones",
+        "later calls are repeated only if their prompt, arguments or tree change",
     ]
     assert reason(call("a", "MISSING")) == "not recorded"
 
 
 def test_a_line_on_each_call() -> None:
-    assert words_of(Told("f/a", "asked")) == "f/a: asked ..."
-    assert words_of(Told("f/a", "served", 0.1, 5)) == "f/a: as recorded"
+    assert words_of(Told("f/a", "asked")) == "f/a: calling ..."
+    assert words_of(Told("f/a", "served", 0.1, 5)) == "f/a: from the recording"
     assert words_of(Told("f/a", "answered", 1.25, 1200, None)) == "f/a: answered, 1.2 s, 1,200 tokens, unpriced"
     assert words_of(Told("f/a", "failed", 2.0, why="rate-limit")) == "f/a: failed (rate-limit), 2.0 s"
 
 
 def test_differences_are_shown_by_class_and_bounded() -> None:
     assert [plain(line) for line in differing("PROMPT", FINDINGS)] == [
-        "PROMPT  the agent is asked something else, 1 time, medium risk",
-        "  f/a: the prompt is another one", "  -old", "  +new",
+        "PROMPT  the agent gets another prompt, 1 time, medium risk",
+        "  f/a: the prompt differs from the recording", "  -old", "  +new",
     ]  # fmt: skip
     lines = [plain(line) for line in differing("COST", FINDINGS)]
-    assert (len(lines), lines[-1]) == (42, "  ... and 21 lines more")
+    assert (len(lines), lines[-1]) == (42, "  ... and 21 more lines")
 
 
 def test_what_came_of_it_and_its_exit_code() -> None:
@@ -100,12 +102,12 @@ def test_what_came_of_it_and_its_exit_code() -> None:
     done = shape("recordings/x", PREPARED, outcome)
     assert list(result(replace(done, written=True))) == [
         "recordings/x: g keeps its old recordings: it failed",
-        "recordings/x: new recordings of f (1 call of the agent, $0.02; 1 as recorded)",
+        "recordings/x: new recordings of f (1 agent call, $0.02; 1 from the recording)",
     ]
     assert int(exit_of([done])) == 1
     waits = replace(done, dropped=(), refused=("PROMPT",), waits="recordings/.rerecorded/x")
     assert list(result(waits)) == [
-        "recordings/x: as it was; the new one waits in recordings/.rerecorded/x: not accepted: PROMPT"
+        "recordings/x: unchanged; the new cassette is in recordings/.rerecorded/x; not accepted: PROMPT"
     ]
     assert int(exit_of([waits])) == 3
     for stopped, code in {"budget": 22, "interrupted": 20, "auth-failure": 11}.items():
@@ -123,7 +125,7 @@ def test_the_command_that_goes_on() -> None:
 
 def test_other_drifts_are_named_where_nothing_is_to_be_recorded() -> None:
     other = PREPARED._replace(findings=(Finding(kind="EVENT", what=""), Finding(kind="PROMPT", what="")))
-    assert nothing("x", other) == "x: nothing to record again; it is not as recorded (EVENT): mz replay x"
+    assert nothing("x", other) == "x: nothing to re-record; the replay differs (EVENT): mz replay x"
 
 
 # what is refused ------------------------------------------------------------------------------------------------------
@@ -134,7 +136,7 @@ def test_a_build_server_needs_both(value: str, is_ci: bool) -> None:
     refuse_ci(environment, NOBODY._replace(in_ci=True, budget_nanousd=1))
     for asked in (NOBODY, NOBODY._replace(in_ci=True), NOBODY._replace(budget_nanousd=1), NOBODY._replace(yes=True)):
         if is_ci:
-            with pytest.raises(MzError, match="unless both --in-ci and --budget are given"):
+            with pytest.raises(MzError, match="only with --in-ci and --budget"):
                 refuse_ci(environment, asked)
         else:
             refuse_ci(environment, asked)
@@ -159,7 +161,7 @@ def test_build_servers_are_known_by_their_own_variables(environment: dict[str, s
 def test_a_call_without_a_price_is_not_made_within_a_budget() -> None:
     unpriced, priced = Estimate(tokens=1, nanousd=None), Estimate(tokens=1, nanousd=9)
     for budget in (0, 1_000_000_000):
-        with pytest.raises(MzError, match="no budget could hold it"):
+        with pytest.raises(MzError, match="a budget cannot limit it"):
             check_prices(unpriced, budget)
         check_prices(priced, budget)
     check_prices(unpriced, None)
@@ -184,8 +186,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 4, "there is no cassette in recordings"),
-        (("--take", "--prune"), 2, "--take calls nothing"),
+        ((), 4, "no cassette in recordings"),
+        (("--take", "--prune"), 2, "--take can be combined only with"),
         (("--budget", "much"), 2, "'much' is not an amount of dollars"),
         (("--accept", "EVERYTHING"), 2, "'EVERYTHING' is not one of"),
     ],
@@ -221,7 +223,7 @@ def test_nothing_is_paid_without_an_agent_a_login_or_a_word(again: Again, capsys
             consent([work._replace(order=replace(order, environment=environment))], NOBODY._replace(yes=True))
         assert refused.value.code == code
     assert capsys.readouterr().err == ""
-    with pytest.raises(MzError, match="only after somebody said so"):
+    with pytest.raises(MzError, match="needs your consent"):
         consent([work], NOBODY)
     assert "alpha/sign\tPROMPT\t" in capsys.readouterr().err
     assert again.calls() == []
@@ -264,7 +266,7 @@ def test_no_paid_answer_is_lost(again: Again) -> None:
     stopped.send_signal(signal.SIGINT)
     _, words = stopped.communicate(timeout=60)
     assert stopped.returncode == 20, words
-    assert b"2 answers that were paid are kept" in words
+    assert b"2 paid replies are kept" in words
     assert load(again.copy.place) == before
     assert not (offline_works() and (root / "intruder").exists())
 
@@ -277,7 +279,7 @@ def test_no_paid_answer_is_lost(again: Again) -> None:
     said = on_terminal(root, "rerecord", env=again.environment, answers="y\ny\n" + "n\n" * 9)
     assert "Call the real agent? [y/N]" in said
     assert "Accept PROMPT? [y/N]" in said
-    assert "new recordings of alpha (0 calls of the agent, $0.00" in " ".join(said.split())
+    assert "new recordings of alpha (0 agent calls, $0.00" in " ".join(said.split())
     assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1", "alpha.sign.2.1"]
     assert load(again.copy.place) != before
     assert [path.name for path in elsewhere.iterdir()] == ["notes"]
@@ -297,7 +299,7 @@ def test_what_was_paid_for_a_feature_that_goes_with_another_is_kept(again: Again
     again.says({**STORY, **{f"beta.sign.1.{attempt}": {"fail": "Error: no"} for attempt in range(1, 9)}})
     failed = spawn(again.copy.root, "rerecord", "--yes", **again.environment)
     assert failed.exit == 1, failed.err
-    assert "2 answers that were paid are kept" in failed.err
+    assert "2 paid replies are kept" in failed.err
     assert again.calls()[:2] == ["alpha.sign.1.1", "alpha.sign.2.1"]
     seen = len(again.calls())
     again.says(STORY)
@@ -348,7 +350,7 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> Non
     assert (waiting_for(place).parent / ".gitignore").read_text() == "*\n"
     refused = spawn(root, "rerecord", "--yes", **again.environment)
     assert (refused.exit, refused.out) == (4, "")
-    assert "a new cassette waits to be accepted" in refused.err
+    assert "a new cassette is waiting for your decision" in refused.err
 
     as_format_1(place)
     wrong = spawn(root, "rerecord", "--take", "--accept", "COST")

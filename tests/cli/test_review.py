@@ -135,7 +135,7 @@ def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
         ("c", "dependency", "b"), ("d", "dependency", "c")
     ]  # fmt: skip
     assert questions[0]["commands"] == ["mz retry b", "mz cancel r1 --feature c"]
-    assert "b came to nothing" in mz("review", "show", "c").out
+    assert "its dependency b was not delivered" in mz("review", "show", "c").out
 
 
 def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
@@ -166,23 +166,23 @@ def test_what_is_held_says_why_and_what_helps(mz: Mz, story: Story) -> None:
     shown = decoded(mz("review", "show", "later", "--json"))
     assert (shown["question"], shown["helps"]) == (None, f"mz resume {story.run}")
     assert shown["halt"] == "later: held (auth-failure): Invalid API key"
-    assert f"Nothing is asked now.\n{shown['halt']}\n  {shown['helps']}\n" in mz("review", "show", "later").out
+    assert f"There is no open question.\n{shown['halt']}\n  {shown['helps']}\n" in mz("review", "show", "later").out
 
 
 # one question ---------------------------------------------------------------------------------------------------------
 SHOWN = {
-    "exhausted": ("no JSON list", "the artifact plan (plans/b.json):\n  | no plan"),
-    "retries": ("the calls of the agent failed too often (timeout)", "Which database"),
-    "blocker": ("what the agent asks:\n  | Which database shall I use?", "mz review answer b TEXT"),
-    "limit": ("longer than the run may (rate-limit)",),
-    "approval": ("where: build, unit u2", "This should be done in another way.", "second version of u2", "3 passed"),
+    "exhausted": ("no JSON list", "artifact plan (plans/b.json):\n  | no plan"),
+    "retries": ("too many calls of the agent failed (timeout)", "Which database"),
+    "blocker": ("question of the agent:\n  | Which database shall I use?", "mz review answer b TEXT"),
+    "limit": ("longer wait than the run allows (rate-limit)",),
+    "approval": ("phase: build, unit u2", "This should be done in another way.", "second version of u2", "3 passed"),
     "unrouted": ("weird.reviewer", "This is odd."),
-    "baseline": ("nothing works", "it goes on in spite of baseline.check"),
-    "rollbacks": ("what the gate check refused", "b1.txt is broken"),
+    "baseline": ("nothing works", "the feature continues in spite of baseline.check"),
+    "rollbacks": ("rejected by the gate check", "b1.txt is broken"),
     "repository": ("refs/heads/other: absent -> 999999999999",),
-    "secret": ("files that hold one:\n  | plans/b.json",),
+    "secret": ("files with a secret:\n  | plans/b.json",),
     "conflict": ("- b1.txt",),
-    "checks": ("0 green, 1 red, 0 pending", "ci is broken"),
+    "checks": ("0 passed, 1 failed, 0 pending", "ci is broken"),
 }
 
 
@@ -260,9 +260,9 @@ def test_an_answer_is_left_for_the_run(
 def test_an_answer_that_waits_is_shown_with_the_way_on(mz: Mz, kept: Callable[[str], str]) -> None:
     feature = kept("blocker")
     said = mz("review", "answer", feature, "use SQLite").out
-    assert said == f"answered: {feature}; no process works on run r1, so this waits for\n  mz resume r1\n"
+    assert said == f"answered: {feature}; no process is running run r1; continue it with\n  mz resume r1\n"
     page = mz("review", "show", feature).out
-    assert "answered already; no process has taken that yet:\n  mz resume r1" in page
+    assert "answered; pending until the run continues:\n  mz resume r1" in page
     assert "use SQLite" in page
     assert "answers:" not in page
     (question,) = decoded(mz("review", "list", "--json"))["questions"]
@@ -291,14 +291,14 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
     late = mz("review", "approve", feature)
     assert late.exit == 2
     assert "MZ5004" in late.err
-    assert "b has its answer already; Grace answered `approve`" in late.err
+    assert "b is answered already; Grace answered `approve`" in late.err
     assert len(inbox()) == 2
     taken_up("blocker")
     shown = decoded(mz("review", "show", feature, "--json"))
     assert [(each["verdict"], each["fate"]) for each in shown["letters"]] == [("reject", "refused")]
     assert [each["verdict"] for each in shown["decisions"]] == ["approve"]
-    assert "Grace: reject, refused: " in mz("review", "show", feature).out
-    assert "has its answer already; Grace answered `approve`" in mz("review", "approve", feature).err
+    assert "Grace: reject, rejected: " in mz("review", "show", feature).out
+    assert "is answered already; Grace answered `approve`" in mz("review", "approve", feature).err
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_a_question_that_is_gone(mz: Mz, kept: Callable[[str], str]) -> None:
         gone = mz("review", *command)
         assert gone.exit == 2
         assert "MZ5004" in gone.err
-        assert "Grace gave it up" in gone.err
+        assert "Grace cancelled it" in gone.err
     assert len(inbox()) == 1
 
 
@@ -393,4 +393,4 @@ def test_the_run_with_the_question_is_found(mz: Mz, home: Path, kept: Callable[[
     newer.close()
     assert decoded(mz("review", "show", feature, "--json"))["run"] == "r1"
     assert decoded(mz("review", "approve", feature, "--json"))["run"] == "r1"
-    assert "waits for no answer: it is queued" in mz("review", "approve", feature, "--run", "r2").err
+    assert "has no open question: it is queued" in mz("review", "approve", feature, "--run", "r2").err

@@ -104,7 +104,7 @@ def test_without_the_agents_program(sample: Path) -> None:
 # questions and answers ------------------------------------------------------------------------------------------------
 def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> None:
     ran = spawn(sample, "run", "--feature", FEATURE, **agent.environment)
-    check(ran, 21, f"{FEATURE}: prd attempt 3", f"{FEATURE}: waits for a person in prd: exhausted")
+    check(ran, 21, f"{FEATURE}: prd attempt 3", f"{FEATURE}: waiting for a person in prd: exhausted")
     rows = [line.split("\t") for line in ran.out.splitlines()]
     assert rows[1][:5] == [FEATURE, "waiting (exhausted)", "-", "prd=3", "-"]
     assert "\x1b" not in ran.err
@@ -121,7 +121,7 @@ def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> Non
     assert "please" in prompts
     check(spawn(sample, "resume", "--answer", "reject", **agent.environment), 1, "failed (rejected)")
     check(spawn(sample, "resume", "--answer", "reject", **agent.environment), 2, "0 features")
-    check(spawn(sample, "resume", "--feature", FEATURE, "--answer", "retry"), 2, "waits for no answer: it is failed")
+    check(spawn(sample, "resume", "--feature", FEATURE, "--answer", "retry"), 2, "has no open question: it is failed")
 
 
 def test_nothing_waits_to_be_resumed(sample: Path, agent: FakeAgent) -> None:
@@ -171,7 +171,7 @@ def test_a_killed_run_is_said_to_be_interrupted(sample: Path, agent: FakeAgent) 
     assert "interrupted" in seen
     assert f"mz resume {shown['run']}" in seen
     agent.says("idle")
-    check(spawn(sample, "resume", **agent.environment), 21, "prd attempt 1 was lost")
+    check(spawn(sample, "resume", **agent.environment), 21, "prd attempt 1 lost")
 
 
 # giving up ------------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_messages_for_a_run_at_work_are_taken(sample: Path, agent: FakeAgent) ->
     running = start(sample, agent, "run", "--feature", FEATURE)
     until(running, "prd attempt 1")
     answer = spawn(sample, "cancel", "--feature", FEATURE)
-    check(answer, 0, "has taken it")
+    check(answer, 0, "has read it")
     running.send_signal(signal.SIGINT)
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=60)

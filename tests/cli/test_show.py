@@ -50,7 +50,7 @@ def test_prompts_only_on_request(story: Story, capsys: pytest.CaptureFixture[str
         (("login", "--run", "nope"), 2, "there is no run 'nope'"),
         (("login", "--phase", "cod"), 2, "login has no phase 'cod'; did you mean `code`?"),
         (("login", "--phase", "xyz"), 2, "login has no phase 'xyz'; it has: prd, code"),
-        (("later", "--phase", "prd"), 2, "later has no phase 'prd'; it has begun none"),
+        (("later", "--phase", "prd"), 2, "later has no phase 'prd'; it has started none"),
         (("login", "--attempt", "9"), 2, "login has no attempt 9: it made 2 in prd, 2 in code"),
         (("login", "--phase", "code", "--attempt", "3"), 2, "login has no attempt 3: it made 2 in code"),
         (("later", "--attempt", "1"), 2, "later has no attempt 1: it made none"),
@@ -102,11 +102,11 @@ def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
     )  # fmt: skip
     story.to_feature("later", replied, read)
     said = run(capsys, "show", "later").out
-    assert "    exit 3; 1 line of its output cannot be read; --output shows what it printed\n" in said
+    assert "    exit 3; 1 line of output cannot be decoded; --output shows its output\n" in said
     assert "resu" not in said
     said = run(capsys, "show", "later", "--output").out
-    assert '    exit 3; 1 line of its output cannot be read\n    stdout:\n    | {"type": "resu' in said
-    assert said.endswith("    stderr: (nothing)\n")
+    assert '    exit 3; 1 line of output cannot be decoded\n    stdout:\n    | {"type": "resu' in said
+    assert said.endswith("    stderr: (empty)\n")
     assert "\x1b" not in said
     (call,) = msgspec.json.decode(run(capsys, "show", "later", "--output", "--json").out)["calls"]
     assert (call["bad_lines"], call["stderr"]) == (1, "")
@@ -158,7 +158,7 @@ def test_an_artifact_of_several_units_is_asked_for_by_unit(story: Story, capsys:
     unit_story(story)
     answer = run(capsys, "show", "later", "--artifact", "code")
     assert answer.exit == 2
-    assert "'code' is there once a unit: name one of code/u1, code/u2" in answer.err
+    assert "'code' exists per unit: name one of code/u1, code/u2" in answer.err
     shown = msgspec.json.decode(run(capsys, "show", "later", "--artifact", "code/u1", "--json").out)
     assert shown["schema"] == "mz.artifact/1"
     assert (shown["artifact"], shown["unit"], shown["text"][:6]) == ("code", "u1", "# u1 2")
@@ -266,4 +266,4 @@ def test_diffs_have_colours_on_a_terminal_only(captured: GitRepo, story: Story) 
 def test_captures_that_are_gone(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "show", "login", "--diff")
     assert answer.exit == 0
-    assert "(the captures are not in the repository any more)" in answer.out
+    assert "(the captures are no longer in the repository)" in answer.out

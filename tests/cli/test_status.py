@@ -84,7 +84,7 @@ def test_which_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     shown = [msgspec.json.decode(run(capsys, "status", *words, "--json").out)["run"]
              for words in ((), ("20260301",), (RUN,), ("20260302",))]  # fmt: skip
     assert shown == ["20260302-080000-ffff", RUN, RUN, "20260302-080000-ffff"]
-    for wrong, problem in (("2026", "2 runs have ids that begin with '2026'"), ("x", "there is no run 'x'")):
+    for wrong, problem in (("2026", "2 run ids begin with '2026'"), ("x", "there is no run 'x'")):
         answer = run(capsys, "status", wrong)
         assert answer.exit == 2
         assert problem in answer.err
@@ -134,7 +134,7 @@ def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert dict(zip(heads, second, strict=True))["worktree"] == str(tree)
     assert dict(zip(heads, second, strict=True))["run"] == RUN
     shown = on_terminal(home, "status", env={"NO_COLOR": "1"}, columns=300)
-    assert "login: https://forge.invalid/pull/7 (3 checks green, 1 red, 0 pending)" in shown
+    assert "login: https://forge.invalid/pull/7 (3 checks passed, 1 failed, 0 pending)" in shown
     assert f"audit: {tree}" in shown
 
 

@@ -85,10 +85,10 @@ def test_no_repository_is_needed_and_nothing_is_written(tmp_path: Path) -> None:
     [
         (None, (), "error[MZ2001] {file}: cannot be read: no such file", 10),
         (b"", (), "error[MZ6030] {file}: is empty", 10),
-        (b"\0" * 4096, (), "error[MZ6030] {file}: holds nothing but blanks and zero bytes", 10),
-        (b"[]", (), "error[MZ6030] {file}: is a JSON array without an object of a format", 10),
-        (b"{}", (), "error[MZ6030] {file}: is JSON of no format that is known; its first object has no keys;", 10),
-        (b"# Notes\n", (), "error[MZ6030] {file}: is no JSON, nor text of a known kind", 10),
+        (b"\0" * 4096, (), "error[MZ6030] {file}: contains only blanks and zero bytes", 10),
+        (b"[]", (), "error[MZ6030] {file}: is a JSON array without an object of a known format", 10),
+        (b"{}", (), "error[MZ6030] {file}: is JSON of an unknown format; its first object has no keys;", 10),
+        (b"# Notes\n", (), "error[MZ6030] {file}: is neither JSON nor text of a known format", 10),
         (b'{"type":"x"}\n', ("--agent", "nobody"), "error[MZ1002]", 2),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_device_has_no_end_and_is_refused(device: str, tmp_path: Path, capsys:
     (tmp_path / "link").symlink_to("/dev/zero")
     answer = run(capsys, "transcript", str(tmp_path / device))
     assert answer.exit == 10
-    assert "cannot be read: it is a device" in answer.err
+    assert "cannot be read: is a device" in answer.err
 
 
 def test_a_pipe_that_nobody_writes_into_is_given_up(
@@ -131,7 +131,7 @@ def test_a_pipe_that_nobody_writes_into_is_given_up(
     os.mkfifo(tmp_path / "pipe")
     answer = run(capsys, "transcript", str(tmp_path / "pipe"))
     assert (answer.exit, answer.out) == (10, "")
-    assert "cannot be read: nobody writes into this pipe" in answer.err
+    assert "cannot be read: nothing writes to this pipe" in answer.err
 
 
 def test_an_agent_limits_what_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

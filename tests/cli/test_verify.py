@@ -38,8 +38,8 @@ def test_a_whole_log(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert (report["whole"], report["events"], report["streams"]) == (True, len(log.recorded), 4)
     assert report["blobs"] == sum(path.is_file() for path in log.blobs.root.rglob("*"))
     answer = run(capsys, "verify")
-    assert (answer.exit, answer.out) == (0, "place\tkind\twhat\twhat to do\n")
-    assert answer.err.startswith(f"whole: {len(log.recorded)} events in 4 streams")
+    assert (answer.exit, answer.out) == (0, "event\tkind\tmessage\thint\n")
+    assert answer.err.startswith(f"log intact: {len(log.recorded)} events in 4 streams")
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_blobs_that_are_gone_or_changed(log: Story, capsys: pytest.CaptureFixtur
     assert set(findings) == {f"{LOGIN}@3", f"{LOGIN}@8"}
     assert findings[f"{LOGIN}@8"]["what"] == f"blob {gone} is missing; 3 more events cite it"
     assert f"restore .mz/blobs/{gone[:2]}/{gone[2:]}" in findings[f"{LOGIN}@8"]["hint"]
-    assert "does not hold the bytes" in findings[f"{LOGIN}@3"]["what"]
+    assert "does not contain the recorded bytes" in findings[f"{LOGIN}@3"]["what"]
     assert {finding["kind"] for finding in findings.values()} == {"blob"}
     shown = on_terminal(log.home, "verify", env={"NO_COLOR": "1"})
     assert f"{LOGIN}@8: blob {gone} is missing" in shown
-    assert "damaged: 2 found" in shown
+    assert "log damaged: 2 findings" in shown
 
 
 def test_a_file_that_is_none(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +106,7 @@ def test_one_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
     tamper(log.home, "UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8")
     report = found(capsys, NEWER)
     assert (report["run"], report["events"], report["elsewhere"], report["whole"]) == (NEWER, 2, 1, True)
-    assert "1 more in other runs" in run(capsys, "verify", NEWER).err
+    assert "1 more finding in other runs" in run(capsys, "verify", NEWER).err
     assert found(capsys, RUN)["findings"][0]["place"] == f"{LOGIN}@2"
     assert run(capsys, "verify", "nope").exit == 2
 

@@ -40,7 +40,7 @@ def test_the_view_follows_and_ends_with_the_table(held: Story, home: Path) -> No
     terminal = Terminal(90, 24)
     child = terminal.run([*MZ, "status", "--watch"], home, ENVIRONMENT)
     terminal.until(lambda lines: any("✓ login  delivered" in line for line in lines))
-    assert "Ctrl-C: stop watching; the run goes on" in terminal.text()
+    assert "Ctrl-C: stop watching; the run continues" in terminal.text()
     held.wait("audit")
     terminal.until(lambda lines: any("? audit  waiting: blocker in prd" in line for line in lines))
     held.rest()
@@ -103,7 +103,7 @@ def test_lines_in_a_pipe(held: Story, home: Path) -> None:
         out, err = child.communicate(timeout=30)
     assert child.returncode == 0
     assert [line.split(" ", 1)[1] for line in err.splitlines()][-2:] == [
-        "audit: waits for a person in prd: blocker (agent-blocker)", f"run {RUN} rests",
+        "audit: waiting for a person in prd: blocker (agent-blocker)", f"run {RUN} idle",
     ]  # fmt: skip
     assert out.startswith("feature\tstatus\t")
     assert "\x1b" not in out + err

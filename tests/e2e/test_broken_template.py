@@ -54,7 +54,7 @@ def test_the_run_halts_and_can_be_given_up(tmp_path: Path) -> None:
         assert session.drive().finished
     assert exit_of_code(TEMPLATE_BROKEN) is Exit.INVALID
     again = spawn(workshop.root, "replay", "--run", run, **workshop.environment)
-    assert (again.exit, again.out.endswith(": as recorded\n")) == (0, True), again
+    assert (again.exit, again.out.endswith(": matches the log\n")) == (0, True), again
 
 
 def test_the_way_out_can_be_pasted(tmp_path: Path) -> None:

@@ -100,8 +100,8 @@ def test_an_answer_is_taken_while_the_run_goes_on(tmp_path: Path) -> None:
     process = bench.start("run", "--feature", FEATURE, "--feature", OTHER)
     eventually(lambda: bench.calls() and question(bench) == ("prd", "blocker", "agent-blocker"))
     said = bench.mz("review", "answer", FEATURE, "group by three, with commas", MZ_USER="Ada").stdout
-    assert "has taken it" in said
-    assert "waits for no answer" in bench.mz("review", "approve", FEATURE, code=2).stderr
+    assert "has read it" in said
+    assert "has no open question" in bench.mz("review", "approve", FEATURE, code=2).stderr
     assert process.poll() is None
     go.touch()
     ended(process, 0)
@@ -121,7 +121,7 @@ def test_two_people_answer_at_once(tmp_path: Path) -> None:
     ]
     told = [person.communicate(timeout=60) for person in people]
     assert sorted(person.returncode for person in people) == [0, 2], told
-    assert "has its answer already" in "".join(err for _, err in told)
+    assert "is answered already" in "".join(err for _, err in told)
     (question_,) = bench.json("review", "list")["questions"]
     assert question_["answered"]["who"] == ("Ada" if people[0].returncode == 0 else "Grace")
 
@@ -148,9 +148,9 @@ def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
     bench.mz("run", "--feature", FEATURE, code=21, MZ_LIMITS_FEATURE_FILES_MAX="1")
     assert question(bench) == ("tasks", "approval", "size")
     page = bench.mz("review", "show", FEATURE).stdout
-    assert "the artifact tasks (tasks/group-thousands/tasks.json)" in page
+    assert "artifact tasks (tasks/group-thousands/tasks.json)" in page
     assert "what the gate size refused" in page
-    assert "what changed in" not in page, "the artifact is shown as it is"
+    assert "changes in" not in page, "the artifact is shown as it is"
     bench.mz("review", "approve", FEATURE, "--note", "this once")
     bench.mz("resume", code=21)
     assert question(bench) == ("code", "approval", "files_max")
@@ -173,7 +173,7 @@ def test_a_secret_is_named_and_never_shown(tmp_path: Path) -> None:
     for shown in (bench.mz("review", "show", FEATURE).stdout, bench.mz("review", "show", FEATURE, "--json").stdout):
         assert path in shown
         assert key not in shown
-        assert "what changed in" not in shown
+        assert "changes in" not in shown
 
 
 # autonomy -------------------------------------------------------------------------------------------------------------

@@ -76,14 +76,14 @@ def test_the_command_is_missing(tmp_path: Path) -> None:
         ("echo 2.1.0; exit 3", "exit 3; it printed: 2.1.0"),
         ("echo no such module >&2; kill -9 $$", "signal 9; it printed: no such module"),
         ("echo the key is tell-nobody", "exit 0; it printed: the key is <redacted>"),
-        ("echo y; sleep 0.3; exec yes", "ended for more than 10,000 bytes; it printed: y"),
+        ("echo y; sleep 0.3; exec yes", "stopped: it printed more than 10,000 bytes; it printed: y"),
         (":", "exit 0; it printed nothing"),
     ],
 )
 def test_the_command_gives_no_version(tmp_path: Path, script: str, why: str) -> None:
     found = ADAPTER.check_auth(outside(tmp_path, script, ANTHROPIC_API_KEY="tell-nobody"))
     assert (found.code, found.version) == ("tool-missing", "")
-    assert found.message == f"{tmp_path}/bin/claude --version gave no version ({why})"
+    assert found.message == f"{tmp_path}/bin/claude --version printed no version ({why})"
 
 
 def test_the_command_cannot_be_executed(tmp_path: Path) -> None:
@@ -162,5 +162,5 @@ def test_the_door(tmp_path: Path) -> None:
 
 
 def test_an_unknown_agent_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UnknownAgent, match=r"known: .*claude-code"):
+    with pytest.raises(UnknownAgent, match=r"known agents: .*claude-code"):
         AgentDoor(Nowhere(), {}).check("claud")

@@ -118,7 +118,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "budget: {run: a lot}\nlimits: {wait_max: 8d}\ndenied_paths: ['']\npass_environment: [A-B]\n"
     )
     told = [line for line in refused(tmp_path, text, MZ_BUDGET_FEATURE="-1").splitlines() if line.startswith("error")]
-    name = "is not a name: letters, digits, `_` and `-`, at most 64, beginning with a letter or digit"
+    name = "is not a name: use at most 64 letters, digits, `_` and `-`, beginning with a letter or digit"
     assert told == [
         "error[MZ2011] MZ_BUDGET_FEATURE: `budget.feature`: '-1' is not an amount of dollars",
         f"error[MZ2013] mz.yaml:1:8 `agent`: 'my agent' {name}",
@@ -291,7 +291,7 @@ def test_values_are_kept_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_variable_is_told_of_whatever_else_is_wrong(tmp_path: Path) -> None:
-    told = "warning[MZ2012] the variable MZ_PARALEL_MAX is no setting and has no effect"
+    told = "warning[MZ2012] the variable MZ_PARALEL_MAX is not a setting and has no effect"
     assert told in refused(tmp_path, MZ_PARALEL_MAX="3", MZ_AUTONOMY="x")
     assert told in refused(tmp_path, "agnet: x\n", MZ_PARALEL_MAX="3")
 
@@ -303,7 +303,7 @@ def test_settings_in_another_file_are_not_ignored(tmp_path: Path, name: str) -> 
         load_config(tmp_path, {}, {})
     assert str(alone.value) == f"error[MZ2014] {name} settings in {name} are not read\nhint: rename it to mz.yaml"
     assert refused(tmp_path, "") == (
-        f"error[MZ2014] {name} there are mz.yaml and {name}\nhint: keep what you need in mz.yaml and remove {name}"
+        f"error[MZ2014] {name} both mz.yaml and {name} exist\nhint: merge the settings into mz.yaml and remove {name}"
     )
 
 
@@ -313,7 +313,7 @@ def test_settings_in_another_file_are_not_ignored(tmp_path: Path, name: str) -> 
         (b"\xef\xbb\xbfagnet: x\r\n", "error[MZ2005] mz.yaml:1:1 unknown key `agnet`"),
         (b"agent: claude-code\r\nparallel_max: many\r\n", "error[MZ2006] mz.yaml:2:15 `parallel_max`: expected a"),
         (b"commands:\n\ttest: x\n", "error[MZ2003] mz.yaml:2:1 not YAML: "),
-        (b"agent: a\nagent: b\n", "error[MZ2004] mz.yaml:2:1 the key `agent` stands twice, first in line 1"),
+        (b"agent: a\nagent: b\n", "error[MZ2004] mz.yaml:2:1 duplicate key `agent`, first in line 1"),
         (b"parallel_max: '3'\n", "error[MZ2006] mz.yaml:1:15 `parallel_max`: expected a whole number"),
         (b"agent: 5\n", "error[MZ2006] mz.yaml:1:8 `agent`: expected text, got 5"),
         (b"# " + b"x" * 1_000_000, "error[MZ2008] mz.yaml it has more than 1,000,000 bytes"),
@@ -337,7 +337,7 @@ def test_a_byte_order_mark_and_crlf_are_no_fault(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "mz.yaml").symlink_to("nowhere")
-    hint = "\nhint: see that it is there and that you may read it"
+    hint = "\nhint: check that it exists and that you may read it"
     with pytest.raises(MzError) as dangling:
         load_config(tmp_path, {}, {})
     assert str(dangling.value) == f"error[MZ2001] mz.yaml it cannot be read: no such file or directory{hint}"

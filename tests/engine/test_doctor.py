@@ -84,7 +84,7 @@ def test_machines_are_judged(check: Check, status: str) -> None:
 
 def test_what_is_known_of_this_machine_is_said() -> None:
     assert doctor_machine.identity("A B <a@b> 1 +0").summary == "commits are by A B <a@b>"
-    assert "fault before 3.51.3" in doctor_machine.sqlite((3, 40, 1)).summary
+    assert "versions before 3.51.3" in doctor_machine.sqlite((3, 40, 1)).summary
     assert doctor_machine.isolation(guard.MARKER, "darwin").summary.startswith("macOS: ")
 
 
@@ -105,7 +105,7 @@ def test_an_agent_that_is_needed_must_be_there(agent: Mapping[str, str], tmp_pat
     absent = of_agents({"PATH": str(tmp_path)}, None)
     assert [name for name, check in absent.items() if check.status is Status.FAIL] == ["claude-code"]
     assert "install Claude Code" in absent["claude-code"].hint
-    assert absent["codex"].summary == "`codex` is not on PATH; not needed"
+    assert absent["codex"].summary == "not installed (optional)"
     others = of_agents({"PATH": str(tmp_path)}, "abacus")
     assert [name for name, check in others.items() if check.status is Status.FAIL] == ["abacus"]
 
@@ -115,7 +115,7 @@ def test_an_agent_without_a_version_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "house").write_text("#!/bin/sh\n")
     (tmp_path / "house").chmod(0o755)
     checks = {one.name: one for one in agents({"PATH": str(tmp_path)}, "house", described={"house": told})}
-    assert checks["agent:house"].summary == "of an unknown version, logged in"
+    assert checks["agent:house"].summary == "unknown version, logged in"
 
 
 def test_ways_to_log_in_are_said_once(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_outside_of_a_repository_the_machine_is_looked_at(tmp_path: Path, agent:
         *(f"agent:{name}" for name in built_in()), "repository",
     ]  # fmt: skip
     assert checks["repository"].status is Status.WARN
-    assert checks["repository"].hint.startswith("what concerns a project was not looked at")
+    assert checks["repository"].hint.startswith("the checks of a project were skipped")
 
 
 def test_a_project_that_is_well(repo: GitRepo, agent: Mapping[str, str]) -> None:
@@ -169,7 +169,7 @@ def test_a_project_that_is_well(repo: GitRepo, agent: Mapping[str, str]) -> None
     wrong.pop("disk", None)
     assert wrong == {"editor-schema": "warn"}
     assert checks["base"].summary.startswith("main at ")
-    assert checks["backlog"].summary == "features.md: 1 of 1 features to be done"
+    assert checks["backlog"].summary == "features.md: 1 of 1 features to do"
     assert "steps without a command: 2" in checks["pipeline"].summary
     assert not (repo.root / ".mz").exists()
 
@@ -208,7 +208,7 @@ def test_a_bare_repository(tmp_path: Path, agent: Mapping[str, str]) -> None:
         ("agnet: x\nbse: x\n", "settings", "mz.yaml:1:1 unknown key `agnet` (and 1 more)"),
         ("pipeline: mien\n", "pipeline", "mz.yaml:1:11 there is no pipeline `mien`"),
         ("pipeline: own\n", "pipeline", "pipelines/own.yaml:4:28 mz.yaml has no command `nowhere`"),
-        ("backlog: wrong.md\n", "backlog", "wrong.md:1:1 '## [FEAT] a' is not the heading of a feature"),
+        ("backlog: wrong.md\n", "backlog", "wrong.md:1:1 '## [FEAT] a' is not a feature heading"),
         ("commands: {test: nowhere-to-be-found -q}\n", "commands", "`commands.test` needs nowhere-to-be-found"),
         ("workspace: {setup: [nowhere-to-be-found]}\n", "commands", "`workspace.setup[0]` needs nowhere-to-be-found"),
         ("base: elsewhere\n", "base", "there is no branch or commit `elsewhere`"),
@@ -260,7 +260,7 @@ def test_logs_of_every_kind(repo: GitRepo, agent: Mapping[str, str]) -> None:
     with SqliteStore(path):
         pass
     before = sorted(each.name for each in path.parent.iterdir())
-    assert checked(repo.root, agent)["log"].summary == "format 1, as this mz writes it"
+    assert checked(repo.root, agent)["log"].summary == "format 1, current"
     assert sorted(each.name for each in path.parent.iterdir()) == before
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")

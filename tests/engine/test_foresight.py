@@ -64,7 +64,7 @@ def test_models_without_a_price_are_named_where_money_is_limited() -> None:
     assert unpriced(Config(models=models)) == []
     for budget in (LIMITED, Budget(feature_nanousd=1)):
         assert unpriced(Config(models=models, budget=budget)) == [
-            "a budget is set, and these models have no price: new-2, new-1; no money is reserved for calls"
+            "a budget is set, but these models have no price: new-2, new-1; no money is reserved for calls"
         ]
     assert unpriced(Config(models=Models(cheap="known", mid="known", premium="known"), budget=LIMITED)) == []
 

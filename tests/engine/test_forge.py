@@ -196,7 +196,7 @@ def test_refusals_keep_the_words_and_no_password(repo: GitRepo, gh: FakeGh) -> N
 
 def test_an_answer_that_is_none_is_refused(repo: GitRepo, gh: FakeGh) -> None:
     port = forge(repo, gh, fault="nonsense")
-    with pytest.raises(RemoteRefused, match="not understood"):
+    with pytest.raises(RemoteRefused, match="unexpected reply"):
         port.find("feat/f1", KEY)
     with pytest.raises(RemoteRefused, match="proxy login"):
         port.open("feat/f1", "main", "t", BODY, draft=False)

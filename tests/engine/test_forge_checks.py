@@ -139,7 +139,7 @@ def test_a_pull_request_that_is_not_there_is_refused(root: pathlib.Path, gh: Fak
 @pytest.mark.parametrize("verb", ["pr view", "pr checks"])
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("server-error", "HTTP 502"), ("rate-limit", "rate limit exceeded"), ("nonsense", "not understood")],
+    [("server-error", "HTTP 502"), ("rate-limit", "rate limit exceeded"), ("nonsense", "unexpected reply")],
 )
 def test_what_goes_wrong_is_no_state_of_checks(
     root: pathlib.Path, gh: FakeGh, verb: str, fault: str, words: str
@@ -274,7 +274,7 @@ def test_a_run_that_cannot_be_started_again_is_refused(root: pathlib.Path, gh: F
     gh.plan(["red"])
     port = forge(root, gh, fault="server-error=run rerun")
     port.checks(1, HEAD)
-    with pytest.raises(RemoteRefused, match=r"`gh run rerun` was refused: HTTP 502"):
+    with pytest.raises(RemoteRefused, match=r"`gh run rerun` failed: HTTP 502"):
         port.rerun("100")
     with pytest.raises(RemoteRefused, match="HTTP 404"):
         forge(root, gh).rerun("7")

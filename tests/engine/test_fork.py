@@ -122,9 +122,9 @@ def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: Sess
 def test_nothing_goes_on_from_where_nothing_is_to_be_done(done: tuple[Workshop, str], session: Session) -> None:
     _, run = done
     events, pins = events_of(session, run), pins_of(session, run)
-    with pytest.raises(CannotFork, match="had ended"):
+    with pytest.raises(CannotFork, match="had already ended"):
         settled(events, pins, len(events))
-    with pytest.raises(CannotFork, match="had not begun"):
+    with pytest.raises(CannotFork, match="had not started"):
         settled(events, pins, 0)
 
 

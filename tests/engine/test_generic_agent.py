@@ -155,7 +155,7 @@ BROKEN = {
     "program": ("[house-agent, --model", "[./house-agent, --model", "5:15", "is not the name of a program on PATH"),
     "prompt": ("--model,", '"{prompt}",', "5:28", "everybody on the machine can read"),
     "prompt-file": ("--model,", '"--file={prompt_file}",', "5:28", "/dev/stdin"),
-    "placeholder": ("--model,", '"{modle}",', "5:28", "stands for nothing here; known: {model}, {tools}"),
+    "placeholder": ("--model,", '"{modle}",', "5:28", "is not a placeholder here; valid: {model}, {tools}"),
     "model": (
         "{mid: house-2, premium: house-2-large}",
         "{premium: house-2-large}",
@@ -164,19 +164,19 @@ BROKEN = {
     ),
     "session": ('[--continue, "{session}"]', "[--continue]", "9:15", "does not name {session}"),
     "secret": ("{HOUSE_COLOUR: never}", "{HOUSE_TOKEN: abc}", "11:32", "name it under `passes`"),
-    "our-own": ("{HOUSE_COLOUR: never}", "{MZ_KEY: abc}", "11:27", "mz's own"),
+    "our-own": ("{HOUSE_COLOUR: never}", "{MZ_KEY: abc}", "11:27", "is reserved for mz"),
     "login": ("passes: [HOUSE_KEY]", "passes: []", "13:25", "not under `passes`"),
     "path": ("path: words", "path: words..first", "16:41", "is not a path"),
     "where": ("where: {kind: request}", "where: {kind.: request}", "18:24", "is not a path"),
-    "nothing": ("success: [{kind: done}]", "success: [{}]", "30:17", "would fit every object"),
-    "no-success": ("success: [{kind: done}]", "success: []", "30:7", "no call could end well"),
-    "expression": ('["the house is full"]', '["(the house"]', "33:51", "is not a regular expression"),
-    "look-ahead": ('["the house is full"]', '["full(?= of)"]', "33:51", "(?=; there is no look-around and no back-r"),
-    "back": ('["the house is full"]', "['(a)\\1']", "33:51", "\\1; there is no look-around and no back-reference"),
+    "nothing": ("success: [{kind: done}]", "success: [{}]", "30:17", "would match every object"),
+    "no-success": ("success: [{kind: done}]", "success: []", "30:7", "no call could succeed"),
+    "expression": ('["the house is full"]', '["(the house"]', "33:51", "is not a valid RE2 regular expression"),
+    "look-ahead": ('["the house is full"]', '["full(?= of)"]', "33:51", "(?=; look-around and back-references are not"),
+    "back": ('["the house is full"]', "['(a)\\1']", "33:51", "\\1; look-around and back-references are not supported"),
     "huge": ('["the house is full"]', '["((a{1000}){1000}){1000}"]', "33:51", "invalid repetition size"),
-    "empty": ('["the house is full"]', '["full|"]', "33:51", "matches an empty line too"),
+    "empty": ('["the house is full"]', '["full|"]', "33:51", "also matches an empty line"),
     "group": ("form: jsonl", "form: jsonl\n      version_words: v1", "16:22", "has 0 groups"),
-    "words": ("form: jsonl", "form: text", "16:13", "the output is words"),
+    "words": ("form: jsonl", "form: text", "16:13", "the output is plain text"),
 }
 
 
@@ -211,7 +211,7 @@ def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
     assert name in built_in()
     said = refused(tmp_path, HOUSE.replace("  house:", f"  {name}:"))
     assert "mz.yaml:4:3" in said
-    assert "mz has an agent of that name" in said
+    assert "mz has a built-in agent of that name" in said
 
 
 def test_what_comes_with_mz_has_no_faults() -> None:

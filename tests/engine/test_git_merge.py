@@ -373,7 +373,7 @@ def test_a_target_may_take_the_place_of_a_directory_of_targets(desk: Desk, far: 
 
 
 def test_a_remote_that_cannot_be_reached_is_no_answer(desk: Desk, far: GitRepo) -> None:
-    with pytest.raises(RemoteRefused, match="`git fetch` was refused"):
+    with pytest.raises(RemoteRefused, match="`git fetch` failed"):
         desk.port.target_head("absent", "main")
     shutil.rmtree(far.root)
     with pytest.raises(RemoteRefused, match="does not appear to be a git repository"):

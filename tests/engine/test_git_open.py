@@ -111,7 +111,7 @@ def test_a_repository_that_cannot_be_written_to(desk: Desk) -> None:
     objects.chmod(0o555)
     heard = subprocess.check_output([*POWERLESS, sys.executable, "-c", script, str(desk.repo.root)]).decode()
     objects.chmod(0o755)
-    assert heard.startswith(f"read-only {objects} cannot be written to")
+    assert heard.startswith(f"read-only {objects} is not writable")
 
 
 def test_a_repository_of_somebody_else_is_not_trusted(desk: Desk) -> None:
@@ -182,7 +182,9 @@ def test_a_branch_of_an_earlier_run_is_told_with_what_helps(desk: Desk) -> None:
     """By its worktree; when that is cleaned away, by the trailer of its last commit."""
     desk.port.open(PLACE, (desk.base,))
     later = Place(run="r2", feature=PLACE.feature, branch=PLACE.branch)
-    with pytest.raises(RepositoryUnusable, match=r"the run r1 made it; .* `mz clean r1`, then `git branch -D feat/f1`"):
+    with pytest.raises(
+        RepositoryUnusable, match=r"the run r1 created it; .* `mz clean r1`, then `git branch -D feat/f1`"
+    ):
         desk.another().open(later, (desk.base,))
     desk.repo.git("worktree", "remove", "--force", str(desk.worktree))
     desk.repo.git("update-ref", "-d", "refs/mz/r1/f1")
@@ -191,7 +193,7 @@ def test_a_branch_of_an_earlier_run_is_told_with_what_helps(desk: Desk) -> None:
     desk.repo.git("checkout", "--quiet", "feat/f1")
     desk.repo.git("commit", "--quiet", "--amend", "-m", "prd: T\n\nMz-Key: r1/f1/prd/commit")
     desk.repo.git("checkout", "--quiet", "main")
-    with pytest.raises(RepositoryUnusable, match=r"the run r1 made it; .* then `git branch -D feat/f1`$") as refused:
+    with pytest.raises(RepositoryUnusable, match=r"the run r1 created it; .* then `git branch -D feat/f1`$") as refused:
         desk.another().open(later, (desk.base,))
     assert "mz clean" not in str(refused.value)
 

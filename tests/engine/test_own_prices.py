@@ -118,10 +118,10 @@ def test_events_name_what_was_gone_by(tmp_path: Path) -> None:
         ("  input: cheap", "MZ2010", "mz.yaml:3:10", "'cheap' is not an amount"),
         ("  input: -1", "MZ2010", "mz.yaml:3:10", "'-1' is not an amount"),
         ("  input: 0.0000000001", "MZ2010", "mz.yaml:3:10", "is not an amount"),
-        ("  from: soon\n  input: 1", "MZ2013", "mz.yaml:3:9", "'soon' is not a day"),
-        ("  from: 2026-6-1\n  input: 1", "MZ2013", "mz.yaml:3:9", "is not a day"),
-        ("  from: 2026-02-29\n  input: 1", "MZ2013", "mz.yaml:3:9", "is not a day"),
-        ("  from: 2026-13-01\n  input: 1", "MZ2013", "mz.yaml:3:9", "is not a day"),
+        ("  from: soon\n  input: 1", "MZ2013", "mz.yaml:3:9", "'soon' is not a date"),
+        ("  from: 2026-6-1\n  input: 1", "MZ2013", "mz.yaml:3:9", "is not a date"),
+        ("  from: 2026-02-29\n  input: 1", "MZ2013", "mz.yaml:3:9", "is not a date"),
+        ("  from: 2026-13-01\n  input: 1", "MZ2013", "mz.yaml:3:9", "is not a date"),
         ("  inputs: 1\n  input: 1", "MZ2005", "mz.yaml:3:3", "unknown key `inputs`"),
         ("  cache_read: 1", "MZ2007", "mz.yaml:2:3", "has no key `input`"),
         ("  input: 1\n  tiers: {slow: {input: 1, output: 1}}", "MZ2005", "mz.yaml:4:11", "slow"),
@@ -138,7 +138,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, line: str, code: s
 
 def test_the_same_model_and_day_twice(tmp_path: Path) -> None:
     twice = TEXT.replace("  from: 2026-06-01\n", "", 1)
-    with pytest.raises(MzError, match="gateway/big has its prices in"):
+    with pytest.raises(MzError, match="gateway/big already has prices in"):
         rows(tmp_path, twice)
 
 

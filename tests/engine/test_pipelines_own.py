@@ -84,7 +84,7 @@ def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> N
     [
         ("line\n{% if %}", "2", "expected"),
         ("{{ title | upperr }}", "1", "no filter named 'upperr'"),
-        ("a\n\n{{ titel }}", "3", "a prompt has nothing called `titel`"),
+        ("a\n\n{{ titel }}", "3", "prompts have no variable `titel`"),
         ('{% extends "bas.md.j2" %}', "1", "there is no template `bas.md.j2`"),
         ("{% for each in notes %}{{ each }}{{ loop.index }}{% endfor %}{{ range(3) | list }}", "", ""),
     ],
@@ -115,8 +115,11 @@ def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None
         ("MZ3017", "pipelines/careful.yaml:6:11")
     ] * 2
     more, instructions = (each.message for each in refused.value.diagnostics)
-    assert more == "the template `risks.md.j2` lacks the block `more`, which house.md.j2:2 requires"
-    assert instructions == "the template `risks.md.j2` lacks the block `instructions`, which base.md.j2:16 requires"
+    assert more == "the template `risks.md.j2` does not define the block `more`, which house.md.j2:2 requires"
+    assert (
+        instructions
+        == "the template `risks.md.j2` does not define the block `instructions`, which base.md.j2:16 requires"
+    )
     whole = "{% block more %}M{% endblock %}{% block instructions %}I{% endblock %}"
     text = (tmp_path / "pipelines/templates/risks.md.j2").read_text() + whole
     give(tmp_path, {"templates/risks.md.j2": text})
@@ -126,15 +129,15 @@ def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "place", "said"),
     [
-        ("name: risks", "name: risk", "1:7", "`name` is that of the file"),
+        ("name: risks", "name: risk", "1:7", "`name` must be the file's name"),
         ("shared: file", "shared: fiel", "5:11", "there is no shared rule `fiel`"),
         ("kind: section", "kind: secton", "6:9", "invalid value 'secton'"),
         ("aliases:", "alias:", "6:3", "object contains unknown field `alias`"),
-        ("id: risks.list", "id: other.list", "7:7", "ids are `risks.SOMETHING`"),
-        ("kind: section", "kind: unique\n  pattern: '('", "6:3", "this rule cannot be judged"),
+        ("id: risks.list", "id: other.list", "7:7", "have the form `risks.SOMETHING`"),
+        ("kind: section", "kind: unique\n  pattern: '('", "6:3", "this rule cannot be evaluated"),
         ("- shared: file", "- shared: file\n- shared: size\n  max: no_such_limit", "6:3", "no_such_limit"),
         ("form: markdown", "form: prose", "3:7", "invalid enum value 'prose'"),
-        ("rules:\n", "rules: {}\nmore:\n", "4:8", "`rules` is a list"),
+        ("rules:\n", "rules: {}\nmore:\n", "4:8", "`rules` must be a list"),
         ("name: risks", "name: [", "", ""),
     ],
 )

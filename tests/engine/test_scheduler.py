@@ -268,7 +268,7 @@ def test_what_a_thread_dies_of_is_raised_and_the_others_come_to_rest() -> None:
 
 
 def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
-    with pytest.raises(IllegalTransition, match="PhaseCompleted may not come in state Unborn"):
+    with pytest.raises(IllegalTransition, match="PhaseCompleted is not allowed in state Unborn"):
         check(Unborn(), (PhaseCompleted(phase="plan"),))
     between = fold(recorded(*planned()))
     assert isinstance(between, Between)

@@ -96,7 +96,7 @@ def read_only(directory: Path) -> None:
         with SqliteStore(path, read_only=True) as store:
             assert [one.version for one in store.read(ONE)] == list(range(1, count + 1))
             assert store.verify() == ()
-            assert "reading only" in append(store, count, 1)
+            assert "read-only" in append(store, count, 1)
     for path in (closed, crashed, directory / "none.db"):
         assert "read-only" in refusal(partial(SqliteStore, path)).lower()
 

@@ -88,9 +88,9 @@ def test_several_stores_may_be_open(path: Path, log: SqliteStore) -> None:
 def test_reading_only_refuses_to_append(path: Path) -> None:
     filled(path)
     with SqliteStore(path, read_only=True) as reader:
-        with pytest.raises(StoreUnusable, match="reading only"):
+        with pytest.raises(StoreUnusable, match="read-only"):
             reader.append([Append(ONE, 3, units(1))], NOW)
-        with pytest.raises(StoreUnusable, match="reading only"), reader.alone():
+        with pytest.raises(StoreUnusable, match="read-only"), reader.alone():
             pass
         assert reader.head() == 3
 
@@ -163,12 +163,12 @@ def claim(path: Path, pragma: str) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "emptied": (lambda path: path.write_bytes(b""), "holds 0 bytes, too few"),
+    "emptied": (lambda path: path.write_bytes(b""), "has 0 bytes, too few"),
     "another file": (lambda path: path.write_bytes(b"backlog\n" * 4096), "is not a database"),
-    "cut within the header": (lambda path: os.truncate(path, 60), "holds 60 bytes, too few"),
+    "cut within the header": (lambda path: os.truncate(path, 60), "has 60 bytes, too few"),
     "cut short": (lambda path: os.truncate(path, 4096), "is damaged"),
     "zeroed": (lambda path: overwrite(path, 4096, bytes(path.stat().st_size - 4096)), "is damaged"),
-    "another application's": (lambda path: claim(path, "application_id = 42"), "some other SQLite database"),
+    "another application's": (lambda path: claim(path, "application_id = 42"), "but another SQLite database"),
     "a newer format": (lambda path: claim(path, "user_version = 99"), "has format 99, written by a newer mz"),
     "a directory": (in_its_place, "mz.db"),
 }
@@ -191,7 +191,7 @@ def test_a_write_ahead_log_without_its_file_is_not_thrown_away(path: Path) -> No
     filled(path)
     orphan = path.with_name("mz.db-wal")
     path.rename(orphan)
-    with pytest.raises(StoreUnusable, match="is gone but"):
+    with pytest.raises(StoreUnusable, match="is missing but"):
         SqliteStore(path)
     assert orphan.stat().st_size > 0
 
@@ -272,7 +272,7 @@ def test_an_older_format_is_lifted_after_a_copy_was_made(path: Path) -> None:
     copy = path.with_name("mz.db.format1.bak")
     with SqliteStore(copy) as store:
         assert store.head() == 3
-    with pytest.raises(StoreUnusable, match="has format 2, written by a newer mz; this one knows formats up to 1"):
+    with pytest.raises(StoreUnusable, match="has format 2, written by a newer mz; this one reads formats up to 1"):
         SqliteStore(path)
 
 

@@ -50,8 +50,8 @@ def test_how_a_feature_went() -> None:
     assert between(VIEW, other) == {
         "status": ("delivered", "failed"), "code": (None, "no"), "rollbacks": (None, "1"),
         "iterations.code": ("1", "2"), "attempts.code": ("1", "2"), "tests.passed": ("7", None),
-        "tests.failed": ("0", None), "reported_nanousd": ("4", "8"), "files.src/a.py": ("touched", None),
-        "files.src/b.py": (None, "touched"), "artifacts.code": ("a" * 12, None),
+        "tests.failed": ("0", None), "reported_nanousd": ("4", "8"), "files.src/a.py": ("changed", None),
+        "files.src/b.py": (None, "changed"), "artifacts.code": ("a" * 12, None),
     }  # fmt: skip
 
 

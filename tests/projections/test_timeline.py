@@ -52,12 +52,12 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
 @pytest.mark.parametrize(("event", "text"), [
     (sample(UnitCompleted), "phase/unit"),
     (replace(sample(UnitCompleted), unit=""), "phase"),
-    (replace(sample(FeatureRested), status=Rest.HELD, code=None), "feat-001 rests: held (timer)"),
-    (replace(sample(FeatureRested), status=Rest.DELIVERED, code=None, hold=None), "feat-001 rests: delivered"),
+    (replace(sample(FeatureRested), status=Rest.HELD, code=None), "feat-001 stopped: held (timer)"),
+    (replace(sample(FeatureRested), status=Rest.DELIVERED, code=None, hold=None), "feat-001 stopped: delivered"),
     (replace(sample(FeatureStarted), starts_from=tuple(Commit(f"{n}" * 40) for n in range(1, 6))),
      "branch branch for target from 11111111, 22222222, 33333333 and 2 more"),
-    (replace(sample(CallReserved), nanousd=None), "unpriced set aside for key"),
-    (replace(sample(CallReserved), nanousd=1_234_500_000), "1.2345 USD set aside for key"),
+    (replace(sample(CallReserved), nanousd=None), "unpriced reserved for key"),
+    (replace(sample(CallReserved), nanousd=1_234_500_000), "1.2345 USD reserved for key"),
     (replace(sample(AgentReplied), exit=None, duration_ms=7),
      "phase/unit iteration 9 attempt 7 (role): exit unknown, salvaged after 7 ms"),
     (replace(sample(CommandRan), exit=None, passed=None, unit=""),
@@ -69,14 +69,14 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
     (replace(sample(ReplyRead), usage=(), reported_nanousd=None, problem=None),
      "phase/unit iteration 9 attempt 7 (role): terminal, 0 tokens in, 0 out, reported unpriced"),
     (replace(sample(Blocked), path=""), "phase/unit: check, cause cause"),
-    (replace(sample(CancelLeft), feature=None), "for the whole run: give it up"),
+    (replace(sample(CancelLeft), feature=None), "cancel the run"),
 ])  # fmt: skip
 def test_words_of(event: Event, text: str) -> None:
     assert words(event) == text
 
 
 def test_a_prompt_that_goes_on_is_told_from_a_whole_one() -> None:
-    assert "whole prompt" in words(sample(AgentRequested))
+    assert "full prompt" in words(sample(AgentRequested))
     assert "continued session" in words(replace(sample(AgentRequested), whole=False))
 
 

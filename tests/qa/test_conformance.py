@@ -289,7 +289,7 @@ class Twice(Broken):
     ("adapter", "check", "words"),
     [
         (TakesMore, "functions", "estimate_tokens takes"),
-        (NamesParser, "functions", "calls its parser"),
+        (NamesParser, "functions", "names its parser"),
         (KnowsTools, "capabilities", "browse"),
         (LacksTier, "capabilities", "it needs cheap, mid, premium"),
         (Shrinks, "estimates", "fewer tokens for a longer prompt"),
@@ -300,18 +300,18 @@ class Twice(Broken):
         (Shortens, "prompts", "loses or moves the line '- `x` stays as it is.'"),
         (Tells, "arguments", "puts the prompt into the arguments"),
         (Leaks, "arguments", "puts a variable's value into the arguments"),
-        (Prefers, "arguments", "does not call the model"),
+        (Prefers, "arguments", "does not call the requested model"),
         (Twice, "arguments", "starts 2 processes"),
         (Passes, "environment", "GITHUB_TOKEN"),
         (Swaps, "environment", "another variable's value"),
-        (Forgets, "sessions", "begins a session as it continues one"),
+        (Forgets, "sessions", "starts and continues a session with the same arguments"),
         (Ignores, "tools", "alike with and without the tool read"),
     ],
 )
 def test_a_broken_contract_is_named(adapter: type[Broken], check: str, words: str) -> None:
     found = [one for one in findings(conform(adapter())) if one.cause == f"claude-code.{check}"]
     assert any(words in one.what for one in found), found
-    assert all((one.kind, one.mend) == ("ADAPTER", "mend the adapter, then: mz gate --layer 2") for one in found)
+    assert all((one.kind, one.mend) == ("ADAPTER", "fix the adapter, then run: mz gate --layer 2") for one in found)
 
 
 class Raises(Broken):
@@ -412,20 +412,20 @@ def failures_problem() -> Any:
     ("adapter", "words"),
     [
         (Raises, "raises on damaged bytes: KeyError: 'type'"),
-        (Believes, "believes exit code 1 rather than the stream's last word"),
-        (Trusts, "takes a stream that was cut off for a success"),
-        (TrustsLate, "takes a stream that was cut off for a success"),
-        (Peeks, "makes more of an object that was cut off than a bad line"),
-        (Unclassed, "takes silence for an answer"),
+        (Believes, "believes exit code 1 rather than the stream's final event"),
+        (Trusts, "parses a cut-off stream as a success"),
+        (TrustsLate, "parses a cut-off stream as a success"),
+        (Peeks, "parses a cut-off object as more than a bad line"),
+        (Unclassed, "takes empty output for a reply"),
         (Rolls, "reads the same bytes differently"),
-        (Overrules, "forgets that we ended the call"),
-        (Surrogates, "makes a reading that cannot be kept"),
-        (Free, "says reports_money: False, and its recorded streams show True"),
-        (Swells, "counts more tokens of a cache than it counts in all"),
-        (Nameless, "counts tokens of a model without a name"),
-        (Boasts, "tells thoughts: True; recorded streams show False"),
+        (Overrules, "ignores that mz ended the call"),
+        (Surrogates, "returns a reply that cannot be encoded"),
+        (Free, "claims reports_money: False, but its recorded streams show True"),
+        (Swells, "counts more cached tokens than input tokens"),
+        (Nameless, "counts tokens without a model name"),
+        (Boasts, "claims thoughts: True, but recorded streams show False"),
         (Forged, "takes '--resume' for a session"),
-        (Misreads, "takes the ending 429 for error, overloaded"),
+        (Misreads, "parses the ending 429 as error, overloaded"),
     ],
 )
 def test_a_broken_parser_is_named(adapter: type[Broken], words: str) -> None:
@@ -454,7 +454,7 @@ def test_damage_is_done_where_the_last_word_stands() -> None:
 def test_the_ends_that_everybody_meets_must_be_stored() -> None:
     known = [one for one in endings("claude-code") if one.expected.code != "auth-failure"]
     (found,) = findings(complete(Broken(), known))
-    assert "not of these ends: auth-failure" in found.what
+    assert "no stored streams of these endings: auth-failure" in found.what
 
 
 def test_what_is_told_depends_on_the_version() -> None:
@@ -478,8 +478,8 @@ class Careless(Broken):
 def test_a_broken_call_is_named() -> None:
     found = {one.cause: one.what for one in findings(rehearse(Careless(), WORKS, os.environ))}
     wanted = {
-        "check_auth": "shows a secret", "answers": "changes the bytes", "redacts": "reads an answer differently",
-        "fails": "takes a rate limit for no-terminal",
-        "times_out": "was ended for timeout", "idles": "was ended for idle", "missing": "where its program is missing",
+        "check_auth": "reveals a secret", "answers": "changes the bytes", "redacts": "parses a reply differently",
+        "fails": "classifies a rate limit as no-terminal",
+        "times_out": "was ended by timeout", "idles": "was ended by idle", "missing": "when its program is missing",
     }  # fmt: skip
     assert {check for check, words in wanted.items() if words in found.get(f"claude-code.{check}", "")} == set(wanted)

@@ -15,7 +15,7 @@ from mz_recordings.grouping import ORDER
 
 from tests.support.gates import project_of
 
-DRIFT = Finding(kind="PROMPT", what="the prompt is another one")
+DRIFT = Finding(kind="PROMPT", what="the prompt differs from the recording")
 RULE = Finding(kind="RULE", what="a rule is broken")
 
 
@@ -65,7 +65,7 @@ def test_what_a_layer_dies_of_is_its_finding(project: Project) -> None:
     (layer,) = run_gate(project, (1,), layers=layers(breaks)).layers
     rule, crash = layer.findings
     assert rule == RULE
-    assert (crash.kind, crash.what) == ("CRASH", "the check itself broke: ZeroDivisionError: by hand")
+    assert (crash.kind, crash.what) == ("CRASH", "internal error in the check: ZeroDivisionError: by hand")
     assert any(line.strip().startswith("test_gate.py:") for line in crash.detail)
     assert not any("/" in line for line in crash.detail)
 
@@ -86,14 +86,14 @@ def test_nothing_to_check_fails_unless_it_may_be_so(project: Project) -> None:
     assert (layer.status, layer.findings[0].kind) == ("failed", "EMPTY")
     assert "mz gate --allow-empty 1" in layer.findings[0].mend
     (layer,) = run_gate(project, (1,), (1,), layers=layers(silent)).layers
-    assert (layer.status, layer.reason, layer.findings) == ("empty", "there was nothing to check", ())
+    assert (layer.status, layer.reason, layer.findings) == ("empty", "nothing to check", ())
     (layer,) = run_gate(project, (1,), (1,), layers=layers(fine)).layers
     assert layer.status == "passed"
 
 
 def test_a_layer_that_nobody_asked_for_is_skipped(project: Project) -> None:
     result = run_gate(project, (2,), layers=layers(breaks, fine))
-    assert [(layer.status, layer.reason) for layer in result.layers] == [("skipped", "not asked for"), ("passed", "")]
+    assert [(layer.status, layer.reason) for layer in result.layers] == [("skipped", "not selected"), ("passed", "")]
     assert result.exit is Exit.OK
 
 

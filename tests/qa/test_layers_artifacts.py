@@ -112,19 +112,19 @@ def test_rules_of_all_kinds_can_be_obeyed(name: str) -> None:
 SECTION = {"kind": "section", "aliases": ["Plan"]}
 CONTRADICTION = "its rules contradict each other"
 WRONG = {
-    "the same heading": (rules_of(SECTION, SECTION), "no heading answers own.section1"),
+    "the same heading": (rules_of(SECTION, SECTION), "no heading fulfils own.section1"),
     "bytes": (rules_of({"kind": "bytes", "min": 50, "max": 40}), CONTRADICTION),
     "title": (rules_of({"kind": "title", "max": 0}), CONTRADICTION),
     "every word": (
         rules_of({"kind": "placeholders", "patterns": [r"\w+"], "aliases": ["x"]}),
-        "its placeholders are ordinary words",
+        "its placeholder patterns match ordinary words",
     ),
     "an alias without a pattern": (
         rules_of({"kind": "placeholders", "patterns": [r"\bTBD\b"], "aliases": ["TBD", "TODO"]}),
-        "an artifact with 'TODO' in it is not refused by own.placeholders0",
+        "an artifact with 'TODO' in it is not rejected by own.placeholders0",
     ),
     "number": (rules_of(JSON, field("n", "number", min=9, max=3), form="json"), CONTRADICTION),
-    "requirement": (rules_of({**SECTION, "requirement": "a {item} of work"}), "has a blank in it"),
+    "requirement": (rules_of({**SECTION, "requirement": "a {item} of work"}), "has an unfilled placeholder"),
     "files": (
         rules_of(SECTION, {"kind": "files", "section": "own.section0", "min": 9, "max": 2}),
         CONTRADICTION,
@@ -143,7 +143,7 @@ def test_rules_that_are_wrong_are_named(name: str) -> None:
 def test_what_nothing_can_try_is_told() -> None:
     said = list(check_rules(rules_of({"kind": "unique", "pattern": r"^!!(\w+)!!$"}), Limits(), ""))
     assert findings(said) == []
-    assert remarks(said) == ["nothing could try these rules of own: own.unique0"]
+    assert remarks(said) == ["untested rules of own: own.unique0"]
 
 
 def test_a_rule_that_is_not_enforced_is_told_apart_from_one_that_is() -> None:
@@ -156,7 +156,10 @@ def test_a_rule_that_is_not_enforced_is_told_apart_from_one_that_is() -> None:
     assert judged(made, section, Mutation("", "# no section here\n\nwords and words\n")) == ""
     assert judged(made, section, Mutation("", made.text)) == "it is accepted"
     assert judged(made, section, Mutation("", "short")) is None
-    assert judged(made, size, Mutation("", "# no section here\n\nwords and words\n")) == "refused by own.section1 only"
+    assert (
+        judged(made, size, Mutation("", "# no section here\n\nwords and words\n"))
+        == "it is rejected by own.section1 only"
+    )
 
 
 def test_every_mutation_changes_something() -> None:
@@ -206,6 +209,6 @@ def test_a_cassette_that_cannot_be_read_is_found_here_too(tmp_path: Path) -> Non
 def test_a_pattern_that_takes_for_ever_does_not_hold_up_the_gate() -> None:
     endless = {"kind": "placeholders", "patterns": [r"(a+)+$"], "aliases": ["a" * 40 + "!"]}
     (found,) = findings(own_rules(rules_of(endless), Limits(), "pipelines/rules/own.yaml", 3))
-    assert "cannot be judged within 3 s" in found.what
+    assert "cannot be checked within 3 s" in found.what
     sound = own_rules(OBEYABLE["little"], Limits(), "")
     assert checked(sound) == checked(check_rules(OBEYABLE["little"], Limits(), ""))

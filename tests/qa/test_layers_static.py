@@ -46,7 +46,7 @@ def test_a_pipeline_of_ones_own_passes_and_its_prompts_are_made(tmp_path: Path) 
     assert findings(said) == []
     assert checked(said)["files of the project's own"] == 3
     assert checked(said)["prompts"] == 2 * 6 + 6 * 6, "two phases here, six in the pipeline of mz"
-    assert "pipelines/notes.yaml: write.md.j2 does not tell the agent of phase write all rules; unsaid: 2" in (
+    assert "pipelines/notes.yaml: write.md.j2 does not state all rules to the agent of phase write; missing: 2" in (
         remarks(said)
     )
 
@@ -56,7 +56,7 @@ def test_a_pipeline_of_ones_own_passes_and_its_prompts_are_made(tmp_path: Path) 
     [
         ({"mz": "pipeline: notes\nbudgte: 3\n"}, "mz.yaml", 2, "MZ2005"),
         ({"mz": "pipeline: nothing\n"}, "pipelines/nothing.yaml", None, "MZ3001"),
-        ({"mz": f"{SETTINGS}agent: copycat\n"}, "mz.yaml", 4, "there is no agent 'copycat'"),
+        ({"mz": f"{SETTINGS}agent: copycat\n"}, "mz.yaml", 4, "unknown agent 'copycat'"),
         ({"mz": "pipeline: notes\n"}, "pipelines/notes.yaml", 9, "mz.yaml has no command `check`"),
         ({"notes": PIPELINE.replace("to: write}", "to: nowhere}")}, "pipelines/notes.yaml", 16, "nowhere"),
         ({"notes": PIPELINE.replace("rules: note}", "rules: notes}", 1)}, "pipelines/notes.yaml", 8, "notes"),
@@ -65,7 +65,7 @@ def test_a_pipeline_of_ones_own_passes_and_its_prompts_are_made(tmp_path: Path) 
         ({"write": f"one\n{{{{ inputs.nothing }}}}\n{ASK}"}, "pipelines/templates/write.md.j2", 2,
          "as the first prompt"),
         ({"write": f"{{% if rework %}}{{{{ rework.why }}}}{{% endif %}}{ASK}"}, "pipelines/templates/write.md.j2", 1,
-         "cannot be made as a rework: "),
+         "cannot be rendered as a rework: "),
         ({"features": "## [FEAT] a b: c\n"}, "features.md", 1, "MZ40"),
     ],
 )  # fmt: skip

@@ -130,7 +130,7 @@ def test_a_user_asks_what_would_have_been(
     assert one["played"] == sum(one["ends"].values()) > 500
     done = run(capsys, "replay", "recordings/killed", "--variants")
     assert done.exit == 0
-    assert f"{one['played']} variants: each ended in a named state, none passed that is no success" in done.out
+    assert f"{one['played']} variants: all ended in a named state, and no failure passed as a success" in done.out
     told = run(capsys, "replay", "recordings/killed", "--inject", "note/write.a2=rate-limit")
     assert told.exit == 0, told.err
     assert told.out.splitlines()[1:] == [
@@ -138,7 +138,7 @@ def test_a_user_asks_what_would_have_been(
         "  called again: attempt 3", "  the work was accepted", "note ended: delivered",
     ]  # fmt: skip
     told = run(capsys, "replay", "--inject", "note/write=auth-failure", "--json")
-    assert json.loads(told.out)["did"][:2] == ["read: auth-failure (fatal)", "the run halts: auth-failure"]
+    assert json.loads(told.out)["did"][:2] == ["parsed: auth-failure (fatal)", "the run halts: auth-failure"]
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def test_a_user_asks_what_would_have_been(
         (("--inject", "note/write=flood"), "there is no fault 'flood'; there are: rate-limit"),
         (("--inject", "write"), "there is no fault ''"),
         (("--inject", "note/code=idle"), "the cassette has no call 'note/code'; it has: note/write, note/write.a2"),
-        (("--inject", "note/write=idle", "--variants"), "ask one at a time"),
-        (("--variants", "--update-unused"), "leave the other options out"),
-        (("--variants", "--junit", "x.xml"), "leave the other options out"),
-        (("--bundled",), "no PATH goes with it"),
+        (("--inject", "note/write=idle", "--variants"), "exclude each other"),
+        (("--variants", "--update-unused"), "leave out the other options"),
+        (("--variants", "--junit", "x.xml"), "leave out the other options"),
+        (("--bundled",), "it accepts no PATH"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(
@@ -170,7 +170,7 @@ def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(claude_stream, "_terminal", credulous)
     found = broken(variants_of("killed"))
     (words,) = found["note/write.a2: ends-error_max_turns-not-is_error (memory)"]
-    assert words == "it passed as a success and is none: changes.checked came of it"
+    assert words == "a failure passed as success: it led to changes.checked"
     assert "note/write.a2: success-then-api-error-500 (crash)" in found
 
 
@@ -182,22 +182,22 @@ def test_what_is_found_is_told_and_is_a_verdict(
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
     done = run(capsys, "replay", str(bundled() / "faults" / "killed"), "--variants")
     assert done.exit == 1
-    assert "BROKEN  note/write.a2: ends-error_max_turns (memory)\n  it passed as a success and is none" in done.out
-    assert "do NOT hold" in done.out.splitlines()[-1]
+    assert "BROKEN  note/write.a2: ends-error_max_turns (memory)\n  a failure passed as success" in done.out
+    assert "FAILED" in done.out.splitlines()[-1]
 
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phase, "after_problem", lambda state, cell, *_: next_call(cell))
     monkeypatch.setattr(play, "derive", lambda taken: [one for one in derive(taken) if one.name == "empty"])
     found = broken(variants_of("killed"))
-    assert found["note/write.a2: empty (memory)"] == ("it does not come to rest",)
+    assert found["note/write.a2: empty (memory)"] == ("it does not stop",)
 
 
 def test_a_core_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(phase, "after_problem")
     found = broken(variants_of("rate-limit"))
-    assert found["note: as-recorded (memory)"][0].startswith("the core breaks: NameError")
-    assert found["note/write: empty (memory)"][0].startswith("the core breaks: NameError")
+    assert found["note: as-recorded (memory)"][0].startswith("internal error: NameError")
+    assert found["note/write: empty (memory)"][0].startswith("internal error: NameError")
 
 
 # the properties by themselves -----------------------------------------------------------------------------------------
@@ -219,15 +219,15 @@ COMMIT: dict[str, object] = {"type": "commit.requested"}
     ("story", "success", "words"),
     [
         ([asked(), read(), COMMIT, DONE], True, ()),
-        ([asked(), read(), COMMIT, DONE], False, ("it passed as a success and is none: commit.requested came of it",)),
+        ([asked(), read(), COMMIT, DONE], False, ("a failure passed as success: it led to commit.requested",)),
         ([asked(), read(), asked(2), read(2), COMMIT, DONE], False, ()),
-        ([asked(), read()], False, ("it ended in no state that has a name (after reply.read)",)),
-        ([], False, ("it ended in no state that has a name (after nothing)",)),
-        ([asked(), asked(2), read(2), DONE], False, ("the call k1 was never settled",)),
+        ([asked(), read()], False, ("it ended in a state without a name (after reply.read)",)),
+        ([], False, ("it ended in a state without a name (after nothing)",)),
+        ([asked(), asked(2), read(2), DONE], False, ("the output of call k1 was never parsed",)),
         (
             [asked(), read(), {"type": "feature.failed", "code": "x"}],
             True,
-            ("it is a success as before, and ended otherwise: failed (x) instead of delivered",),
+            ("a success ended in another state: failed (x) instead of delivered",),
         ),
     ],
 )

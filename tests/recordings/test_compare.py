@@ -78,7 +78,7 @@ def test_stories_part_where_the_first_event_differs() -> None:
     assert divergence(one, one) is None
     shorter = divergence(one, write([STARTED]))
     assert shorter is not None
-    assert shorter.lines() == ("- phase.completed", "+ nothing: the story ended here")
+    assert shorter.lines() == ("- phase.completed", "+ nothing: the trace ended here")
 
 
 def test_a_field_that_events_did_not_have_yet_is_no_other_story() -> None:
@@ -165,7 +165,7 @@ def test_a_recording_without_a_story_is_a_finding() -> None:
     one = tape(items=(Item(feature="f", title="t", body="b", priority=1, depends_on=()),))
     told = happened(stories={"f": write([STARTED])})
     (found,) = judge(one, told, TODAY)
-    assert (found.kind, found.what) == ("MISSING", "recorded without a story: no verdict can be compared")
+    assert (found.kind, found.what) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
     assert (found.detail, found.mend) == (("  f",), "mz replay {cassette} --accept EVENT --reason TEXT")
     assert accept(one, told, ("PROMPT", "POLICY"), "r", "2026-06-02T00:00:00Z") == (one, ())
     renewed, _ = accept(one, told, ("EVENT",), "r", "2026-06-02T00:00:00Z")
@@ -175,12 +175,12 @@ def test_a_recording_without_a_story_is_a_finding() -> None:
 
 def test_a_cassette_without_recordings_proves_nothing() -> None:
     nothing = happened(played={}, requests={})
-    assert [one.what for one in judge(cassette(), nothing, TODAY)] == ["the cassette holds no recording"]
+    assert [one.what for one in judge(cassette(), nothing, TODAY)] == ["the cassette has no recordings"]
 
 
 def test_unused_recordings() -> None:
     (found,) = judge(tape(), happened(played={}), TODAY)
-    assert (found.kind, found.what) == ("UNUSED", "1 of 1 recordings of f were not asked for")
+    assert (found.kind, found.what) == ("UNUSED", "1 of 1 recordings of f are unused")
 
 
 def test_an_answer_that_predates_its_prompt_expires() -> None:
@@ -209,7 +209,7 @@ def test_one_edited_line_is_one_finding() -> None:
     assert [first.kind, second.kind, third.kind] == ["PROMPT", "PROMPT", "SEEDED"]
     by_cause = {one.causes: one for one in (first, second)}
     shared = by_cause["prd.md.j2", "spec.md.j2"]
-    assert shared.what == "prd.md.j2, spec.md.j2: 3 prompts are other ones than recorded"
+    assert shared.what == "prd.md.j2, spec.md.j2: 3 prompts differ from the recording"
     assert shared.cassettes == ("a", "b", "c")
 
 
@@ -222,9 +222,9 @@ def test_renewing_keeps_the_answer_and_nothing_else() -> None:
     assert made.contents["prd.prompt.md"] == b"in <_HOME>\n"
     assert made.contents["prd.stream-json"] == one.taken[0].contents["prd.stream-json"]
     assert made.recording.accepted == Accepted(what=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
-    assert said == ("renewed what went in, and kept the answers: f/prd",)
+    assert said == ("accepted new inputs, kept the replies: f/prd",)
     assert renewed.manifest.stories == {}, "no story is written that nobody has accepted"
-    assert accept(one, told, ("EVENT",), "why not", "2026-06-02T00:00:00Z")[1] == ("renewed the story of f",)
+    assert accept(one, told, ("EVENT",), "why not", "2026-06-02T00:00:00Z")[1] == ("updated the trace of f",)
     assert accept(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())
 
 
@@ -249,7 +249,7 @@ def test_a_story_that_was_cut_short_is_never_renewed(more: dict[str, object]) ->
     assert "EVENT" in {found.kind for found in judge(one, told, TODAY) if found.feature == "h"}
     renewed, said = accept(one, told, ACCEPTABLE, "r", "2026-06-02T00:00:00Z")
     assert renewed.stories == {**recorded, "h": write([STARTED])}
-    assert said == ("renewed the story of h",)
+    assert said == ("updated the trace of h",)
 
 
 def test_what_is_no_longer_asked_for_is_dropped_and_the_story_accepted_at_once() -> None:
@@ -267,7 +267,7 @@ def test_a_verdict_is_never_accepted_with_something_else() -> None:
     told = happened(stories={"f": write([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])})
     assert [found.kind for found in judge(one, told, TODAY)] == ["ARTIFACT", "POLICY"]
     assert accept(one, told, ("ARTIFACT",), "r", "2026-06-02T00:00:00Z") == (one, ())
-    assert accept(one, told, ("ARTIFACT", "POLICY"), "r", "2026-06-02T00:00:00Z")[1] == ("renewed the story of f",)
+    assert accept(one, told, ("ARTIFACT", "POLICY"), "r", "2026-06-02T00:00:00Z")[1] == ("updated the trace of f",)
 
 
 def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
@@ -279,7 +279,7 @@ def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
     told = happened(stories={"f": write([reads[1]])})
     assert accept(one, told, ("EVENT", "POLICY"), "r", "2026-06-02T00:00:00Z") == (one, ())
     renewed, said = accept(one, told, ("WIRE",), "r", "2026-06-02T00:00:00Z")
-    assert (renewed.stories, said) == ({"f": write([reads[1]])}, ("renewed the story of f",))
+    assert (renewed.stories, said) == ({"f": write([reads[1]])}, ("updated the trace of f",))
     (found,) = judge(one, told, TODAY)
     assert (found.kind, found.call, found.mend) == (
         "WIRE", "prd", "mz replay {cassette} --accept WIRE --reason TEXT",

@@ -128,5 +128,5 @@ def test_what_can_be_no_count_makes_a_cassette_unusable(cassette: Cassette, tmp_
     seals = {feature: digest(story) for feature, story in stories.items()}
     made = cassette._replace(manifest=replace(cassette.manifest, stories=seals), stories=stories)
     save(made, tmp_path / "harmed")
-    with pytest.raises(CassetteUnusable, match="is no event"):
+    with pytest.raises(CassetteUnusable, match="is not an event"):
         load(tmp_path / "harmed")

@@ -106,7 +106,7 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
     new = old._replace(taken=(first._replace(contents={**first.contents, stream: dearer}), *others))
     found = compare_cassettes(old, new, described)
     assert {(one.kind, one.what) for one in found} == {
-        ("COST", "it takes other tokens or other money"),
+        ("COST", "tokens or cost differ"),
         ("WIRE", "what the parser does not need has changed: 1 place, against the old recording"),
     }
     assert compare_cassettes(old, new, {}) == ()

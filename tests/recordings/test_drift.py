@@ -223,7 +223,7 @@ def test_a_prompt_that_holds_an_earlier_answer_differs_with_it() -> None:
             one = with_file(one, path, "prompt", lambda text: text.replace(line, "Otherwise."))
     found = compare_cassettes(ONE, one, {})
     assert {(each.kind, risk_of(each), each.cause) for each in found} == {
-        ("ARTIFACT", "low", "prd.text"), ("PROMPT", "low", "earlier answers"),
+        ("ARTIFACT", "low", "prd.text"), ("PROMPT", "low", "earlier replies"),
     }  # fmt: skip
 
 
@@ -293,12 +293,12 @@ def test_what_a_patch_changes() -> None:
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        (b"not json\n", "line 1 is no event"),
-        (b"[]\n", "line 1 is no event"),
-        (b'{"a":1}\n', "line 1 is no event"),
-        (b'{"type":"x"}\n\xff\n', "line 2 is no event"),
-        (b'{"type":"reply.read"}\n', "line 1 is a reply.read of no call"),
-        (b'{"type":"reply.read","ref":{"phase":3}}\n', "line 1 is no event"),
+        (b"not json\n", "line 1 is not an event"),
+        (b"[]\n", "line 1 is not an event"),
+        (b'{"a":1}\n', "line 1 is not an event"),
+        (b'{"type":"x"}\n\xff\n', "line 2 is not an event"),
+        (b'{"type":"reply.read"}\n', "line 1 is a reply.read without a call"),
+        (b'{"type":"reply.read","ref":{"phase":3}}\n', "line 1 is not an event"),
     ],
 )
 def test_a_story_that_is_none_is_found_when_it_is_loaded(tmp_path: Path, told: bytes, why: str) -> None:

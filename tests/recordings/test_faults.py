@@ -24,19 +24,19 @@ WRITE = Identity(pipeline="errand", feature="note", phase="write")
 AGAIN = "called again: attempt 2"
 DONE = "the work was accepted"
 BECOMES = {
-    "rate-limit": ["read: rate-limit (transient, in 5 s)", "held (timer): rate-limit", "released", AGAIN, DONE],
-    "overloaded": ["read: overloaded (transient, in 30 s)", "held (timer): overloaded", "released", AGAIN, DONE],
-    "lost-connection": ["read: connection (transient, in 30 s)", "held (timer): connection", "released", AGAIN, DONE],
-    "auth-failure": ["read: auth-failure (fatal)", "the run halts: auth-failure"],
-    "timeout": ["ended by mz: timeout", "read: timeout (transient)", AGAIN, DONE],
-    "idle": ["ended by mz: idle", "read: idle (transient)", AGAIN, DONE],
-    "hang": ["ended by mz: idle", "read: idle (transient)", AGAIN, DONE],
-    "killed": ["read: no-terminal (phase)", AGAIN, DONE],
-    "turn-limit": ["read: turn-limit (phase)", AGAIN, DONE],
-    "malformed-artifact": ["refused: note.bytes", AGAIN, DONE],
-    "human-blocker": ["read: agent-blocker (human)", "a person is asked: agent-blocker", "a person says: approve",
+    "rate-limit": ["parsed: rate-limit (transient, in 5 s)", "held (timer): rate-limit", "released", AGAIN, DONE],
+    "overloaded": ["parsed: overloaded (transient, in 30 s)", "held (timer): overloaded", "released", AGAIN, DONE],
+    "lost-connection": ["parsed: connection (transient, in 30 s)", "held (timer): connection", "released", AGAIN, DONE],
+    "auth-failure": ["parsed: auth-failure (fatal)", "the run halts: auth-failure"],
+    "timeout": ["ended by mz: timeout", "parsed: timeout (transient)", AGAIN, DONE],
+    "idle": ["ended by mz: idle", "parsed: idle (transient)", AGAIN, DONE],
+    "hang": ["ended by mz: idle", "parsed: idle (transient)", AGAIN, DONE],
+    "killed": ["parsed: no-terminal (phase)", AGAIN, DONE],
+    "turn-limit": ["parsed: turn-limit (phase)", AGAIN, DONE],
+    "malformed-artifact": ["rejected: note.bytes", AGAIN, DONE],
+    "human-blocker": ["parsed: agent-blocker (human)", "a person is asked: agent-blocker", "a person answers: approve",
                       AGAIN, DONE],
-    "crash": ["lost: mz was not there when it ended", "read: lost (transient)", AGAIN, DONE],
+    "crash": ["lost: mz was not running when it ended", "parsed: lost (transient)", AGAIN, DONE],
 }  # fmt: skip
 
 
@@ -111,10 +111,10 @@ def test_a_fault_that_fits_nowhere_says_what_there_is(call: str, name: str, word
 def test_an_agent_whose_words_are_not_known_has_what_needs_none() -> None:
     other = cassette(recording("0" * 40, agent="another"))
     known = "timeout, idle, hang, killed, malformed-artifact, crash"
-    with pytest.raises(FaultMisplaced, match=rf"nobody knows how another shows rate-limit; .*: {known}$"):
+    with pytest.raises(FaultMisplaced, match=rf"the form of rate-limit is not known for another; .*: {known}$"):
         inject(other, "f/prd", "rate-limit")
     assert len(inject(other, "f/prd", "idle")[0].taken) == 2
 
 
 def test_a_call_that_nobody_made_has_no_aftermath() -> None:
-    assert list(aftermath(b"", WRITE)) == ["the call was not asked for"]
+    assert list(aftermath(b"", WRITE)) == ["the call was not made"]

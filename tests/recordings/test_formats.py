@@ -65,7 +65,7 @@ def test_an_earlier_copy_is_never_replaced(tmp_path: Path) -> None:
 def test_a_recording_of_a_newer_format(small: Path) -> None:
     path = small / "f" / "prd.json"
     path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
-    with pytest.raises(NewerFormat, match="has format 3; this mz knows 2"):
+    with pytest.raises(NewerFormat, match="has format 3; this mz reads up to 2"):
         load(small)
 
 
@@ -73,14 +73,14 @@ def test_a_link_is_no_file_of_a_cassette(small: Path, tmp_path: Path) -> None:
     path = small / "f" / "prd.patch"
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CassetteUnusable, match=r"prd\.patch: is no plain file"):
+    with pytest.raises(CassetteUnusable, match=r"prd\.patch: is not a regular file"):
         load(small)
 
 
 def test_a_file_that_lies_elsewhere(small: Path) -> None:
     path = small / "f" / "prd.json"
     path.write_text(path.read_text().replace('"prd.patch"', '"../../etc"'))
-    with pytest.raises(CassetteUnusable, match="which does not lie beside it"):
+    with pytest.raises(CassetteUnusable, match="which is not in the same folder"):
         load(small)
 
 
@@ -109,7 +109,7 @@ def as_format_1(path: Path) -> None:
 
 def test_todays_manifest_that_says_it_is_older(small: Path) -> None:
     as_format_1(small / "cassette.yaml")
-    with pytest.raises(CassetteUnusable, match="names stories, which came with format 2"):
+    with pytest.raises(CassetteUnusable, match="names traces, which format 1 did not have"):
         load(small)
 
 
@@ -123,7 +123,7 @@ def test_sums_count_in_every_format(small: Path) -> None:
     with pytest.raises(CassetteUnusable, match="SHA256SUMS has another digest"):
         load(small)
     (small / "f" / "prd.patch").unlink()
-    assert look(small).problem.endswith("f/prd.patch is gone")
+    assert look(small).problem.endswith("f/prd.patch is missing")
 
 
 def test_a_newer_recording_in_an_older_cassette(small: Path) -> None:
@@ -146,14 +146,14 @@ def untold() -> Cassette:
 
 def test_a_feature_without_its_story(tmp_path: Path) -> None:
     save(untold(), tmp_path / "untold")
-    with pytest.raises(CassetteUnusable, match="names no story of f"):
+    with pytest.raises(CassetteUnusable, match="names no trace of f"):
         load(tmp_path / "untold")
     assert load_part(tmp_path / "untold") == untold()
 
 
 def test_what_has_no_story_is_not_written_over_what_is_there(small: Path) -> None:
     before = load(small)
-    with pytest.raises(CassetteUnusable, match=r"would lack the story of f; tell it with: mz replay .*--accept EVENT"):
+    with pytest.raises(CassetteUnusable, match=r"has no trace of f; add it with: mz replay .*--accept EVENT"):
         renew(untold(), small)
     assert load(small) == before
 

@@ -266,7 +266,7 @@ def test_later_divergences_are_found_too_and_grouped_by_cause(past: Past) -> Non
     told = findings_of(History(run="r1", core="0", streams=(replayed,)))
     assert [(one.kind, one.feature) for one in told] == [("CONFIG", "a"), ("WIRE", "a")]
     assert "at run/r1/a@" in told[0].what
-    assert "and at 2 more places" in told[0].what
+    assert "and 2 more events" in told[0].what
 
 
 def test_where_the_record_went_another_way_only_its_first_event_is_told(past: Past) -> None:
@@ -381,7 +381,7 @@ def test_what_is_gone_is_answered_and_counted(past: Past) -> None:
     left = bare.replay(past.stream("b"))
     assert left.divergences == ()
     assert set(left.left) == {
-        "replies of simulated, which this mz has no parser for", "changes between captured trees",
+        "replies of simulated, for which this mz has no parser", "changes between captured trees",
         "prices of another table",
     }  # fmt: skip
 

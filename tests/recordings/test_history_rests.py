@@ -40,7 +40,7 @@ def test_code_that_does_not_wait_any_more_is_found(
         f"run/r1/{name}@{version}" for name, versions in places.items() for version in versions
     )
     assert {(one.kind, one.recorded) for one in history.divergences} == {("decision", "feature.rested")}
-    assert "today's code goes on with: check changes" in history.divergences[0].note
+    assert "the current code continues with: check changes" in history.divergences[0].note
 
 
 def test_code_that_does_not_end_any_more_is_found_where_the_stream_ends(
@@ -69,7 +69,7 @@ def test_a_stream_that_ends_before_its_feature_rested_is_found(past: Past, gone:
     replayed = replay_run_stream(past.run(), past.pins, {**streams, "a": streams["a"][:-gone]})
     (one,) = [one for one in replayed.divergences if one.recorded == "feature.rested"]
     assert (one.place, one.kind) == ("run/r1@63", "missing")
-    assert f"run/r1/a ends at its event {173 - gone}, and came to rest at 173" in one.note
+    assert f"run/r1/a ends at event {173 - gone}, but the feature stopped at 173" in one.note
 
 
 def test_a_rest_that_was_brought_about_from_outside_asks_nothing_of_the_core(past: Past) -> None:

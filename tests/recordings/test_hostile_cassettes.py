@@ -222,7 +222,7 @@ def test_a_program_that_is_no_agents(copy: Copy) -> None:
     save(cassette._replace(taken=(changed(cassette.taken[0]), *cassette.taken[1:])), copy.place, replace=True)
     played = copy.settle()
     assert [one.kind for one in played.findings] == ["UNUSABLE"]
-    assert "calls 'git', which is no agent's command" in played.findings[0].what
+    assert "calls 'git', which is not an agent's command" in played.findings[0].what
 
 
 def with_world(cassette: Cassette, **more: object) -> Cassette:
@@ -269,7 +269,7 @@ def test_a_repository_with_names_that_lead_out(copy: Copy, tmp_path: Path, name:
     save(made._replace(bundle=data), copy.place, replace=True)
     (found,) = copy.settle().findings
     assert found.kind == "UNUSABLE"
-    assert "cannot be made" in found.what
+    assert "cannot be created" in found.what
     linted = spawn(copy.root, "recordings", "lint", "recordings/notes")
     assert not (tmp_path / "harm").exists()
     assert linted.exit in (15, 125), linted.out + linted.err
@@ -312,7 +312,7 @@ def test_what_was_changed_meanwhile_is_not_replaced(victim: Path, tmp_path: Path
     cassette, seal = load(place), seal_of(place)
     other = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, max_age_days=9))
     renew(other, place)
-    with pytest.raises(CassetteChanged, match="was changed by another process meanwhile"):
+    with pytest.raises(CassetteChanged, match="was changed by another process in the meantime"):
         renew(cassette, place, seal)
     assert load(place) == other
     renew(cassette, place, seal_of(place))

@@ -78,12 +78,12 @@ def test_secrets_in_any_spelling(spelling: str, value: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("cd /home/annegret/shop", "somebody's home directory"),
-        ("C:\\Users\\Annegret\\shop", "somebody's home directory"),
-        (r'{"cwd": "C:\\Users\\Annegret"}', "somebody's home directory"),
-        (r'{"cwd": "\/Users\/annegret"}', "somebody's home directory"),
-        ("?at=%2Fhome%2Fannegret%2Fx", "somebody's home directory"),
-        ("/root/.claude/projects/-home-annegret-shop", "somebody's home directory"),
+        ("cd /home/annegret/shop", "a home directory"),
+        ("C:\\Users\\Annegret\\shop", "a home directory"),
+        (r'{"cwd": "C:\\Users\\Annegret"}', "a home directory"),
+        (r'{"cwd": "\/Users\/annegret"}', "a home directory"),
+        ("?at=%2Fhome%2Fannegret%2Fx", "a home directory"),
+        ("/root/.claude/projects/-home-annegret-shop", "a home directory"),
         ("write to annegret@shop.de now", "an e-mail address"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dBjftJeZ4CVPmB92K27u", "what looks like a secret (jwt)"),
         ("aws = wJalrXUtnFEMI7K4MDENGbPxRfiCYzQ9pLmVtBs", "a word that may be a key (high entropy)"),
@@ -117,7 +117,7 @@ def test_a_clean_one(place: Path) -> None:
     found = linted(place)
     assert (found.findings, found.format, found.recordings, found.files) == ((), 2, 1, 6)
     assert [notice.what for notice in found.notices] == [
-        "f has recordings and no story: a replay has nothing to compare"
+        "f has recordings but no trace: a replay cannot compare its events"
     ]
 
 
@@ -129,7 +129,7 @@ def test_a_secret_in_any_file(place: Path, kind: str) -> None:
     assert [(one.kind, one.file, one.line) for one in found] == [
         ("SECRET", f"lib/small/f/{names[kind]}", 2), ("SECRET", f"lib/small/f/{names[kind]}", 3)
     ]  # fmt: skip
-    assert found[0].what == "the value of SHOP_TOKEN stands in it"
+    assert found[0].what == "the file contains the value of SHOP_TOKEN"
     assert VALUE not in repr(linted(place))
     assert KEY not in repr(linted(place))
 
@@ -163,7 +163,7 @@ def test_the_same_thing_many_times_is_told_a_few_times(place: Path) -> None:
     holding(place, "stdout", f"{VALUE}\n".encode() * 100)
     found = linted(place).findings
     assert [one.line for one in found] == [1, 2, 3, 4, 5]
-    assert found[-1].what.endswith("stands in it, and in 95 lines more")
+    assert found[-1].what.endswith(", and in 95 more lines")
 
 
 def test_what_is_damaged_is_looked_through_all_the_same(place: Path) -> None:
@@ -181,9 +181,9 @@ def test_files_that_are_no_part_of_it(place: Path) -> None:
     (place / "f" / "old" / "x").write_text("")
     found = linted(place).findings
     assert [(one.kind, one.what) for one in found] == [
-        ("SECRET", "the value of SHOP_TOKEN stands in it"),
-        ("UNUSED", "f/old/x is no part of the cassette"),
-        ("UNUSED", "notes.txt is no part of the cassette"),
+        ("SECRET", "the file contains the value of SHOP_TOKEN"),
+        ("UNUSED", "f/old/x is not part of the cassette"),
+        ("UNUSED", "notes.txt is not part of the cassette"),
     ]
 
 

@@ -164,7 +164,7 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
 
     renewed = copy.settle(accept=["PROMPT"], reason="shorter words")
     assert (renewed.findings, renewed.predates) == ((), 5)
-    assert renewed.renewed[0].startswith("renewed what went in, and kept the answers: alpha/write")
+    assert renewed.renewed[0].startswith("accepted new inputs, kept the replies: alpha/write")
     renewals = [taken.recording.accepted for taken in copy.cassette().taken if taken.recording.accepted is not None]
     assert len(renewals) == 5
     accepted = renewals[0]
@@ -188,7 +188,7 @@ def test_an_old_recording_without_stories_passes_once_they_are_accepted(copy: Co
     stories = copy.cassette().manifest.stories
     as_format_1(copy.place)
     (found,) = copy.settle().findings
-    assert (found.kind, found.what) == ("MISSING", "recorded without a story: no verdict can be compared")
+    assert (found.kind, found.what) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
     accepted = copy.settle(accept=("EVENT",), reason="they are right today")
     assert accepted.findings == ()
     assert accepted.compared == len(stories)
@@ -222,7 +222,7 @@ def test_a_stricter_rule_asks_for_a_call_that_was_not_recorded(copy: Copy) -> No
     missing = [finding for finding in played.findings if finding.kind == "MISSING"]
     assert (missing[0].feature, missing[0].call) == ("alpha", "sign.a2")
     assert missing[0].detail == (
-        "  asked for by: note.bytes letters/alpha.md",
+        "  caused by: note.bytes letters/alpha.md",
         "  nearest: alpha/sign (attempt 1)",
     )
 
@@ -300,11 +300,11 @@ def test_recordings_that_nobody_asks_for(copy: Copy) -> None:
     rewrite(copy, more)
     (unused,) = copy.settle().findings
     assert unused.kind == "UNUSED"
-    assert unused.what == "1 of 4 recordings of beta were not asked for; it was played up to there, 3 calls"
+    assert unused.what == "1 of 4 recordings of beta are unused; its first 3 calls were replayed"
     assert unused.detail == ("  sign.a2",)
     mended = copy.settle(update_unused=True)
     assert mended.findings == ()
-    assert mended.renewed == ("removed 1 recordings that nobody asks for: beta/sign.a2",)
+    assert mended.renewed == ("removed 1 unused recordings: beta/sign.a2",)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_call_that_a_rule_of_today_asks_for_names_the_rule(copy: Copy) -> None
     copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 30")
     missing = [finding for finding in copy.settle().findings if finding.kind == "MISSING"]
     assert missing
-    assert "  asked for by: note.bytes notes/alpha.md" in {line for one in missing for line in one.detail}
+    assert "  caused by: note.bytes notes/alpha.md" in {line for one in missing for line in one.detail}
 
 
 def test_calls_made_within_a_second_keep_their_order(copy: Copy) -> None:

@@ -174,7 +174,7 @@ def test_a_feature_that_comes_to_another_rest_keeps_its_old_recordings(again: Ag
     assert (outcome.ended.stopped, outcome.kept, outcome.cassette) == ("", (), None)
     assert {one.feature for one in outcome.dropped} == {"alpha", "beta"}
     why = {one.feature: one.why for one in outcome.dropped}
-    assert why["alpha"].startswith("it was delivered when it was recorded, and now it is ")
+    assert why["alpha"].startswith("it was delivered in the recording, but is ")
 
 
 @pytest.mark.slow
@@ -271,6 +271,6 @@ def test_the_rest_that_a_story_ends_with() -> None:
     assert rest_of(held + line("feature.hold-released") + line("phase.started")) == ("", "")
     assert sound(held, delivered, "") == ""
     assert sound(held, held, "") == ""
-    assert sound(delivered, held, "") == "it was delivered when it was recorded, and now it is held (person x)"
+    assert sound(delivered, held, "") == "it was delivered in the recording, but is held (person x) now"
     assert sound(None, held, "").startswith("it was delivered")
     assert sound(delivered, None, "it never began") == "it never began"

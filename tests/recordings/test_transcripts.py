@@ -297,8 +297,8 @@ def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
     ("data", "agent", "words"),
     [
         (b"", None, "is empty"),
-        (b"\n \n\0\0", None, "holds nothing but blanks and zero bytes"),
-        (b"# A page\n", None, "is no JSON, nor text of a known kind; it begins with '# A page'"),
+        (b"\n \n\0\0", None, "contains only blanks and zero bytes"),
+        (b"# A page\n", None, "is neither JSON nor text of a known format; it begins with '# A page'"),
         (b'{"a": 1, "b": 2}\n', None, "its first object has the keys 'a', 'b'"),
         (b'{"type":"syst', None, "it begins with"),
     ],

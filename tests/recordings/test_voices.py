@@ -86,7 +86,9 @@ def test_a_fault_before_a_call_of_another_agent_keeps_both_streams() -> None:
 
 def test_a_fault_that_an_agent_has_no_words_for_is_refused() -> None:
     made = cassette(taken("codex"))
-    with pytest.raises(FaultMisplaced, match=r"nobody knows how codex shows turn-limit; .*: rate-limit, overloaded"):
+    with pytest.raises(
+        FaultMisplaced, match=r"the form of turn-limit is not known for codex; .*: rate-limit, overloaded"
+    ):
         inject(made, "f/prd", "turn-limit")
     assert len(inject(made, "f/prd", "idle")[0].taken) == 2
 

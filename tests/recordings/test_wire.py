@@ -119,8 +119,8 @@ def test_bytes_that_are_no_stream(data: bytes) -> None:
     ("more", "words"),
     [
         (b'{"type":"assist', 'the last line is cut off: {"type":"assist'),
-        (b"no json\n", "a line is no JSON object"),
-        (b'{"type":"user"}\n', "an event comes after the last one: user"),
+        (b"no json\n", "a line is not a JSON object"),
+        (b'{"type":"user"}\n', "an event follows the final one: user"),
     ],
 )
 def test_frames_that_no_ended_stream_has(more: bytes, words: str) -> None:

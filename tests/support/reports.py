@@ -12,7 +12,7 @@ FACTS = (("provenance", "live"), ("recordings", "3"), ("network", "cut off"))
 
 def prompt(feature: str, call: str) -> Finding:
     return Finding(
-        kind="PROMPT", what="the prompt is another one", feature=feature, call=call, cause="write.md.j2",
+        kind="PROMPT", what="the prompt differs from the recording", feature=feature, call=call, cause="write.md.j2",
         file="pipelines/templates/write.md.j2", line=14, mend=ACCEPT % "PROMPT",
         detail=("@@ -12,2 +12,2 @@", " Write a note.", "-Keep it short.", "+Be brief: 100%, `at` most."),
     )  # fmt: skip
@@ -22,12 +22,12 @@ FOUND = (
     prompt("alpha", "write"),
     prompt("alpha", "write.a2"),
     Finding(
-        kind="EVENT", what="the story of beta is another one from its event 7 on", feature="beta",
+        kind="EVENT", what="the trace of beta has another event at event 7", feature="beta",
         detail=("- gate.checked", "+ phase.blocked"), file="recordings/notes/beta/events.jsonl", line=7,
         mend=ACCEPT % "EVENT",
     ),
     Finding(
-        kind="UNUSED", what="1 of 2 recordings of beta were not asked for", feature="beta", detail=("  sign.a2",),
+        kind="UNUSED", what="1 of 2 recordings of beta are unused", feature="beta", detail=("  sign.a2",),
         file="recordings/notes/cassette.yaml", mend="mz replay {cassette} --update-unused",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Adapter: `mz audit`."""
+"""Command `mz audit`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from mz_cli.verification import verify_log
     examples=(
         ("mz audit", "the newest run: verdict, evidence, timeline"),
         ("mz audit r4f1 --feature login", "one feature of a run"),
-        ("mz audit --imported 3f2a", "what an imported session rests on; without its id, all of them"),
+        ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
     ),
-    following="`mz log --at PLACE` shows the state at any place that is cited; `mz verify` checks the whole log.",
+    following="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the complete log.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", metavar="ID", help="Only this feature.")
@@ -48,16 +48,16 @@ from mz_cli.verification import verify_log
 @click.option("--json", "as_json", is_flag=True, help="Print one object, mz.audit/1 or mz.audit-imported/1.")
 @click.pass_context
 def audit(context: click.Context, run: str | None, feature: str | None, imported: str | None, as_json: bool) -> int:
-    """Say what a run did, on what evidence.
+    """Report what a run did, with evidence.
 
-    The verdict first: what was asked, what changed, which gates decided on what, who decided what and why, what it
-    cost, and what is missing; then the timeline. Everything is read from the log alone and names its place there,
-    stream@version. The events and texts that it rests on are checked as `mz verify` does. Ends with 1 where the
-    verdict is no: something was not delivered, a check was passed over, or the record is damaged.
+    Prints the verdict, requests, changes, gates, people's decisions, cost and gaps, then the timeline. Everything comes
+    from the log alone, with the address of its event, stream@version. The events and texts used are verified as by
+    `mz verify`. Exits with 1 if the verdict is no: something was not delivered, a check was skipped, or the log is
+    damaged.
     """
     if imported is not None:
         if run is not None or feature is not None:
-            raise click.UsageError("--imported is about sessions without a run", context)
+            raise click.UsageError("--imported cannot be combined with RUN or --feature", context)
         return of_imported(imported, as_json)
     with reading() as log:
         chosen = log.find_run(run)
@@ -78,7 +78,7 @@ def audit(context: click.Context, run: str | None, feature: str | None, imported
 
 
 def of_imported(session: str, as_json: bool) -> int:
-    """Sessions in the user's own log, and whether that is as it was recorded. Raises MzError (MZ5010, MZ5011)."""
+    """Report the sessions of the user log and the log's integrity. Raises MzError (MZ5010, MZ5011)."""
     with reading_imported() as log:
         stream = log.find(session) if session else None
         report = audited(log, verify_log(log, None, note), stream)
@@ -102,7 +102,7 @@ def exit_of(report: AuditReport) -> Exit:
 
 
 def pinned(log: Reading, events: Iterable[Recorded[Event]]) -> PinnedRun | None:
-    """What the run was started with; None where the blob is gone or is not that."""
+    """Return the run's pins, or None if the blob is missing or invalid."""
     started = next((each.event for each in events if isinstance(each.event, RunStarted)), None)
     try:
         return decode_pinned(log.blobs.get(started.pins)) if started else None
@@ -111,7 +111,7 @@ def pinned(log: Reading, events: Iterable[Recorded[Event]]) -> PinnedRun | None:
 
 
 def concerning(events: Iterable[Recorded[Event]], run: str, feature: str | None) -> Iterator[Recorded[Event]]:
-    """All of it, or what is about one feature."""
+    """Yield all events, or those about one feature."""
     for recorded in events:
         about = getattr(recorded.event, "feature", None)
         if feature is None or recorded.stream == feature_stream(run, feature) or about == feature:
@@ -119,7 +119,7 @@ def concerning(events: Iterable[Recorded[Event]], run: str, feature: str | None)
 
 
 def milestones(events: Iterable[Recorded[Event]]) -> Iterator[tuple[str, str]]:
-    """What people care about: text and place."""
+    """Yield text and address of the events that matter to people."""
     for recorded in events:
         if words := milestone(recorded):
             yield f"{clock(recorded.recorded_at_us)} {words}", recorded.place

@@ -1,4 +1,4 @@
-"""Adapter: `mz bench`."""
+"""Command `mz bench`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
     "bench",
     examples=(
         ("mz bench startup", "how long the cheapest commands take"),
-        ("mz bench all --out figures.json", "everything, for programs too; takes some minutes"),
-        ("mz bench overhead --profile", "where the CPU time of a run goes"),
+        ("mz bench all --out figures.json", "all benchmarks, also as JSON; takes some minutes"),
+        ("mz bench overhead --profile", "the CPU time of a run by process and function"),
     ),
     following="docs/figures.md explains what is measured, and shows figures.",
 )
@@ -46,19 +46,19 @@ QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
     "--place",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Where scratch files go, and so the disk that is measured; by default the temporary directory.",
+    help="Directory for scratch files, which decides the measured disk. [default: the temporary directory]",
 )
-@click.option("--quick", is_flag=True, help="Small sizes and one round: shows that it works, measures little.")
-@click.option("--profile", is_flag=True, help="Of `overhead`: show where the time goes, instead of figures.")
+@click.option("--quick", is_flag=True, help="Small sizes and one round: a smoke test.")
+@click.option("--profile", is_flag=True, help="With `overhead`: show a profile instead of figures.")
 def bench(name: str, out: Path | None, place: Path | None, quick: bool, profile: bool) -> None:
-    """Measure what mz costs by itself, against references of the same run.
+    """Benchmark mz against references measured in the same run.
 
     NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `store` (appending, reading,
     rebuilding), `startup` (the cheapest commands), `transport` (a recorded call through the whole pipeline), `library`
-    (500 recordings, two at a time), `history` (a past run through today's code, against Temporal's replayer),
-    `transcripts` (reading what agents wrote, line by line), `import` (a gigabyte of sessions into your own log),
-    `pricing` (what requests cost, against the price table's own code), or `all`. No agent is called and nothing is sent
-    anywhere. A goal that is missed is said, and does not change the exit code.
+    (500 recordings, two at a time), `history` (a past run through the current code, against Temporal's replayer),
+    `transcripts` (reading agents' output files), `import` (a gigabyte of sessions into the user log), `pricing` (cost
+    of requests, against the price table's own code), or `all`. No agent is called and the network is not used. A missed
+    goal is reported and does not change the exit code.
     """
     if profile and (name != "overhead" or out):
         raise click.UsageError("--profile goes with `overhead`, and without --out")
@@ -154,15 +154,15 @@ MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
 
 
 def program() -> Path:
-    """The installed `mz`: the one that runs, or the one beside this Python. Raises MzError (MZ1004)."""
+    """Return the installed `mz`: the running one, or the one beside this Python. Raises MzError (MZ1004)."""
     for place in (Path(sys.argv[0]).absolute(), Path(sys.executable).with_name("mz")):
         if place.name == "mz" and place.is_file():
             return place
-    raise MzError("MZ1004", "there is no `mz` beside this Python", hint="install mz-engine, then use its own `mz`")
+    raise MzError("MZ1004", "no `mz` beside this Python", hint="install mz-engine, then use its `mz`")
 
 
 def check_reference() -> None:
-    """Before anything is measured. Raises MzError (MZ1004)."""
+    """Check that the reference of `history` is installed. Raises MzError (MZ1004)."""
     from mz_qa.bench.historic import ReferenceMissing, temporal
 
     try:
@@ -172,7 +172,7 @@ def check_reference() -> None:
 
 
 def write(out: Path, figures: tuple[Figure, ...]) -> None:
-    """Raises MzError (MZ1006) where the file cannot be written."""
+    """Write the figures as JSON. Raises MzError (MZ1006)."""
     try:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(document(figures)), indent=2) + b"\n")
     except OSError as error:
@@ -189,25 +189,25 @@ def table(figures: tuple[Figure, ...]) -> Table:
         )
         for each in figures
     )  # fmt: skip
-    heads = columns("figure", ">value", "unit", "reference", ">reference value", ">ratio", ">goal", "is")
+    heads = columns("figure", ">value", "unit", "reference", ">reference value", ">ratio", ">goal", "result")
     return Table(columns=heads, rows=rows, empty=NOTHING)
 
 
 def show_profile(place: Path, mz: Path, quick: bool) -> None:
-    """Two tables: processes, and functions of `mz` itself."""
+    """Print two tables: processes, and functions of `mz` itself."""
     from mz_qa.bench.breakdown import FUNCTIONS_MAX, breakdown
     from mz_qa.bench.overhead import FEATURES
 
     found = breakdown(place, mz, features=QUICK_FEATURES if quick else FEATURES)
     shares = tuple(
-        (each.what, "-" if each.calls is None else f"{each.calls:.1f}", f"{each.seconds:.3f}", f"{each.part:.0%}")
-        for each in found.shares
+        (share.what, "-" if share.calls is None else f"{share.calls:.1f}", f"{share.seconds:.3f}", f"{share.part:.0%}")
+        for share in found.shares
     )
-    show(Table(columns=columns("process", ">calls/feature", ">CPU s/feature", ">part"), rows=shares, empty=NOTHING))
+    show(Table(columns=columns("process", ">calls/feature", ">CPU s/feature", ">share"), rows=shares, empty=NOTHING))
     functions = tuple(
         (f"{each.file.rpartition('/mz_')[2].removesuffix('.py')}.{each.name}", f"{each.calls:,}", f"{each.own:.3f}",
          f"{each.whole:.3f}") for each in found.functions
     )  # fmt: skip
-    note(f"\nThe {FUNCTIONS_MAX} functions of mz that take most, with what they call; the profiler doubles their time:")
-    heads = columns("function", ">calls", ">own CPU s", ">whole CPU s")
+    note(f"\nThe {FUNCTIONS_MAX} most expensive functions of mz, including callees; the profiler doubles their time:")
+    heads = columns("function", ">calls", ">own CPU s", ">total CPU s")
     show(Table(columns=heads, rows=functions, empty=NOTHING))

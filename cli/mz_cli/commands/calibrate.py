@@ -1,4 +1,4 @@
-"""Adapter: `mz calibrate`."""
+"""Command `mz calibrate`."""
 
 from __future__ import annotations
 
@@ -29,34 +29,33 @@ from mz_cli.shapes.calibrate import CalibrateResult, FittedShape, TooFew
 
 ANY = "any"
 LEGEND = (
-    "all of it is about tokens, not money; input, output: tokens used for each one estimated; off: how far estimates "
-    "were off; then: how far they are off with this calibration, each call judged by the others alone (medians); low: "
-    "more tokens were used than estimated, though they may have cost less, as cached input is cheap"
+    "All figures are about tokens, not money. input, output: tokens used per estimated token. error: median error of "
+    "the estimates now. error after: with this calibration (leave-one-out). low: more tokens were used than estimated; "
+    "they may still have cost less, because cached input is cheap."
 )
 
 
 @command(
     "calibrate",
     examples=(
-        ("mz calibrate", "how good estimates are, and what would make them better"),
-        ("mz calibrate --write && git add calibration.yaml", "have runs estimate and reserve by it"),
-        ("mz calibrate --since 30d --json | jq .fitted", "from the last month's calls, for programs"),
+        ("mz calibrate", "the error of estimates, and a calibration that reduces it"),
+        ("mz calibrate --write && git add calibration.yaml", "use the calibration in future runs"),
+        ("mz calibrate --since 30d --json | jq .fitted", "from the calls of the last 30 days, for programs"),
     ),
-    following="`mz cost` says how far estimates of money were off; `mz run --dry-run` estimates by the calibration.",
+    following="`mz cost` shows the error of cost estimates; `mz run --dry-run` uses the calibration.",
 )
-@click.option("--since", metavar="TIME", help="Calls from then on: a day, a time, or how long ago (7d, 36h).")
-@click.option("--until", metavar="TIME", help="Calls until then; a day counts whole.")
-@click.option("--write", is_flag=True, help=f"Write {FILE_NAME}, which runs estimate by.")
+@click.option("--since", metavar="TIME", help="Calls since then: a day, a time, or an age (7d, 36h).")
+@click.option("--until", metavar="TIME", help="Calls until then; a day is included.")
+@click.option("--write", is_flag=True, help=f"Write {FILE_NAME}, which runs use for estimates.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.calibrate/1.")
 @click.pass_context
 def calibrate(context: click.Context, since: str | None, until: str | None, write: bool, as_json: bool) -> int:
-    """Fit estimates to what calls really took.
+    """Improve estimates from past calls.
 
-    Takes the calls of all runs that ended well, and says for each agent, each of its models and each phase how many
-    tokens were used for one that was estimated, how far estimates were off, and how far they are off then, with the
-    calibration. These are medians, of five calls or more; a phase with fewer goes by
-    its model, a model by its agent. What would make estimates worse is shown, and not written. Nothing changes
-    without --write; a run keeps the calibration that it began with.
+    Uses the successful calls of all runs. Shows for each agent, model and phase the tokens used per estimated token,
+    and the error of estimates without and with the calibration. All figures are medians of at least five calls; a
+    phase with fewer uses the figures of its model, a model those of its agent. A calibration that does not reduce the
+    error is shown but not written. Nothing is written without --write; a run keeps the calibration it started with.
     """
     try:
         period = period_of(since, until, time.time_ns() // 1000, None)
@@ -88,7 +87,7 @@ def calls_of(log: Reading, period: Period) -> tuple[CallCost, ...]:
 
 
 def samples_of(calls: Iterable[CallCost]) -> Iterable[Sample]:
-    """Calls that ended well and whose tokens are known: others say nothing of what the work takes."""
+    """Yield the successful calls with known tokens; others do not show what the work needs."""
     for call in calls:
         if tells(call) and call.input and call.output is not None:
             yield Sample(
@@ -132,18 +131,19 @@ def _tell(result: CalibrateResult, write: bool) -> None:
     if terminal and result.fitted:
         remark(LEGEND)
     for few in result.too_few:
-        remark(f"{few.agent} {few.model} {few.phase}: {counted(few.calls, 'call')}, too few for figures of its own")
+        remark(f"{few.agent} {few.model} {few.phase}: {counted(few.calls, 'call')}, too few for its own figures")
     if result.written:
-        remark(f"written: {result.written}; commit it, and the next run estimates by it")
+        remark(f"wrote {result.written}; commit it to use it in the next run")
     elif write and result.fitted:
-        called = counted(result.calls, "call")
-        remark(f"nothing written: estimates would be no better by what the {called} that ended well took")
+        calls = counted(result.calls, "successful call")
+        remark(f"nothing written: {calls} would not improve the estimates")
     elif write:
-        remark(f"nothing written: of {counted(result.calls, 'call')} that ended well there are no {CALLS_MIN} alike")
+        needed = f"{CALLS_MIN} successful calls of one agent are needed"
+        remark(f"nothing written: {needed}, there are {result.calls} of all agents")
 
 
 def _table(result: CalibrateResult, whole: bool) -> Table:
-    """`whole`: for a pipe, exact."""
+    """Return the table; with `exact`, exact numbers for a pipe."""
     rows = tuple(
         (
             each.agent, each.model or ANY, each.phase or ANY, str(each.calls), f"{each.input:g}", f"{each.output:g}",
@@ -152,13 +152,23 @@ def _table(result: CalibrateResult, whole: bool) -> Table:
               else (f"{compact(each.input_tokens)}+{compact(each.output_tokens)}",)),
             *((f"{each.error_before:g}", f"{each.error_after:g}") if whole
               else (f"{each.error_before:.0%}", f"{each.error_after:.0%}")),
-            each.estimates if each.helps else f"{each.estimates}, too unlike",
+            each.estimates if each.helps else f"{each.estimates}, not improved",
         )
         for each in result.fitted
     )  # fmt: skip
     typical = (">typical input", ">typical output") if whole else (">typical",)
     heads = columns(
-        "*agent", "*model", "*phase", ">calls", ">input", ">output", ">cached", *typical, ">off", ">then", "estimates"
+        "*agent",
+        "*model",
+        "*phase",
+        ">calls",
+        ">input",
+        ">output",
+        ">cached",
+        *typical,
+        ">error",
+        ">error after",
+        "estimates",
     )
-    few = f"Too few calls: {CALLS_MIN} of an agent have to end well, {result.calls} did."
-    return Table(columns=heads, rows=rows, empty=few)
+    empty = f"Too few calls: {CALLS_MIN} successful calls of an agent are needed, there are {result.calls}."
+    return Table(columns=heads, rows=rows, empty=empty)

@@ -1,4 +1,4 @@
-"""Adapter: `mz cancel`."""
+"""Command `mz cancel`."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from mz_cli.shapes.run import CancelResult
 from mz_cli.wording import given
 
 OVER = frozenset({"skipped", *(rest.value for rest in ENDED)})
-"""As a view calls them; what was skipped never was the run's."""
+"""Statuses of ended features; skipped ones were never part of the run."""
 
 
 @command(
     "cancel",
     examples=(
-        ("mz cancel --feature login", "give one feature of the newest run up"),
-        ("mz cancel r4f1a2b3c --why 'wrong base'", "give up all that is left of a run"),
+        ("mz cancel --feature login", "cancel one feature of the newest run"),
+        ("mz cancel r4f1a2b3c --why 'wrong base'", "cancel the rest of a run"),
     ),
-    following="`mz status` shows when the run has taken it.",
+    following="`mz status` shows whether the run has read the message.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
-@click.option("--why", metavar="TEXT", help="A reason, kept in the log; - reads it from stdin.")
+@click.option("--why", metavar="TEXT", help="Reason, kept in the log; - reads it from stdin.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cancel/1.")
 @click.pass_context
 def cancel(context: click.Context, run: str | None, features: tuple[str, ...], why: str | None, as_json: bool) -> None:
-    """Give up features, or all that is left of a run.
+    """Cancel features, or the rest of a run.
 
-    Leaves a message for the run. The process that works on it takes the message within a second; where there is
-    none, the next `mz resume` does. Branches and worktrees stay, and `mz retry` takes a feature up again. Name a run,
-    or at least one feature.
+    Posts a message to the run. The process that runs it reads the message within a second, otherwise the next
+    `mz resume` does. Branches and worktrees are kept, and `mz retry` resumes a feature. Name a run or at least one
+    feature.
     """
     if run is None and not features:
-        raise click.UsageError("name a run or a feature to give up", context)
+        raise click.UsageError("name a run or a feature to cancel", context)
     reason = given(why, "the reason")
     with reading() as log:
         chosen = log.find_run(run) if run is not None else the_run_of(log, features)
@@ -63,7 +63,7 @@ def cancel(context: click.Context, run: str | None, features: tuple[str, ...], w
 
 
 def the_run_of(log: Reading, features: tuple[str, ...]) -> str:
-    """The newest unfinished run that has the first of them, else the newest run. Raises MzError (MZ5001)."""
+    """Return the newest unfinished run with the first feature, else the newest run. Raises MzError (MZ5001)."""
     return next((each for each in unfinished(log) if features[0] in log.features(each)), None) or log.find_run(None)
 
 
@@ -73,15 +73,15 @@ def messages(log: Reading, features: tuple[str, ...], why: str | None) -> tuple[
 
 
 def check_open(view: RunView, features: tuple[str, ...], context: click.Context) -> None:
-    """What is over cannot be given up."""
+    """Raise UsageError if there is nothing left to cancel."""
     chosen = [feature for feature in view.features if not features or feature.feature in features]
     over = [feature for feature in chosen if feature.status in OVER]
     if features and over:
-        raise click.UsageError(f"{over[0].feature} is {over[0].status} already", context)
+        raise click.UsageError(f"{over[0].feature} is already {over[0].status}", context)
     if len(over) == len(chosen):
-        raise click.UsageError(f"nothing is left of run {view.run}", context)
+        raise click.UsageError(f"all features of run {view.run} have ended", context)
 
 
 def tell(left: Left, features: tuple[str, ...]) -> None:
-    what = ", ".join(features) or f"all that is left of run {left.run}"
-    answer(f"asked to give up {what}; {became(left)}")
+    what = ", ".join(features) or f"the rest of run {left.run}"
+    answer(f"cancellation of {what} requested; {became(left)}")

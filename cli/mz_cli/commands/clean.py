@@ -1,4 +1,4 @@
-"""Adapter: `mz clean`."""
+"""Command `mz clean`."""
 
 from __future__ import annotations
 
@@ -25,46 +25,47 @@ from mz_cli.render.table import Table, columns
 from mz_cli.render.text import size
 from mz_cli.shapes.housekeeping import CleanResult, LeftoverShape
 
-GOES = "goes"
-NEW = "it came after it was asked about"
+GOES = "removed"
+NEW = "appeared after the confirmation"
 
 
 @command(
     "clean",
     examples=(
-        ("mz clean --dry-run", "what ended runs left, what of it would go, and why the rest stays"),
-        ("mz clean", "show it, ask, and remove it"),
-        ("mz clean --yes --all", "without asking, and the texts of pull requests too"),
-        ("mz clean r4f1a2b3c --force", "one run, also when it did not end"),
+        ("mz clean --dry-run", "leftovers of ended runs, and which would be removed or kept"),
+        ("mz clean", "show leftovers, ask, and remove them"),
+        ("mz clean --yes --all", "without asking, including texts of pull requests"),
+        ("mz clean r4f1a2b3c --force", "one run, even if it did not end"),
     ),
-    following="`mz gc` frees the space of blobs that nothing needs.",
+    following="`mz gc` removes unused blobs.",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
-@click.option("--all", "bodies", is_flag=True, help="Texts of pull requests to be opened by hand, too.")
-@click.option("--force", is_flag=True, help="For the runs named: also unfinished ones, and what nothing else holds.")
+@click.option("--all", "bodies", is_flag=True, help="Also remove texts of pull requests to be opened by hand.")
+@click.option(
+    "--force", is_flag=True, help="For named runs: also clean unfinished ones, and changes held nowhere else."
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.clean/1.")
 @click.pass_context
 def clean(
     context: click.Context, runs: tuple[str, ...], bodies: bool, force: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Remove what ended runs left: worktrees, captures, spools.
+    """Remove leftovers of ended runs: worktrees, captures, spools.
 
-    Also the temporary directories of calls that were killed with mz, even of a run that is not finished: a call begins
-    with an empty one. Everything else of such a run stays, and so do the log and all branches. A worktree with changes
-    that no capture holds is spared and named; files that git ignores are not spared. `mz retry` can take a cleaned
-    feature up again only until git collects what the captures held. RUN is a run's id or the beginning of one; without
-    it, all runs that ended are meant.
+    Also removes temporary directories of calls that were killed with mz, even of unfinished runs. Everything else of
+    unfinished runs is kept, as are the log and all branches. A worktree with changes that no capture holds is kept and
+    reported; files that git ignores do not count as changes. `mz retry` can resume a cleaned feature only until git
+    collects the captured objects. RUN is a run's id or its beginning (default: all ended runs).
     """
     if force and not runs:
-        raise click.UsageError("--force is for runs that are named", context)
+        raise click.UsageError("--force requires RUN", context)
     asks = not (yes or dry_run)
     with reading() as log:
         source = Leftovers(log.home, log.store)
         asked = Asked(runs=find_runs(log, source, runs), bodies=bodies, force=force)
         if asks and (as_json or not may_ask(os.environ)):
-            raise click.UsageError("there is no terminal to ask at: say --yes, or look with --dry-run", context)
+            raise click.UsageError("no terminal to ask on: use --yes or --dry-run", context)
         found = look(log, source, asked, is_held(log.home))
         result = result_of(found, dry_run)
         if not as_json:
@@ -83,7 +84,7 @@ def clean(
 
 
 def find_runs(log: Reading, source: Leftovers, named: tuple[str, ...]) -> frozenset[str]:
-    """The runs that are named; also those that left something and are not in the log. Raises MzError (MZ5001)."""
+    """Return the named runs, including runs with leftovers that are not in the log. Raises MzError (MZ5001)."""
     strangers = {each.run for each in source.find(())} if named else set()
     return frozenset(run if run in strangers else log.find_run(run) for run in named)
 
@@ -94,7 +95,7 @@ def look(log: Reading, source: Leftovers, asked: Asked, held: bool) -> tuple[Lef
 
 
 def removed(log: Reading, source: Leftovers, asked: Asked, shown: tuple[Leftover, ...]) -> tuple[Leftover, ...]:
-    """Removes what may still go and was shown; answers with all that was looked at, and what is still there stays."""
+    """Remove the leftovers that were shown and are still removable; return all leftovers, with what is kept."""
     names = {each.name for each in shown if each.stays is None}
     with quiet(log.home) as held:
         found = tuple(
@@ -106,7 +107,7 @@ def removed(log: Reading, source: Leftovers, asked: Asked, shown: tuple[Leftover
 
 @contextmanager
 def quiet(home: Path) -> Iterator[bool]:
-    """Keeps runs from beginning meanwhile; says whether one is at work already: ended ones can be cleaned beside it."""
+    """Hold the lock that runs need; yield True if a running process holds it already, which only allows ended runs."""
     lock = FileLock(home / HOME / LOCK, timeout=0)
     try:
         lock.acquire()
@@ -136,13 +137,13 @@ def shape(each: Leftover) -> LeftoverShape:
 
 
 def tell(result: CleanResult) -> None:
-    """A pipe gets every leftover, in exact numbers of bytes; a terminal gets those of a kind together."""
+    """Print a row per run and kind on a terminal, or per leftover with exact bytes for a pipe."""
     leftovers = (*result.removed, *result.stays)
     if is_terminal(sys.stdout):
-        heads, rows = columns("*run", "*what", ">count", ">size", "features", "goes or stays"), grouped(leftovers)
+        heads, rows = columns("*run", "*kind", ">count", ">size", "features", "result"), grouped(leftovers)
     else:
-        heads, rows = columns("run", "feature", "what", ">bytes", "name", "goes or stays"), every(leftovers)
-    show(Table(columns=heads, rows=rows, empty="There is nothing to clean."))
+        heads, rows = columns("run", "feature", "kind", ">bytes", "name", "result"), every(leftovers)
+    show(Table(columns=heads, rows=rows, empty="Nothing to clean."))
 
 
 def every(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
@@ -154,7 +155,7 @@ def every(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
 
 
 def grouped(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
-    """One row for those of one run and kind with the same fate."""
+    """Return one row per run, kind and result."""
     groups: dict[tuple[str, str, str], list[LeftoverShape]] = {}
     for each in leftovers:
         groups.setdefault((each.run, each.kind, each.stays or GOES), []).append(each)
@@ -170,5 +171,5 @@ def total(group: Sequence[LeftoverShape]) -> str:
 
 
 def names_of(group: Sequence[LeftoverShape]) -> Iterator[str]:
-    """Features, each once; the whole name of what belongs to none."""
+    """Yield distinct features; for a leftover without one, its name."""
     yield from dict.fromkeys(each.feature or each.name for each in group)

@@ -1,4 +1,4 @@
-"""Adapter: `mz completion`."""
+"""Command `mz completion`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mz_cli.render.console import put
 @command(
     "completion",
     examples=(
-        ("mz completion bash >> ~/.bashrc", "in every bash that begins from now on"),
-        ('eval "$(mz completion zsh)"', "in this zsh, or as a line of ~/.zshrc after compinit"),
-        ("mz completion fish > ~/.config/fish/completions/mz.fish", "in every fish that begins from now on"),
+        ("mz completion bash >> ~/.bashrc", "for every new bash"),
+        ('eval "$(mz completion zsh)"', "for this zsh, or as a line of ~/.zshrc after compinit"),
+        ("mz completion fish > ~/.config/fish/completions/mz.fish", "for every new fish"),
     ),
     following="`mz show <TAB>` suggests the features of the newest run.",
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete the words of mz.
+    """Print a shell completion script.
 
-    Commands and options, and besides runs, features, pipelines and error codes. Looking them up changes nothing, and
-    where something is in the way there are no suggestions. bash needs version 4.4 or newer.
+    Completes commands, options, runs, features, pipelines and error codes. Completion never writes anything, and
+    suggests nothing after an error. bash needs version 4.4 or newer.
     """
     put(sys.stdout, script(shell))

@@ -1,4 +1,4 @@
-"""Adapter: `mz config`: which settings are in effect, where each comes from, and whether they are valid."""
+"""Commands `mz config show` and `mz config validate`."""
 
 from __future__ import annotations
 
@@ -32,39 +32,42 @@ from mz_cli.render.table import Table, columns
 from mz_cli.render.text import line
 from mz_cli.shapes.project import ConfigShape, SettingShape, ValidShape
 
-NO_FILE = f"there is no {FILE_NAME}: all is as by default"
+NO_FILE = f"no {FILE_NAME}: all settings have their defaults"
 
 
 @section(
     "config",
     examples=(
-        ("mz config show --origin", "every setting, and where its value comes from"),
-        ("mz config validate", "everything that is wrong, with its line"),
+        ("mz config show --origin", "every setting and the origin of its value"),
+        ("mz config validate", "all errors, with their lines"),
     ),
-    following="`mz schema config` prints what editors check it with; docs/configuration.md explains each setting.",
+    following="`mz schema config` prints the schema for editors; docs/configuration.md explains each setting.",
 )
 def config() -> None:
     """Show and check the settings.
 
-    They come from mz.yaml at the root of the repository, and from variables: budget.run is MZ_BUDGET_RUN. A flag of
-    a command wins over a variable, the variable over the file, the file over the default.
+    Settings come from mz.yaml at the root of the repository and from environment variables: budget.run is
+    MZ_BUDGET_RUN. A command-line option overrides a variable, a variable the file, and the file the default.
     """
 
 
 @config.page(
     "show",
     examples=(
-        ("mz config show", "what is in effect"),
-        ("mz config show --json | jq -r '.settings[] | select(.origin != \"default\") | .name'", "what was set"),
+        ("mz config show", "the effective settings"),
+        (
+            "mz config show --json | jq -r '.settings[] | select(.origin != \"default\") | .name'",
+            "non-default settings",
+        ),
     ),
     following="`mz config validate` checks the pipeline and the backlog too.",
 )
-@click.option("--origin", is_flag=True, help="Say of each where it comes from: default, mz.yaml:LINE or a variable.")
+@click.option("--origin", is_flag=True, help="Show the origin of each value: default, mz.yaml:LINE or a variable.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.config-show/1.")
 def show(origin: bool, as_json: bool) -> None:
-    """Print every setting as it is in effect.
+    """Print the effective value of every setting.
 
-    Secrets that stand in a command line are masked.
+    Secrets in command lines are masked.
     """
     root = find_home(Path.cwd())
     loaded = load_config(root, os.environ, {})
@@ -86,52 +89,52 @@ def show(origin: bool, as_json: bool) -> None:
 
 @config.page(
     "validate",
-    examples=(("mz config validate", "before a run, and in a build"),),
-    following="`mz doctor` looks whether the programs that the settings name are there.",
+    examples=(("mz config validate", "before a run, and in CI"),),
+    following="`mz doctor` checks that the programs named in the settings are installed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.config-validate/1.")
 def validate(as_json: bool) -> None:
     """Check mz.yaml, the variables, the pipeline and the backlog.
 
-    Says all that is wrong at once, with file, line and column, and then exits with 10. Whether the agent, its login,
-    the programs of commands and the remote are there, `mz doctor` says.
+    Reports all errors at once, with file, line and column, and exits with 10. `mz doctor` checks the agent, its
+    login, the programs of commands and the remote.
     """
     root = find_home(Path.cwd())
     loaded = load_config(root, os.environ, {})
-    wrong: list[Diagnostic] = list(wrong_names(root, loaded, os.environ))
+    errors: list[Diagnostic] = list(wrong_names(root, loaded, os.environ))
     warnings, features, pipeline = list(loaded.warnings), None, loaded.config.pipeline
     try:
-        found, lint = load_named(loaded, root)
-        lint = (*lint, *foreseen(found, loaded.config, os.environ))
-        pipeline, warnings = found.pipeline, [*warnings, *in_short(lint, found, loaded.config.commands)]
+        definition, lint = load_named(loaded, root)
+        lint = (*lint, *foreseen(definition, loaded.config, os.environ))
+        pipeline, warnings = definition.pipeline, [*warnings, *in_short(lint, definition, loaded.config.commands)]
     except MzError as error:
-        wrong += error.diagnostics
+        errors += error.diagnostics
     try:
         if os.path.lexists(root / loaded.config.backlog) or loaded.origins["backlog"] != "default":
             features = len(read_backlog(root, loaded.config.backlog))
     except MzError as error:
-        wrong += error.diagnostics
-    if wrong:
-        raise MzError.of((*wrong, *warnings))
+        errors += error.diagnostics
+    if errors:
+        raise MzError.of((*errors, *warnings))
     if as_json:
-        file, said_of = FILE_NAME if loaded.found else None, tuple(format_diagnostic(each) for each in warnings)
-        shape = ValidShape(repository=str(root), file=file, pipeline=pipeline, features=features, warnings=said_of)
+        file, texts = FILE_NAME if loaded.found else None, tuple(map(format_diagnostic, warnings))
+        shape = ValidShape(repository=str(root), file=file, pipeline=pipeline, features=features, warnings=texts)
         show_document("config-validate", shape)
         return
     answer(f"{FILE_NAME} is valid" if loaded.found else NO_FILE)
     answer(f"pipeline {pipeline} is valid")
     agents = tuple(dict.fromkeys((loaded.config.agent, *loaded.config.failover)))
-    known, here = f"agent {agents[0]} is known", "it and all else is here"
+    supported, check = f"agent {agents[0]}: supported", "that it is installed"
     if agents[1:]:
-        known, here = f"agents {', then '.join(agents)} are known", "they and all else are here"
-    answer(f"{known}; `mz doctor` says whether {here}")
+        supported, check = f"agents {', then '.join(agents)}: supported", "that they are installed"
+    answer(f"{supported}; run `mz doctor` to check {check}")
     backlog = loaded.config.backlog
-    answer(f"there is no {backlog} yet" if features is None else f"{backlog} is valid; features in it: {features}")
+    answer(f"no {backlog} yet" if features is None else f"{backlog} is valid; features: {features}")
     warn(warnings)
 
 
 def wrong_names(root: Path, loaded: Loaded, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Agents that mz does not know, and a base that git does not."""
+    """Yield errors for agents unknown to mz and a base unknown to git."""
     names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
     for key, name in names:
         try:
@@ -142,13 +145,13 @@ def wrong_names(root: Path, loaded: Loaded, environment: Mapping[str, str]) -> I
         try:
             branch_commit(root, loaded.config.base, environment)
         except RepositoryUnusable as error:
-            said, _, hint = str(error).partition("; ")
+            message, _, hint = str(error).partition("; ")
             if error.code == "no-base":
-                yield from loaded.blamed("base", MzError("MZ2013", f"`base`: {said}", hint=hint)).diagnostics
+                yield from loaded.blamed("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
 
 
 def setting_shapes(loaded: Loaded, environment: Mapping[str, str]) -> tuple[SettingShape, ...]:
-    """In the order of the file's form; a command is a setting of its own."""
+    """Return the settings in the order of the schema; each command is its own setting."""
     about = {each.name: each.description for each in settings()}
     secrets = Secrets(secret_values(environment))
     return tuple(
@@ -163,7 +166,7 @@ def setting_shapes(loaded: Loaded, environment: Mapping[str, str]) -> tuple[Sett
 
 
 def masked(value: object, secrets: Secrets) -> object:
-    """The same without secrets in its texts."""
+    """Return the value with secrets in its texts masked."""
     match value:
         case str():
             return secrets.redact(value)
@@ -175,7 +178,7 @@ def masked(value: object, secrets: Secrets) -> object:
 
 
 def said(value: object) -> str:
-    """As a person would write it in the file, but for quotes."""
+    """Return the value as in mz.yaml, without quotes."""
     match value:
         case None:
             return "-"
@@ -189,5 +192,5 @@ def said(value: object) -> str:
 
 
 def warn(warnings: Iterable[Diagnostic]) -> None:
-    for each in dict.fromkeys(format_diagnostic(each) for each in warnings):
-        note(each)
+    for text in dict.fromkeys(map(format_diagnostic, warnings)):
+        note(text)

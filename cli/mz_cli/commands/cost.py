@@ -1,4 +1,4 @@
-"""Adapter: `mz cost`."""
+"""Command `mz cost`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from mz_cli.render.draw import show
 from mz_cli.savings import Side, measured_table, sessions_report, sessions_table
 
 WHAT_IF = (
-    "what if: the same tokens at the other model's prices. It would have read, written and cached other amounts, its "
-    "tokens are cut otherwise, and nobody knows whether its work had passed"
+    "what if: the same tokens at the other model's prices. The other model would use another number of tokens, and its "
+    "work might not have been accepted"
 )
 
 
@@ -49,13 +49,13 @@ OF_RUNS = {
     "run": "RUN", "everything": "--all", "what_if": "--what-if", "prices": "--prices", "allowed": "--gate",
     "sessions": "--sessions", "baseline": "--baseline",
 }  # fmt: skip
-"""What does not go with sessions that were imported."""
+"""Options that cannot be combined with imported sessions."""
 OF_CALLS = ("by", "since", "until", "what_if", "prices")
-"""What does not go with comparisons of whole runs."""
+"""Options that cannot be combined with comparisons of runs."""
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The command line, as it was written."""
+    """The command line as given."""
 
     run: str | None
     by: str | None
@@ -75,7 +75,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The same, parsed."""
+    """The parsed command line."""
 
     run: str | None
     by: str | None
@@ -94,54 +94,55 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     examples=(
         ("mz cost", "the newest run, feature by feature"),
         ("mz cost r4f1 --by attempt", "every agent call of a run"),
-        ("mz cost --all --by model --json | jq .total.computed_usd", "what all runs together cost"),
+        ("mz cost --all --by model --json | jq .total.computed_usd", "the cost of all runs together"),
         ("mz cost --since 30d --by week", "the last month, over all runs"),
-        ("mz cost --what-if mid=claude-haiku-4-5", "the same tokens, had the mid tier been another model"),
-        ("mz cost r4f1 --sessions --baseline r1a2", "what sessions that go on saved on the same work"),
-        ("mz cost r4f1 --gate +15% --baseline r1a2", "fail where features cost more than 15 % more"),
-        ("mz cost --day --since 7d", "what agents did without mz, day by day, once it is imported"),
+        ("mz cost --what-if mid=claude-haiku-4-5", "the same tokens with another model for the mid tier"),
+        ("mz cost r4f1 --sessions --baseline r1a2", "the savings of continued sessions on the same work"),
+        ("mz cost r4f1 --gate +15% --baseline r1a2", "fail if features cost over 15 % more"),
+        ("mz cost --day --since 7d", "imported sessions, day by day"),
     ),
-    following="`mz show FEATURE` says why an attempt was refused; `mz audit` what was bought with it; `mz calibrate` "
-    "makes estimates better.",
+    following="`mz show FEATURE` shows why an attempt was rejected; `mz audit` what the money bought; `mz calibrate` "
+    "improves estimates.",
 )
 @click.argument("run", required=False)
 @click.option(
     "--by",
     type=click.Choice(CHOICES),
     metavar="WHAT",
-    help=f"What to add up: {', '.join(get_args(By))}; of what was imported: {', '.join(get_args(ImportedBy))}.",
+    help=f"Group by: {', '.join(get_args(By))}; for imported sessions: {', '.join(get_args(ImportedBy))}.",
 )
 @click.option("--all", "everything", is_flag=True, help="All runs of this repository.")
-@click.option("--since", metavar="TIME", help="Calls from then on: a day, a time, or how long ago (7d, 36h).")
-@click.option("--until", metavar="TIME", help="Calls until then; a day counts whole.")
-@click.option("--timezone", metavar="ZONE", help="Whose days are meant: Europe/Berlin, UTC; else the machine's.")
+@click.option("--since", metavar="TIME", help="Calls since then: a day, a time, or an age (7d, 36h).")
+@click.option("--until", metavar="TIME", help="Calls until then; a day is included.")
+@click.option("--timezone", metavar="ZONE", help="Time zone of days: Europe/Berlin, UTC. [default: the machine's]")
 @click.option("--what-if", multiple=True, metavar="NAME=MODEL",
-              help="What the same tokens had cost: NAME is a model, a tier, or `model` for all calls.")  # fmt: skip
-@click.option("--prices", metavar="DAY", help="Compute all of it by the prices of that day.")
-@click.option("--gate", "allowed", metavar="SHARE", help="Fail where RUN costs more than so much more, such as +15%.")
-@click.option("--sessions", is_flag=True, help="What sessions that go on saved, by estimate; with --baseline measured.")
-@click.option("--baseline", metavar="RUN", help="With --gate and --sessions: the run to compare with.")
-@click.option("--imported", is_flag=True, help="What `mz import` took in, in place of this repository's runs.")
-@click.option("--day", is_flag=True, help="The same as --imported --by day.")
+              help="Cost of the same tokens with MODEL; NAME is a model, a tier, or `model` for all.")  # fmt: skip
+@click.option("--prices", metavar="DAY", help="Compute all costs with the prices of that day.")
+@click.option("--gate", "allowed", metavar="SHARE", help="Fail if RUN costs over SHARE more than the baseline: +15%.")
+@click.option(
+    "--sessions", is_flag=True, help="Savings of continued sessions: estimated, with --baseline also measured."
+)
+@click.option("--baseline", metavar="RUN", help="With --gate or --sessions: the run to compare with.")
+@click.option("--imported", is_flag=True, help="Show imported sessions instead of this repository's runs.")
+@click.option("--day", is_flag=True, help="Short for --imported --by day.")
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
     help="Print one object: mz.cost/1, or mz.cost-gate/1, mz.cost-sessions/1, mz.cost-imported/1.",
 )
-@click.option("--csv", "as_csv", is_flag=True, help="Print the groups for a spreadsheet.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the groups as CSV.")
 @click.pass_context
-def cost(context: click.Context, /, **words: Any) -> int:
+def cost(context: click.Context, /, **values: Any) -> int:
     """Show what the agents cost: estimated, reported, computed.
 
-    Estimated is from before a call, reported is what the agent says, computed is its tokens by the prices of that
-    day; the difference is reported less computed, and why says where it comes from: they agree, or the agent counted
-    cache lifetimes, tiers, another day's prices or only its main conversation, or it was killed. Then what was paid
-    for nothing: calls that failed, were lost or refused, or whose work was taken back. What nobody knows is not counted
-    as zero. RUN is a run's id or the beginning of one; without it, the newest run is meant, or with --since or --until
-    all of them.
+    Estimated: before the call. Reported: by the agent. Computed: its tokens at the prices of that day. The difference
+    is reported minus computed, with its cause: match, or the agent used other cache lifetimes, tiers or prices of
+    another day, counted only its main conversation, or was killed. Wasted is the cost of failed, lost, rejected and
+    superseded calls. Unknown amounts are not counted as zero. RUN is a run's id or its beginning (default: the newest
+    run; with --since or --until, all runs).
     """
-    given = Given(**words)
+    given = Given(**values)
     _check(given, context)
     try:
         options = _parsed(given)
@@ -161,34 +162,35 @@ def cost(context: click.Context, /, **words: Any) -> int:
 
 
 def _check(given: Given, context: click.Context) -> None:
-    """Raises UsageError for options that do not go together."""
+    """Raise UsageError for options that cannot be combined."""
     of_imports, compares = given.imported or given.day, given.sessions or given.allowed is not None
     of_runs = [word for name, word in OF_RUNS.items() if getattr(given, name)]
     wrong = {
-        "name a run, or ask for --all of them": given.run is not None and given.everything,
-        "--sessions is about one run, without --all and --gate":
+        "give either RUN or --all": given.run is not None and given.everything,
+        "--sessions cannot be combined with --all or --gate":
             given.sessions and (given.everything or given.allowed is not None),
-        "--gate is about one run, without --all": given.allowed is not None and given.everything,
-        "--gate and --sessions are about whole runs: no groups, no times, no other prices":
+        "--gate cannot be combined with --all": given.allowed is not None and given.everything,
+        "--gate and --sessions cannot be combined with --by, --since, --until, --what-if or --prices":
             compares and any(getattr(given, name) for name in OF_CALLS),
-        "--gate and --baseline go together": (given.allowed is None) != (given.baseline is None) and not given.sessions,
-        "--json or --csv, not both": given.as_json and given.as_csv,
-        "--csv is for sums: neither --gate nor --sessions": given.as_csv and compares,
-        f"{', '.join(of_runs)}: about runs of mz; --imported and --day are about sessions without it":
+        "--gate and --baseline require each other":
+            (given.allowed is None) != (given.baseline is None) and not given.sessions,
+        "--json cannot be combined with --csv": given.as_json and given.as_csv,
+        "--csv cannot be combined with --gate or --sessions": given.as_csv and compares,
+        f"{', '.join(of_runs)}: not available with --imported and --day":
             of_imports and bool(of_runs),
-        f"--day or --by {given.by}, not both": given.day and given.by not in (None, "day"),
+        f"--day cannot be combined with --by {given.by}": given.day and given.by not in (None, "day"),
     }  # fmt: skip
     for problem, applies in wrong.items():
         if applies:
             raise click.UsageError(problem, context)
     known = get_args(ImportedBy if of_imports else By)
     if given.by is not None and given.by not in known:
-        told = "imported sessions" if of_imports else "runs"
-        raise click.UsageError(f"{told} are not added up by {given.by}: there is {', '.join(known)}", context)
+        subject = "imported sessions" if of_imports else "runs"
+        raise click.UsageError(f"{subject} cannot be grouped by {given.by}: use {', '.join(known)}", context)
 
 
 def _parsed(given: Given) -> Options:
-    """Raises ValueError, in words."""
+    """Parse the command line. Raises ValueError with a message for people."""
     zone = zone_of(given.timezone)
     return Options(
         run=given.run,
@@ -208,13 +210,13 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is no day; write it as 2026-06-01") from None
+        raise ValueError(f"{text[:40]!r} is not a day; write it as 2026-06-01") from None
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, model = text.partition("=")
     if not (name.strip() and equals and model.strip()):
-        raise ValueError(f"{text[:60]!r} names no model; write it as model=claude-opus-5, or mid=claude-haiku-4-5")
+        raise ValueError(f"{text[:60]!r} has no model; write it as model=claude-opus-5, or mid=claude-haiku-4-5")
     return name.strip(), model.strip()
 
 
@@ -238,30 +240,32 @@ def _report(log: Reading, options: Options, context: click.Context) -> None:
 
 
 def _spent(log: Reading, options: Options, run: str | None, context: click.Context) -> tuple[Spent, Asked]:
-    """The calls, explained and priced as asked, and what is to be said of them."""
+    """Return the calls, priced as requested and with mismatch causes, and the report's options."""
     anew = options.prices_on is not None or bool(options.what_if)
     found = of_run(log, run, options.period) if run else of_all(log, options.period, needs_tokens=anew)
     prices, notes = prices_here(log)
     at_us = None if options.prices_on is None else _midnight_us(options.prices_on)
-    said = list(notes)
+    report_notes = list(notes)
     if at_us is not None:
         found = priced_at(found, prices, at_us)
-        said.append(f"computed by the prices of {options.prices_on} ({prices.table.partition(' sha256:')[0]})")
+        report_notes.append(
+            f"computed with the prices of {options.prices_on} ({prices.table.partition(' sha256:')[0]})"
+        )
     found = explained(found, prices)
     if options.what_if:
         for _, model in options.what_if:
             if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
-                raise click.UsageError("; ".join((f"no price is known of {model!r}", *notes)), context)
+                raise click.UsageError("; ".join((f"no price for {model!r}", *notes)), context)
         named = names(log, found)
         if wrong := unmatched(options.what_if, named):
             raise click.UsageError(wrong, context)
         found = under(found, prices, choice(named, options.what_if), at_us)
-        said.append(WHAT_IF)
+        report_notes.append(WHAT_IF)
     crossed = crossing(found, prices) if found.usage else None
     asked = Asked(
         repository=str(log.home), run=run, since_us=options.period.since_us, until_us=options.period.until_us,
         prices_on=None if options.prices_on is None else options.prices_on.isoformat(), what_if=options.what_if,
-        notes=(*said, *([crossed] if crossed else [])),
+        notes=(*report_notes, *([crossed] if crossed else [])),
     )  # fmt: skip
     return found, asked
 
@@ -295,7 +299,7 @@ def _bill(log: Reading, run: str) -> Bill:
 
 
 def _borrowed(feature: FeatureView) -> bool:
-    """Whether another run made some of its calls, and paid for them."""
+    """Return True if some of the feature's calls were made and paid for by another run."""
     return any(call.copied for call in feature.calls)
 
 
@@ -318,5 +322,5 @@ def _sessions(log: Reading, options: Options, baseline: str | None) -> int:
 
 
 def _side(log: Reading, run: str) -> Side:
-    whole = (one for one in log.view(run).features if one.status == "delivered" and not _borrowed(one))
-    return Side(run, continued(log.events(run)), tuple(one.feature for one in whole))
+    features = (view for view in log.view(run).features if view.status == "delivered" and not _borrowed(view))
+    return Side(run, continued(log.events(run)), tuple(view.feature for view in features))

@@ -1,4 +1,4 @@
-"""Adapter: `mz demo`: a whole run of the real engine, in a scratch repository, with recorded agents."""
+"""Command `mz demo`: a complete run of the real engine in a scratch repository, with recorded agents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from mz_cli.summary import closing_table, exit_of, feature_summary, heading
 from mz_cli.viewing import view_options
 
 AGENTS = ("claude-code", "codex")
-"""Whose answers come with `mz`, as bundled cassettes `monozukuri-<agent>`."""
+"""Agents with bundled cassettes `monozukuri-<agent>`."""
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
@@ -43,21 +43,21 @@ VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
     "demo",
     examples=(
         ("mz demo", "three features, from backlog to branches, in less than a minute"),
-        ("mz demo --agent codex", "the same work, as another agent did it"),
-        ("mz demo --keep ./tally", "the same, in a repository of your choice"),
+        ("mz demo --agent codex", "the same work by another agent"),
+        ("mz demo --keep ./tally", "the same, in a folder of your choice"),
         ("mz demo --json | jq '.features[].attempts'", "for programs"),
     ),
-    following="`mz init` in your own repository.",
+    following="run `mz init` in your own repository.",
 )
-@click.option("--agent", type=click.Choice(AGENTS), default=AGENTS[0], help="Whose recorded answers are played.")
-@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Where the repository is made.")
+@click.option("--agent", type=click.Choice(AGENTS), default=AGENTS[0], help="Agent whose recorded replies are played.")
+@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the demo repository.")
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.demo/1.")
 def demo(agent: str, keep: Path | None, as_json: bool) -> int:
-    """Watch a whole run, with recorded agents, for nothing.
+    """Watch a complete run with recorded agents, offline and free.
 
-    Makes a small repository with a backlog and delivers it: the engine, its checks, git and the tests are real; what
-    the agents answer was recorded. Nothing is sent anywhere, nothing is paid. The repository stays, to look around in.
+    Creates a small repository with a backlog and delivers it: the engine, its gates, git and the tests are real; the
+    agents' replies are recordings. Uses no network and costs nothing. The repository is kept for you to explore.
     """
     home = (keep or Path(tempfile.mkdtemp(prefix="mz-demo-")) / "tally").absolute()
     make_repository(home)
@@ -76,41 +76,41 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
 
 
 def make_repository(home: Path) -> None:
-    """Raises MzError: MZ1003 where the place is taken or cannot be used, MZ1004 without git."""
+    """Create the sample repository. Raises MzError: MZ1003 if the folder exists or is unusable, MZ1004 without git."""
     if home.exists():
-        raise MzError("MZ1003", f"{home} is there already", hint="name a directory that is not there yet")
+        raise MzError("MZ1003", f"{home} already exists", hint="name a directory that does not exist yet")
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         make_sample(home, os.environ)
     except FileNotFoundError as error:
         raise MzError("MZ1004", "`git` is not on PATH", hint="install git") from error
     except OSError as error:
-        message = f"{home} cannot be made: {error.strerror or error}"
-        raise MzError("MZ1003", message, hint="choose another place with --keep") from error
+        message = f"{home} cannot be created: {error.strerror or error}"
+        raise MzError("MZ1003", message, hint="choose another folder with --keep") from error
     except subprocess.SubprocessError as error:
         hint = "`git --version` should be 2.30 or newer"
-        raise MzError("MZ1003", f"git could not make {home}: {error}", hint=hint) from error
+        raise MzError("MZ1003", f"git could not create {home}: {error}", hint=hint) from error
 
 
 def stand_in(home: Path, agent: str, cassette: Cassette, folder: Path, outside: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which the recorded agent is called: a home of its own, a stand-in first on PATH, and a value
-    in every variable that it may log in by."""
-    own = home / HOME / "demo"
-    install(own / "bin", folder, programs_of(cassette, {}), INHERITED.pattern)
-    (own / "home").mkdir()
-    kept = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
-    path = os.pathsep.join([str(own / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    """Return the environment of the recorded agent: a separate home, a stand-in first on PATH, and a value for each of
+    its login variables."""
+    demo_home = home / HOME / "demo"
+    install(demo_home / "bin", folder, programs_of(cassette, {}), INHERITED.pattern)
+    (demo_home / "home").mkdir()
+    inherited = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
+    path = os.pathsep.join([str(demo_home / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     keys = {
         name: "a-recording-needs-no-key" for name in built_in()[agent].capabilities().auth if VARIABLE.fullmatch(name)
     }
-    return {**kept, **keys, "PATH": path, "HOME": str(own / "home")}
+    return {**inherited, **keys, "PATH": path, "HOME": str(demo_home / "home")}
 
 
 def program() -> str:
-    """How this program is called: by name where it is on PATH, else by its place."""
-    here = Path(sys.argv[0]).absolute()
-    found = shutil.which("mz")
-    return "mz" if found and Path(found).resolve() == here.resolve() else str(here)
+    """Return the command for `mz`: its name if it is on PATH, otherwise its path."""
+    running = Path(sys.argv[0]).absolute()
+    installed = shutil.which("mz")
+    return "mz" if installed and Path(installed).resolve() == running.resolve() else str(running)
 
 
 def show_ending(view: RunView, home: Path, provenance: str) -> None:
@@ -118,10 +118,10 @@ def show_ending(view: RunView, home: Path, provenance: str) -> None:
     if terminal:
         answer(heading(view, held=False) + "\n")
     show(closing_table(view.features, whole=not terminal))
-    note(f"\nThe agents' answers are recordings ({provenance}): the money is what they say, and none was spent.")
+    note(f"\nThe agents' replies are recordings ({provenance}): the cost shown is the recorded one; nothing was spent.")
     branch = next((feature.branch for feature in view.features if feature.branch), "main")
     if view.status != "finished":
-        note("\nThe demo did not come to its end; `mz demo` begins another. `mz resume` would call your own agent.")
+        note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
     mz = program()
     note(
         f"\nTry next:\n"

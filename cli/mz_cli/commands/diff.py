@@ -1,4 +1,4 @@
-"""Adapter: `mz diff`."""
+"""Command `mz diff`."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ NONE = "-"
 @command(
     "diff",
     examples=(
-        ("mz diff r4f1 r77a", "what changed from one run to the other, feature by feature"),
-        ("mz diff r4f1 r77a --exit-code", "the same, for scripts: 1 when they differ"),
+        ("mz diff r4f1 r77a", "the differences between two runs, feature by feature"),
+        ("mz diff r4f1 r77a --exit-code", "for scripts: exit code 1 if they differ"),
         ("mz diff r4f1 r77a --json | jq '.start'", "which settings, rules and templates differ"),
     ),
-    following="`mz show FEATURE --run RUN` explains one side.",
+    following="`mz show FEATURE --run RUN` shows one side in detail.",
 )
 @click.argument("left")
 @click.argument("right")
-@click.option("--exit-code", "speaking", is_flag=True, help="End with 1 when more than durations differs.")
+@click.option("--exit-code", "verdict_exit", is_flag=True, help="Exit with 1 if more than durations differs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.diff/1.")
-def diff(left: str, right: str, speaking: bool, as_json: bool) -> int:
+def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
     """Compare two runs.
 
-    How they were started (pipeline, settings, rules, templates) and how each feature went: status, phases, iterations,
-    attempts, tests, tokens, money, files, artifacts, duration. What is equal is left out. Of a fork and its source,
-    the forked feature is compared, with what both had in common on either side. LEFT and RIGHT are the ids
-    of runs or the beginnings of them.
+    Compares the pinned inputs (pipeline, settings, rules, templates) and each feature's status, phases, iterations,
+    attempts, tests, tokens, cost, files, artifacts and duration. Equal values are omitted. For a fork and its source,
+    only the forked feature is compared, including the events that both share. LEFT and RIGHT are run ids or their
+    beginnings.
     """
     with reading() as log:
         views = beside(log.view(log.find_run(left)), log.view(log.find_run(right)))
@@ -57,11 +57,11 @@ def diff(left: str, right: str, speaking: bool, as_json: bool) -> int:
         show_document("diff", report)
     else:
         show_differences(report)
-    return int(Exit.VERDICT if speaking and report.differs else Exit.OK)
+    return int(Exit.VERDICT if verdict_exit and report.differs else Exit.OK)
 
 
 def beside(left: RunView, right: RunView) -> tuple[RunView, RunView]:
-    """The two; where one was forked from the other, only the feature that it was forked with."""
+    """Return both views; if one run is a fork of the other, only with the forked feature."""
     forked = next((one.forked for one, other in ((left, right), (right, left)) if forked_from(one, other)), None)
     if forked is None:
         return left, right
@@ -74,7 +74,7 @@ def forked_from(one: RunView, other: RunView) -> bool:
 
 
 def pins(log: Reading, digest: Digest | None) -> Any:
-    """What a run was started with, as JSON; None where that is gone."""
+    """Return the run's pinned inputs as JSON, or None if the blob is missing."""
     try:
         return msgspec.json.decode(log.blobs.get(digest)) if digest else None
     except (BlobMissing, msgspec.DecodeError):
@@ -103,7 +103,7 @@ def differing(found: Iterable[Differing]) -> tuple[DifferingShape, ...]:
 
 
 def value(path: str, text: str | None) -> str | None:
-    """Money as everywhere in JSON: a decimal string of USD."""
+    """Return the value; money as a decimal string of USD."""
     return usd(int(text)) if text is not None and path.endswith(NANOUSD) else text
 
 
@@ -113,11 +113,11 @@ def show_differences(report: DiffReport) -> None:
         if feature.left != feature.right:
             rows.append((feature.id, "feature", here(feature.left), here(feature.right)))
         rows += [(feature.id, each.path, each.left or NONE, each.right or NONE) for each in feature.differences]
-    heads = columns("of", "what", report.left, report.right)
-    show(Table(columns=heads, rows=tuple(rows), empty="Nothing differs."))
+    heads = columns("feature", "field", report.left, report.right)
+    show(Table(columns=heads, rows=tuple(rows), empty="No differences."))
     if is_terminal(sys.stdout) and rows and not report.differs:
-        note("only what is measured differs")
+        note("only measured values such as durations differ")
 
 
 def here(there: bool) -> str:
-    return "there" if there else "not there"
+    return "present" if there else "missing"

@@ -1,4 +1,4 @@
-"""Adapter: `mz doctor`."""
+"""Command `mz doctor`."""
 
 from __future__ import annotations
 
@@ -29,29 +29,28 @@ from mz_cli.shapes.project import CheckShape, DoctorShape
 LOOKS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
 ROOM_MIN = 30
 VERDICTS = {
-    Status.OK: "Everything is there.",
+    Status.OK: "Everything is installed.",
     Status.WARN: "Runs will work; see the warnings.",
-    Status.FAIL: "Runs cannot work before what failed is mended.",
+    Status.FAIL: "Fix the failed checks before you start a run.",
 }
 
 
 @command(
     "doctor",
     examples=(
-        ("mz doctor", "is everything there that a run needs?"),
-        ("mz doctor --online", "ask the remote and the forge too"),
-        ("mz doctor --json | jq '.checks[] | select(.status != \"ok\")'", "what is wrong, for programs"),
+        ("mz doctor", "is everything installed that a run needs?"),
+        ("mz doctor --online", "also query the remote and the forge"),
+        ("mz doctor --json | jq '.checks[] | select(.status != \"ok\")'", "warnings and failures, for programs"),
     ),
-    following="`mz init` writes the first files; `mz run --dry-run` shows the plan.",
+    following="`mz init` creates the first files; `mz run --dry-run` shows the plan.",
 )
-@click.option("--online", is_flag=True, help="Allow network: is the remote there, is the login of gh still good?")
+@click.option("--online", is_flag=True, help="Use the network: check the remote and the login of gh.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.doctor/1.")
 def doctor(online: bool, as_json: bool) -> int:
-    """Check that everything is there that a run needs.
+    """Check that everything a run needs is installed.
 
-    Looks at this machine, at the agents and their logins, and at the project that the directory is in. Writes nothing,
-    calls no model, prints no key, and uses no network without --online. Exits with 11 when something is missing that
-    runs cannot do without.
+    Checks this machine, the agents and their logins, and the project in the current directory. Writes nothing, calls no
+    model, prints no keys, and uses no network without --online. Exits with 11 if something required is missing.
     """
     now = time.time()
     examined = examine(Asked(place=Path.cwd(), home=home(), environment=os.environ, online=online, now=now))
@@ -71,7 +70,7 @@ def doctor(online: bool, as_json: bool) -> int:
         answer(f"\n{VERDICTS[status]}")
     else:
         rows = tuple((each.name, each.status.value, each.summary, each.hint or "-") for each in checks)
-        show(Table(columns=columns("check", "status", "found", "hint"), rows=rows, empty=""))
+        show(Table(columns=columns("check", "status", "result", "hint"), rows=rows, empty=""))
     return int(code)
 
 
@@ -87,7 +86,7 @@ def check_shape(check: Check) -> CheckShape:
 
 
 def page(checks: tuple[Check, ...]) -> None:
-    """Each check with what was found, and what to do below those that are not well."""
+    """Print each check with its result, and hints below warnings and failures."""
     indent = max(width(check.name) for check in checks) + len("fail    ")
     written = escaped if may_escape(sys.stdout, os.environ) else plain
     for check in checks:
@@ -101,7 +100,7 @@ def page(checks: tuple[Check, ...]) -> None:
 
 
 def beside(text: str, indent: int) -> list[str]:
-    """The text in lines that fit behind so many columns; a terminal that is too narrow for that breaks them itself."""
+    """Wrap the text to the columns right of `indent`; on a very narrow terminal, return it unwrapped."""
     room = terminal_width(sys.stdout) - indent
     return (
         textwrap.wrap(clean(text), room, break_long_words=False, break_on_hyphens=False) if room >= ROOM_MIN else [text]

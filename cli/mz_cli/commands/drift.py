@@ -1,4 +1,4 @@
-"""Adapter: `mz drift`."""
+"""Command `mz drift`."""
 
 from __future__ import annotations
 
@@ -31,40 +31,38 @@ UNHEEDED = {
     "static": "--static", "workers": "-n", "fail_on": "--fail-on", "junit": "--junit", "sarif": "--sarif",
     "html": "--html", "github": "--github",
 }  # fmt: skip
-"""Options that mean nothing where baselines are written."""
+"""Options that have no effect when baselines are written."""
 
 
 @command(
     "drift",
     examples=(
-        ("mz drift", "every cassette of the library, against today"),
-        ("mz drift --static", "the same without playing them: milliseconds a cassette"),
+        ("mz drift", "every cassette of the library, against the current code"),
+        ("mz drift --static", "the same without replaying: milliseconds per cassette"),
         ("mz drift recordings/notes /tmp/notes-again", "two recordings of the same calls"),
         (
             'mz drift recordings/notes /tmp/notes-again --learn --reason "a live model"',
-            "take amounts and words as noise",
+            "accept changed amounts and texts as noise",
         ),
     ),
-    following="`mz replay --accept CLASS` keeps the answers of what is meant to be so.",
+    following="`mz replay --accept CLASS` accepts intended differences and keeps the replies.",
 )
 @click.argument("paths", metavar="[PATH]... | OLD NEW", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--static", is_flag=True, help="Play nothing: parsers, prices, rules, ages and streams only.")
+@click.option("--static", is_flag=True, help="Do not replay; check only parsers, prices, rules, ages and streams.")
 @click.option(
-    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="How many at the same time. [default: processors]"
+    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="Number of parallel replays. [default: processors]"
 )
 @click.option(
     "--fail-on", metavar="RISK", type=click.Choice(RISKS), default="medium", show_default=True,
-    help="Drift of less risk is told and does not fail: low, medium or high.",
+    help="Drift of lower risk is reported and does not fail: low, medium or high.",
 )  # fmt: skip
-@click.option("--learn", is_flag=True, help="Add what can be noise to noise.yaml of the library, to be reviewed.")
-@click.option(
-    "--update-wire", is_flag=True, help="Write what the streams look like as the new baselines; check nothing."
-)
+@click.option("--learn", is_flag=True, help="Add possible noise to the library's noise.yaml, for review.")
+@click.option("--update-wire", is_flag=True, help="Write the current stream shapes as new baselines; check nothing.")
 @click.option(
     "--wire", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
-    help="Where baselines of the project lie. [default: wire/ of the library]",
+    help="Folder of the project's baselines. [default: wire/ of the library]",
 )  # fmt: skip
-@click.option("--reason", metavar="TEXT", help="Why, with --learn or --update-wire; kept with what is written.")
+@click.option("--reason", metavar="TEXT", help="Reason, with --learn or --update-wire; stored with the entries.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.drift/1.")
 @report_options
 @click.pass_context
@@ -81,13 +79,13 @@ def drift(
     as_json: bool,
     reports: ReportOptions,
 ) -> int:
-    """Say what has drifted: recordings against today, or against newer ones.
+    """Compare recordings with the current code, or with newer recordings.
 
-    Each cassette is judged by today's parsers, prices, rules and baselines of streams, and played through today's
-    pipeline. A PATH is a cassette or a folder of them; without one, the library is checked. Two cassettes are compared
-    with each other: call by call, by prompt, settings, stream, artifact, files, tokens and verdicts. Each finding has
-    its class, a risk, and the command that mends it. Ends with 3 for drift of the risk that fails, 4 for recordings
-    that are missing, unused or too old.
+    Checks each cassette with the current parsers, prices, rules and stream baselines, and replays it through the
+    current pipeline. PATH is a cassette or a folder of cassettes (default: the library). Two cassettes are compared
+    with each other: call by call, by prompt, settings, stream, artifact, files, tokens and verdicts. Each finding has a
+    class, a risk, and the command that fixes it. Exits with 3 for drift of a failing risk, 4 for missing, unused or
+    expired recordings.
     """
     _refuse_odd(context, learn, update_wire, reason)
     _refuse_unheeded(context, update_wire)
@@ -95,7 +93,7 @@ def drift(
     home = find_home(Path.cwd())
     pair = len(paths) == 2 and all(is_cassette(path) for path in paths) and not update_wire
     if pair and (static or workers):
-        raise click.UsageError("--static and -n are for cassettes against today; two are only read", context)
+        raise click.UsageError("--static and -n cannot be used when two cassettes are compared", context)
     known = known_of(home, wire)
     if update_wire:
         folder = wire or known.library / FOLDER
@@ -122,17 +120,17 @@ def drift(
 
 def _refuse_odd(context: click.Context, learn: bool, update_wire: bool, reason: str | None) -> None:
     if learn and update_wire:
-        raise click.UsageError("--learn and --update-wire write different files; give one of them", context)
+        raise click.UsageError("--learn and --update-wire cannot be combined", context)
     if (learn or update_wire) != bool(reason and reason.strip()):
-        raise click.UsageError("--reason goes with --learn or --update-wire, and they with it: why is it so?", context)
+        raise click.UsageError("--learn and --update-wire require --reason, and --reason requires one of them", context)
 
 
 def _refuse_unheeded(context: click.Context, update_wire: bool) -> None:
-    """Baselines are written without a check: nothing is played, nothing fails, and there is nothing to report."""
+    """Reject options without effect: writing baselines replays nothing and reports nothing."""
     given = [name for name in UNHEEDED if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if update_wire and given:
         flags = ", ".join(UNHEEDED[name] for name in given)
-        raise click.UsageError(f"--update-wire checks nothing, so {flags} would say nothing; leave it out", context)
+        raise click.UsageError(f"{flags}: no effect with --update-wire, which checks nothing", context)
 
 
 def _tell_written(written: tuple[BaselineShape, ...], fail_on: Risk, as_json: bool) -> None:
@@ -142,5 +140,5 @@ def _tell_written(written: tuple[BaselineShape, ...], fail_on: Risk, as_json: bo
     for one in written:
         answer(
             f"{one.path}: of {one.agent} {one.version} {one.read} fields are read, {one.kept} kept, "
-            f"{one.ignored} ignored, {one.absent} asked for and never seen"
+            f"{one.ignored} ignored, {one.absent} read but never seen"
         )

@@ -1,4 +1,4 @@
-"""Adapter: `mz explain`."""
+"""Command `mz explain`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from mz_cli.shapes.project import ExplainAllShape, ExplainShape
 @command(
     "explain",
     examples=(
-        ("mz explain MZ2005", "why that is an error, and how to mend it"),
-        ("mz explain 21", "what an exit code says"),
-        ("mz explain", "all of them"),
+        ("mz explain MZ2005", "the cause of the error, and how to fix it"),
+        ("mz explain 21", "the meaning of an exit code"),
+        ("mz explain", "all codes"),
     ),
-    following="`mz doctor` looks for what is missing.",
+    following="`mz doctor` checks what is missing.",
 )
 @click.argument("code", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.explain/1, or mz.explain-all/1.")
 def explain(code: str | None, as_json: bool) -> None:
     """Explain an error code or an exit code.
 
-    CODE is MZ and four digits, or the number of an exit code. Without it, all are listed.
+    CODE is MZ and four digits, or the number of an exit code. Without CODE, lists all codes.
     """
     if code is None:
         show_all(as_json)
@@ -50,37 +50,40 @@ def explain(code: str | None, as_json: bool) -> None:
 
 
 def ends_with(shape: ExplainShape) -> str:
-    """What a command that met the error ends with."""
+    """Return the exit code of commands that fail with the error."""
     return "No exit code." if shape.exit is None else f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"
 
 
 def wrapped(text: str) -> str:
-    """A terminal gets lines that it need not break."""
+    """Wrap the text for a terminal."""
     return textwrap.fill(text, min(terminal_width(sys.stdout), HELP_WIDTH)) if is_terminal(sys.stdout) else text
 
 
 def show_all(as_json: bool) -> None:
-    errors = tuple(of_error(each) for each in CODES.values())
-    exits = tuple(of_exit(each) for each in Exit)
+    errors = tuple(map(of_error, CODES.values()))
+    exits = tuple(map(of_exit, Exit))
     if as_json:
         show_document("explain-all", ExplainAllShape(errors=errors, exits=exits))
         return
-    rows = [(each.code, "-" if each.exit is None else str(each.exit), each.title) for each in errors]
-    rows += [(f"exit {each.code}", each.code, each.title) for each in exits]
+    rows = [(shape.code, "-" if shape.exit is None else str(shape.exit), shape.title) for shape in errors]
+    rows += [(f"exit {shape.code}", shape.code, shape.title) for shape in exits]
     show(Table(columns=columns("code", ">exit", "meaning"), rows=tuple(rows), empty=""))
 
 
 def shape_of(word: str) -> ExplainShape:
-    """Of `MZ2005`, in any case, with brackets or without; of `2005`; or of an exit code. Raises UsageError."""
+    """Return the explanation of `MZ2005` (any case, with or without brackets), `2005` or an exit code.
+
+    Raises UsageError for an unknown code.
+    """
     plain = re.sub(r"[^A-Z0-9]", "", word.upper()).removeprefix("ERROR").removeprefix("EXIT")
     if plain.isascii() and plain.isdigit() and len(plain) < 4:
         if int(plain) in {each.value for each in Exit}:
             return of_exit(Exit(int(plain)))
         known = ", ".join(str(each.value) for each in Exit)
-        raise click.UsageError(f"there is no exit code {int(plain)}; known: {known}", click.get_current_context())
+        raise click.UsageError(f"no exit code {int(plain)}; known: {known}", click.get_current_context())
     code = f"MZ{plain.removeprefix('MZ')}"
     if code not in CODES:
-        problem = f"there is no error code {word[:40]!r}{did_you_mean(code, CODES)}"
+        problem = f"no error code {word[:40]!r}{did_you_mean(code, CODES)}"
         raise click.UsageError(problem, click.get_current_context())
     return of_error(CODES[code])
 

@@ -1,4 +1,4 @@
-"""Adapter: `mz gate`."""
+"""Command `mz gate`."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ LAYER = click.Choice([str(number) for number in NUMBERS])
 @command(
     "gate",
     examples=(
-        ("mz gate", "everything: before a release, and in CI"),
+        ("mz gate", "all layers: before a release, and in CI"),
         ("mz gate --layer 1 --layer 3", "settings, pipelines and rules only: seconds"),
-        ("mz gate --allow-empty 7", "where nothing is recorded yet"),
+        ("mz gate --allow-empty 7", "if nothing is recorded yet"),
         ("mz gate --json | jq .first_failure", "for scripts"),
     ),
-    following="`mz replay` plays recordings alone and can renew them; `mz drift` compares two.",
+    following="`mz replay` replays recordings only and can accept changes; `mz drift` compares two.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--layer", "layers", metavar="N", type=LAYER, multiple=True, help="Only this layer; repeatable.")
 @click.option(
     "--allow-empty", metavar="N", type=LAYER, multiple=True,
-    help="This layer may have nothing to check; repeatable. Otherwise that fails.",
+    help="Do not fail if this layer has nothing to check; repeatable.",
 )  # fmt: skip
 @click.option(
-    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="Cassettes at the same time. [default: processors]"
+    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="Number of parallel replays. [default: processors]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.gate/1.")
 @report_options
@@ -57,13 +57,13 @@ def gate(
     as_json: bool,
     reports: ReportOptions,
 ) -> int:
-    """Prove what can be proven without an agent, for nothing.
+    """Check everything that needs no agent, offline and free.
 
-    Five layers: 1 static (settings, pipelines, rules, templates), 2 adapters (each agent's adapter keeps its contract),
-    3 artifacts (rules accept what they ask for, and refuse the rest), 4 formats (old logs and recordings are read), 7
-    replays (recordings through today's pipeline, and what differs). All of them run, whatever the first finds. A PATH
-    is a cassette or a folder of them for layer 7; without one, it is the library. Ends with 1, or with the code of what
-    was found: 10 for an invalid pipeline, 3 for a drift, 4 for recordings that are missing or where there are none.
+    Five layers: 1 static (settings, pipelines, rules, templates), 2 adapters (each agent adapter fulfils its contract),
+    3 artifacts (rules accept valid artifacts and reject others), 4 formats (old logs and recordings are readable),
+    7 replays (recordings through the current pipeline). All layers run, even if one fails. PATH is a cassette or a
+    folder of cassettes for layer 7 (default: the library). Exits with 1, or with the code of the finding: 10 for an
+    invalid pipeline, 3 for drift, 4 for missing recordings or none at all.
     """
     check_reports(reports, as_json)
     home = find_home(Path.cwd())
@@ -118,7 +118,7 @@ def _layer(layer: LayerResult) -> GateLayer:
 
 
 def suites_of(result: GateResult) -> tuple[Suite, ...]:
-    """A suite for each layer that ran, a case for each kind of thing that it looked at."""
+    """Return a suite per executed layer, with a case per kind of checked item."""
     return tuple(
         Suite(
             name=f"{layer.number} {layer.name}",

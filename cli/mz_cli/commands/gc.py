@@ -1,4 +1,4 @@
-"""Adapter: `mz gc`."""
+"""Command `mz gc`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mz_cli.shapes.housekeeping import GcResult, HeapShape
 @command(
     "gc",
     examples=(
-        ("mz gc --dry-run", "what would go, and how much that frees"),
-        ("mz gc", "let it go"),
+        ("mz gc --dry-run", "what would be removed, and the space it frees"),
+        ("mz gc", "remove it"),
         ("mz gc --json | jq .freed_bytes", "for programs"),
     ),
-    following="`mz clean` removes what ended runs left: worktrees, captures.",
+    following="`mz clean` removes leftovers of ended runs: worktrees, captures.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.gc/1.")
 def gc(dry_run: bool, as_json: bool) -> None:
-    """Free space below .mz that nothing needs any more.
+    """Remove unused files below .mz.
 
-    Blobs that no event cites, output of agent calls that are recorded, and files whose writer was killed, all older
-    than 24 hours. The log stays as it is. Runs may go on meanwhile.
+    Removes blobs that no event cites, output of recorded agent calls, and files whose writer was killed, all older
+    than 24 hours. The log is not changed. Runs can continue meanwhile.
     """
     home = find_home(Path.cwd()) / HOME
     if not (home / LOG).exists():
@@ -63,19 +63,19 @@ def shape(heap: Heap) -> HeapShape:
 
 
 def tell(result: GcResult) -> None:
-    """A pipe gets exact numbers of bytes."""
+    """Print the result; for a pipe with exact numbers of bytes."""
     whole = not is_terminal(sys.stdout)
     heaps = (
-        ("blobs", result.blobs, "no event cites them"),
-        ("spools", result.spools, "their calls are recorded"),
-        ("files", result.files, "never finished"),
+        ("blobs", result.blobs, "cited by no event"),
+        ("spools", result.spools, "call is recorded"),
+        ("files", result.files, "unfinished"),
     )
     rows = tuple(
         (kind, str(heap.count), str(heap.bytes) if whole else size(heap.bytes), why) for kind, heap, why in heaps
     )
-    show(Table(columns=columns("what", ">count", ">bytes" if whole else ">size", "why"), rows=rows, empty=""))
+    show(Table(columns=columns("kind", ">count", ">bytes" if whole else ">size", "reason"), rows=rows, empty=""))
     young = result.young_blobs.count
-    because = f", {young} of them because they are younger than a day" if young else ""
+    young_note = f", {young} of them younger than a day" if young else ""
     freed = f"{'would free' if result.dry_run else 'freed'} {size(result.freed_bytes)}"
     kept = result.kept_blobs.count
-    note(f"{freed}; {counted(kept, 'blob')} {'stays' if kept == 1 else 'stay'}{because}")
+    note(f"{freed}; {counted(kept, 'blob')} kept{young_note}")

@@ -1,4 +1,4 @@
-"""Adapter: `mz help`."""
+"""Command `mz help`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mz_cli.topics import TOPICS
     "help",
     examples=(
         ("mz help", "the commands"),
-        ("mz help exit-codes", "a topic that concerns several commands"),
+        ("mz help exit-codes", "a topic about several commands"),
         ("mz help pipelines new", "the same as `mz pipelines new --help`"),
     ),
     following="`mz explain CODE` explains an error or an exit code.",
@@ -35,6 +35,6 @@ def help_(context: click.Context, topic: tuple[str, ...]) -> None:
         found = page.get_command(asked, word) if isinstance(page, click.Group) else None
         if found is None:
             known = (*TOPICS, *COMMANDS) if page is mz else tuple(getattr(page, "commands", ()))
-            raise click.UsageError(f"there is no topic or command {word[:80]!r}{did_you_mean(word, known)}", context)
+            raise click.UsageError(f"no topic or command {word[:80]!r}{did_you_mean(word, known)}", context)
         page, asked = found, click.Context(found, info_name=word, parent=asked)
     answer(page.get_help(asked))

@@ -1,4 +1,4 @@
-"""Adapter: `mz import`."""
+"""Command `mz import`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from mz_cli.shapes.imported import ImportResult, UnpricedModel, UnreadFile
 from mz_cli.summary import FEWER
 from mz_cli.userlog import data_home
 
-NOT_TOLD = "not told"
+NOT_TOLD = "unknown"
 AGENTS = "Claude Code, Codex, Gemini and Qwen Code"
-"""Whose sessions are found by themselves."""
+"""Agents whose sessions are found without a PATH."""
 PATIENCE_SECONDS = 2.0
-"""Between two words on how far it is: quick imports are silent."""
+"""Interval of progress messages: quick imports are silent."""
 
 
 @command(
@@ -36,28 +36,28 @@ PATIENCE_SECONDS = 2.0
     examples=(
         ("mz import", f"the sessions of {AGENTS} on this machine"),
         ("mz import ~/backup/projects run.jsonl", "other directories and files"),
-        ("mz import --json | jq .requests_new", "for programs; run it as often as you like"),
+        ("mz import --json | jq .requests_new", "for programs; repeated imports count nothing twice"),
     ),
-    following="`mz cost --imported --by day` shows what they came to; `mz audit --imported` where it comes from.",
+    following="`mz cost --imported --by day` shows their cost; `mz audit --imported` the evidence.",
 )
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.import/1.")
 @click.pass_context
 def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> int:
-    """Take in what agents did without mz, from their own session files.
+    """Import agents' own session files.
 
-    Reads streams and session files of the agents that mz knows, whatever they are called, and what Monozukuri and Mage
-    recorded; without PATH, where Claude Code, Codex, Gemini and Qwen Code keep their sessions. What is new goes into
-    your own log, outside of any repository: tokens, times, models, names of tools, but no word that anybody wrote. Each
-    request counts once, however many files tell of it. Files are read on from where they were left, and those that did
-    not change are not opened. Ends with 1 where something could not be read.
+    Reads streams and session files of all supported agents, whatever their names, and recordings of Monozukuri and
+    Mage; without PATH, from the session folders of Claude Code, Codex, Gemini and Qwen Code. New data goes into your
+    user log, outside of any repository: tokens, times, models and tool names, but no text that anybody wrote. Each
+    request counts once, even if several files contain it. Reading continues where the last import stopped, and
+    unchanged files are not opened. Exits with 1 if a file could not be read.
     """
     home = data_home(os.environ)
     if "" in paths:
-        raise click.UsageError("a PATH is empty: a variable without a value?", context)
+        raise click.UsageError("a PATH is empty; is a variable not set?", context)
     chosen = tuple(Path(each).absolute() for each in paths) or existing(known_places(Path.home(), os.environ))
     if chosen and not any(map(is_there, chosen)):
-        raise click.UsageError(f"there is no {chosen[0]}", context)
+        raise click.UsageError(f"{chosen[0]} does not exist", context)
     outcome = run(home, chosen)
     result = result_of(outcome, home)
     if as_json:
@@ -72,7 +72,7 @@ def existing(places: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def is_there(path: Path) -> bool:
-    """What cannot be looked at may be there: reading it says why it cannot be."""
+    """Return False only for a path that certainly does not exist; reading an inaccessible one reports the reason."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -83,7 +83,7 @@ def is_there(path: Path) -> bool:
 
 
 def run(home: Path, paths: Sequence[Path]) -> Outcome:
-    """Raises MzError (MZ5012) while another process imports."""
+    """Import the files. Raises MzError (MZ5012) while another process imports."""
     from mz_engine.adapters.pricefile import user_prices
     from mz_engine.adapters.prices import GenaiPrices
 
@@ -92,22 +92,22 @@ def run(home: Path, paths: Sequence[Path]) -> Outcome:
         return Importer(home, prices.entry, prices.table).run(paths, patient())
     except Busy:
         raise MzError(
-            "MZ5012", f"another process imports into {home}", hint="wait for it; what it reads need not be read again"
+            "MZ5012", f"another process is importing into {home}", hint="wait until it ends, then import again"
         ) from None
 
 
 def patient() -> Callable[[Progress], None]:
-    """Says how far it is, now and then."""
-    last = time.monotonic()
+    """Return a callback that prints the progress at intervals."""
+    last_s = time.monotonic()
 
-    def say(progress: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PATIENCE_SECONDS:
-            last = time.monotonic()
-            of = f"{progress.files:,} of {counted(progress.of_files, 'file')}"
-            note(f"{of}, {size(progress.bytes)} of {size(progress.of_bytes)}")
+    def print_progress(progress: Progress) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= PATIENCE_SECONDS:
+            last_s = time.monotonic()
+            files = f"{progress.files:,} of {counted(progress.of_files, 'file')}"
+            note(f"{files}, {size(progress.bytes)} of {size(progress.of_bytes)}")
 
-    return say
+    return print_progress
 
 
 def result_of(outcome: Outcome, home: Path) -> ImportResult:
@@ -132,7 +132,7 @@ def unread(files: Sequence[Unreadable]) -> tuple[UnreadFile, ...]:
 
 
 def tell(result: ImportResult, *, nothing: bool) -> None:
-    """A pipe gets what was counted, line by line; a terminal sentences. What went wrong goes beside it."""
+    """Print sentences on a terminal, counts for a pipe, and problems on stderr."""
     if is_terminal(sys.stdout):
         for line in sentences(result):
             answer(line)
@@ -141,46 +141,46 @@ def tell(result: ImportResult, *, nothing: bool) -> None:
                  "bytes_read", "lines", "bad_lines", "requests_new", "requests_known", "requests_corrected",
                  "requests_settled", "computed_usd")  # fmt: skip
         rows = tuple((name, str(getattr(result, name))) for name in names)
-        show(Table(columns=columns("what", ">number"), rows=rows, empty=""))
+        show(Table(columns=columns("count", ">number"), rows=rows, empty=""))
     if nothing:
-        note(f"nothing to import: {AGENTS} have no sessions here; name files or directories")
+        note(f"nothing to import: no sessions of {AGENTS} here; name files or directories")
     for each in result.unreadable:
         note(f"not read: {each.path}: {each.why}")
     for each in result.unknown:
         note(f"not read: {each.path} {each.why}")
     for model in result.unpriced:
-        left_out = f"{counted(model.requests, 'request')} not in the sum"
-        why = "no model is named" if model.model == NOT_TOLD else f"no price is known of {model.model}"
-        note(f"{why}: {left_out}")
+        excluded = f"{counted(model.requests, 'request')} not in the total"
+        reason = "unknown model" if model.model == NOT_TOLD else f"no price for {model.model}"
+        note(f"{reason}: {excluded}")
     if result.passed_over:
         more = result.files_passed_over - len(result.passed_over)
         first = ", ".join(result.passed_over) + (f" and {more:,} more" if more else "")
-        note(f"passed over, of no format that mz reads: {first}")
+        note(f"skipped, unsupported format: {first}")
     if result.sessions_short:
-        note(f"{counted(result.sessions_short, 'session')} {FEWER}: mz audit --imported says which and why")
+        note(f"{counted(result.sessions_short, 'session')} {FEWER}; list them with: mz audit --imported")
     if result.requests_undated:
-        note(f"{counted(result.requests_undated, 'request')} without a time, counted at the time of the file")
+        note(f"{counted(result.requests_undated, 'request')} without a timestamp, dated by the file's time")
     if result.requests_ahead:
-        note(f"{counted(result.requests_ahead, 'request')} in the future: a clock was wrong; they count as they are")
+        note(f"{counted(result.requests_ahead, 'request')} dated in the future (wrong clock), counted unchanged")
 
 
 def sentences(result: ImportResult) -> tuple[str, ...]:
     read = f"{counted(result.files_read, 'file')} read, {result.files_unchanged:,} unchanged"
     if result.files_passed_over:
-        read += f", {result.files_passed_over:,} of other kinds passed over"
+        read += f", {result.files_passed_over:,} skipped (unsupported format)"
     bad = f", {counted(result.bad_lines, 'bad line')}" if result.bad_lines else ""
     new = counted(result.requests_new, "new request")
-    settled = f", {result.requests_settled:+,} by sums at the ends of files" if result.requests_settled else ""
+    settled = f", {result.requests_settled:+,} from totals at the ends of files" if result.requests_settled else ""
     return (
         f"{read}: {counted(result.sessions, 'session')}, {size(result.bytes_read)}, "
         f"{counted(result.lines, 'line')}{bad}",
-        f"{new}, {result.requests_known:,} known before, {result.requests_corrected:,} corrected{settled}: "
+        f"{new}, {result.requests_known:,} already counted, {result.requests_corrected:,} corrected{settled}: "
         f"{signed(result.computed_usd)} at the prices of their days",
     )
 
 
 def signed(amount: str) -> str:
-    """A correction may lower what was counted before."""
+    """Return the amount as text; corrections can make it negative."""
     from mz_cli.render.text import nanousd_of
 
     negative = amount.startswith("-")

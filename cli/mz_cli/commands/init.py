@@ -1,4 +1,4 @@
-"""Adapter: `mz init`: the first files of a repository. What is there already is never changed, only completed."""
+"""Command `mz init`: create the first files of a repository. Existing files are completed, never replaced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IGNORED = tuple(line.encode() for line in (HOME, f"{HOME}/", f"/{HOME}", f"/{HOM
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One file, and what becomes of it."""
+    """An action on one file."""
 
     does: Literal["keep", "make", "add to", "renew"]
     path: str
@@ -44,30 +44,31 @@ class Step(msgspec.Struct, frozen=True):
     data: bytes = b""
 
 
-DONE = {"keep": "kept", "make": "made", "add to": "added to", "renew": "renewed"}
+DONE = {"keep": "kept", "make": "created", "add to": "added to", "renew": "updated"}
+PLANNED = {"make": "create", "add to": "add to", "renew": "update"}
 MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
 
 
 @command(
     "init",
     examples=(
-        ("mz init --dry-run", "what would be written, to the letter"),
-        ("mz init", "answer a few questions, and write it"),
-        ("mz init --yes", "write it as it was recognised, without a question"),
-        ("mz init --ci --dry-run", "the workflow too, that replays recordings on every push"),
+        ("mz init --dry-run", "the exact text of the files, without writing"),
+        ("mz init", "answer a few questions, then write the files"),
+        ("mz init --yes", "write what was detected, without questions"),
+        ("mz init --ci --dry-run", "also a CI workflow that replays recordings on every push"),
     ),
-    following="`mz doctor` says what is missing; `mz run --dry-run` shows the plan.",
+    following="`mz doctor` checks what is missing; `mz run --dry-run` shows the plan.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
-@click.option("--yes", "-y", "--no-input", "silent", is_flag=True, help="Ask nothing; take what was recognised.")
-@click.option("--ci", is_flag=True, help="Write a workflow for GitHub Actions, too, that replays all recordings.")
+@click.option("--dry-run", is_flag=True, help="Print the files; write nothing.")
+@click.option("--yes", "-y", "--no-input", "silent", is_flag=True, help="Ask nothing; use what was detected.")
+@click.option("--ci", is_flag=True, help="Also write a GitHub Actions workflow that replays all recordings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.init/1; asks nothing.")
 def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
     """Write mz.yaml and a starter backlog.
 
-    Looks how the repository is tested, linted, built and set up, which branch is its base and which agents are
-    installed; on a terminal it asks whether that is right. Writes mz.yaml with it and a features.md with one example,
-    and keeps .mz/ out of git; with --ci also .github/workflows/mz.yml. Files that are there stay as they are.
+    Detects the commands for test, lint, build and set-up, the base branch and the installed agents; on a terminal it
+    asks for confirmation. Writes mz.yaml, a features.md with one example, and an entry for .mz/ in .gitignore; with
+    --ci also .github/workflows/mz.yml. Existing files are not changed.
     """
     root = find_home(Path.cwd())
     detected, agents = detect(root), installed_agents(os.environ)
@@ -80,7 +81,7 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
             write(root, step)
     missing = hints(detected, choices if planned[0].does == "make" else None, agents)
     if ci and not any(library_of(root).glob(f"*/{MANIFEST}")):
-        missing += ("nothing is recorded that CI could replay: `mz run --record` records a run; commit what it makes",)
+        missing += ("CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",)
     if as_json:
         show_document("init", init_shape(root, detected, choices, tuple(agents), planned, dry_run, missing))
         return
@@ -91,33 +92,33 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
 
 
 def propose(detected: Detected, agents: Mapping[str, AuthCheck]) -> Choices:
-    """What is taken where nobody says otherwise: of the agents with a login, or else of all that are installed, the
-    usual one, else the first."""
-    usual = Choices(test=detected.commands.get("test", ""))
+    """Return the default choices. The agent is the standard one if it is usable, else the first usable one; usable
+    agents are those with a login, or all installed ones if none has a login."""
+    default = Choices(test=detected.commands.get("test", ""))
     ready = [name for name, check in agents.items() if not check.code] or list(agents)
-    return usual if usual.agent in ready or not ready else msgspec.structs.replace(usual, agent=ready[0])
+    return default if default.agent in ready or not ready else msgspec.structs.replace(default, agent=ready[0])
 
 
 def hints(detected: Detected, choices: Choices | None, agents: Mapping[str, AuthCheck]) -> tuple[str, ...]:
-    """What is still to be done by hand; `choices` is None where the settings were there already."""
-    found = []
+    """Return the steps left to do by hand; `choices` is None if mz.yaml existed already."""
+    steps = []
     if choices and not choices.test:
-        found.append(f"how this repository is tested is not known; say it under `commands:` in {FILE_NAME}")
+        steps.append(f"no test command was detected; set it under `commands:` in {FILE_NAME}")
     if choices and choices.agent not in agents:
-        found.append(f"no agent is installed; `mz doctor` says how to get {choices.agent}")
+        steps.append(f"no agent is installed; `mz doctor` shows how to install {choices.agent}")
     elif choices and agents[choices.agent].code:
-        found.append(f"{agents[choices.agent].message}: {agents[choices.agent].fix}")
+        steps.append(f"{agents[choices.agent].message}: {agents[choices.agent].fix}")
     if not detected.has_commit:
-        found.append("commit once before `mz run`: worktrees start from a commit")
-    return tuple(found)
+        steps.append("commit once before `mz run`: worktrees start from a commit")
+    return tuple(steps)
 
 
 def tell(step: Step, dry_run: bool) -> None:
-    """One line; in a dry run the text below it too, but for the schema, which `mz schema config` prints."""
+    """Print the action; in a dry run also the text, except for the schema, which `mz schema config` prints."""
     if step.does == "keep" or not dry_run:
         answer(f"{DONE[step.does]} {step.path}: {step.about}")
         return
-    answer(f"would {step.does} {step.path}: {step.about}")
+    answer(f"would {PLANNED[step.does]} {step.path}: {step.about}")
     if step.path != SCHEMA_PATH:
         answer(textwrap.indent(step.data.decode().rstrip(), "    ", lambda line: True))
 
@@ -144,7 +145,7 @@ def init_shape(
 
 
 def steps(root: Path, detected: Detected, choices: Choices) -> Iterator[Step]:
-    """What is missing, file by file. Raises MzError (MZ1003)."""
+    """Yield an action per file. Raises MzError (MZ1003)."""
     yield _new(root, FILE_NAME, starter_config(detected, choices), _recognised(detected, choices))
     yield _new(root, BACKLOG, starter_backlog(), "one example feature")
     yield _ignore(root)
@@ -157,44 +158,44 @@ def _workflow(root: Path, detected: Detected) -> Step:
 
 def _new(root: Path, name: str, text: str, about: str) -> Step:
     if os.path.lexists(root / name):
-        return Step("keep", name, "it is there already")
+        return Step("keep", name, "already exists")
     return Step("make", name, about, text.encode())
 
 
 def _recognised(detected: Detected, choices: Choices) -> str:
-    named = {**detected.commands, "test": choices.test} if choices.test else detected.commands
-    found = [f"{name} is `{line}`" for name, line in named.items()]
-    found += [f"set-up is `{line}`" for line in detected.setup]
-    found += [f"base is {detected.base}"] if detected.base else []
-    return ", ".join([*found, f"agent is {choices.agent}"])
+    commands = {**detected.commands, "test": choices.test} if choices.test else detected.commands
+    parts = [f"{name} is `{line}`" for name, line in commands.items()]
+    parts += [f"set-up is `{line}`" for line in detected.setup]
+    parts += [f"base is {detected.base}"] if detected.base else []
+    return ", ".join([*parts, f"agent is {choices.agent}"])
 
 
 def _ignore(root: Path) -> Step:
-    """`.mz/` ignores itself for git; this line is for tools that read no other ignore file, and would take the
-    worktrees in there for more of the project."""
+    """Return the action on .gitignore. Git ignores `.mz/` anyway; the entry is for tools that read only the root's
+    .gitignore and would take the worktrees in `.mz/` for project files."""
     path = root / IGNORE
     try:
         before = path.read_bytes() if path.exists() else b""
     except OSError as error:
         raise refused(path, error) from error
     if any(line.strip() in IGNORED for line in before.splitlines()):
-        return Step("keep", IGNORE, f"it has {HOME}/")
+        return Step("keep", IGNORE, f"contains {HOME}/")
     end = b"\r\n" if b"\r\n" in before else b"\n"
     gap = end if before and not before.endswith(b"\n") else b""
-    return Step("add to", IGNORE, f"{HOME}/, where runs are kept", gap + f"{HOME}/".encode() + end)
+    return Step("add to", IGNORE, f"{HOME}/, the folder of runs", gap + f"{HOME}/".encode() + end)
 
 
 def _schema(root: Path) -> Step:
-    """For editors. It is ours alone, so that it is renewed whenever it is old."""
+    """Return the action on the schema for editors; mz owns the file and updates it."""
     data = schema_text()
     path = root / SCHEMA_PATH
     if path.is_file() and path.read_bytes() == data:
-        return Step("keep", SCHEMA_PATH, "it is up to date")
+        return Step("keep", SCHEMA_PATH, "up to date")
     return Step("renew" if path.exists() else "make", SCHEMA_PATH, f"editors check {FILE_NAME} with it", data)
 
 
 def write(root: Path, step: Step) -> None:
-    """Raises MzError (MZ1003); a file that is to be made and has appeared meanwhile is not touched."""
+    """Write the file. Raises MzError (MZ1003), also if a file to be created exists meanwhile."""
     path = root / step.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

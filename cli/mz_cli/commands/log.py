@@ -1,4 +1,4 @@
-"""Adapter: `mz log`."""
+"""Command `mz log`."""
 
 from __future__ import annotations
 
@@ -30,42 +30,41 @@ POLL_SECONDS = 0.1
 @command(
     "log",
     examples=(
-        ("mz log", "what happened in the newest run"),
-        ("mz log --feature login --follow", "watch one feature until the run rests"),
+        ("mz log", "the events of the newest run"),
+        ("mz log --feature login --follow", "watch one feature until the run stops"),
         ("mz log --at login@12", "the state of a feature after the twelfth event of its stream"),
-        ("mz log --imported 3f2a", "what was read of an imported session; without its id, of all"),
-        ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .place'", "JSON Lines, for programs"),
+        ("mz log --imported 3f2a", "the events of an imported session; without an id, of all"),
+        ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .event_ref'", "JSON Lines, for programs"),
     ),
-    following="`mz show FEATURE` tells the same as a story.",
+    following="`mz show FEATURE` shows the same, phase by phase.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature's events; repeatable.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run rests, or until Ctrl-C.")
-@click.option("--at", metavar="STREAM@VERSION", help="Print the state as it was after that event, and no events.")
+@click.option("--follow", "-f", is_flag=True, help="Print new events until the run stops, or until Ctrl-C.")
+@click.option("--at", metavar="STREAM@VERSION", help="Print the state after that event instead of events.")
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
-              help="Your own log, or one imported session in it, in any directory.")  # fmt: skip
+              help="Print your user log, or one imported session in it; in any directory.")  # fmt: skip
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print JSON Lines: a line with the version, then one an event; with --at, one object: mz.state/1.",
+    help="Print JSON Lines: a version line, then one line per event; with --at, one object: mz.state/1.",
 )
 @click.pass_context
 def log(
     context: click.Context, run: str | None, features: tuple[str, ...], follow: bool, at: str | None,
     imported: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print what happened, one line an event.
+    """Print the event log, one line per event.
 
-    Each line begins with the time and the event's place in the log, stream@version. RUN is a run's id or the
-    beginning of one; without it, the newest run is meant. With --at, STREAM may be a run (or the beginning of its
-    id), a feature, or RUN/FEATURE.
+    Each line begins with the time and the event's address, stream@version. RUN is a run's id or its beginning
+    (default: the newest run). With --at, STREAM is a run's id or its beginning, a feature, or RUN/FEATURE.
     """
     if at is not None and (features or follow):
-        raise click.UsageError("--at shows one state: it goes neither with --feature nor with --follow", context)
+        raise click.UsageError("--at cannot be combined with --feature or --follow", context)
     if imported is not None:
         if run is not None or features or follow or at is not None:
-            raise click.UsageError("--imported is about sessions without a run: it goes with --json alone", context)
+            raise click.UsageError("--imported can be combined only with --json", context)
         of_imported(imported, as_json)
         return
     with reading() as source:
@@ -82,7 +81,7 @@ def log(
 
 
 def of_imported(session: str, as_json: bool) -> None:
-    """The events of the user's own log. Raises MzError (MZ5010, MZ5011)."""
+    """Print the events of the user log. Raises MzError (MZ5010, MZ5011)."""
     with reading_imported() as source:
         events = source.store.read(StreamId(source.find(session))) if session else source.store.read_all()
         if as_json:
@@ -91,7 +90,7 @@ def of_imported(session: str, as_json: bool) -> None:
 
 
 def show_state(source: Reading, at: str, run: str | None, as_json: bool) -> None:
-    """What the stream's events up to that place lead to. Raises MzError (MZ5001, MZ5007)."""
+    """Print the state after an event. Raises MzError (MZ5001, MZ5007)."""
     stream, version = find_place(source, at, run)
     events = tuple(islice(source.store.read(stream), version))
     newest = dict(source.store.streams(stream))[stream]
@@ -101,7 +100,7 @@ def show_state(source: Reading, at: str, run: str | None, as_json: bool) -> None
     elif is_terminal(sys.stdout):
         answer("\n".join(f"{name}: {value}" for name, value in rows(state)))
     else:
-        show(Table(columns=columns("what", "then"), rows=rows(state, whole=True), empty=""))
+        show(Table(columns=columns("field", "value"), rows=rows(state, whole=True), empty=""))
 
 
 def write(events: Iterable[Recorded[Event]], as_json: bool, whole: bool) -> None:
@@ -111,7 +110,7 @@ def write(events: Iterable[Recorded[Event]], as_json: bool, whole: bool) -> None
 
 
 def selected(events: Iterable[Recorded[Event]], run: str, features: tuple[str, ...]) -> Iterator[Recorded[Event]]:
-    """The events in the features' own streams, and what the run's stream says of them; all where none is named."""
+    """Yield the features' events, from their own streams and the run's; all events if no feature is named."""
     streams = {feature_stream(run, feature) for feature in features}
     for recorded in events:
         about = getattr(recorded.event, "feature", None)
@@ -120,13 +119,13 @@ def selected(events: Iterable[Recorded[Event]], run: str, features: tuple[str, .
 
 
 def following(source: Reading, run: str) -> Iterator[Recorded[Event]]:
-    """The run's events as they come; ends when the run is at rest and everything was given."""
-    own, theirs = run_stream(run), feature_stream(run, "")
-    fold, after, at_rest = Overview(run), next(source.store.read(own)).position - 1, False
+    """Yield the run's events as they are recorded, until the run is idle."""
+    stream, feature_prefix = run_stream(run), feature_stream(run, "")
+    fold, after, at_rest = Overview(run), next(source.store.read(stream)).position - 1, False
     while not at_rest:
         for recorded in source.store.read_all(after):
             after = recorded.position
-            if recorded.stream == own or recorded.stream.startswith(theirs):
+            if recorded.stream == stream or recorded.stream.startswith(feature_prefix):
                 fold.apply(recorded)
                 yield recorded
         at_rest = fold.run.at_rest

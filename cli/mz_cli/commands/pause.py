@@ -1,4 +1,4 @@
-"""Adapter: `mz pause`."""
+"""Command `mz pause`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from mz_cli.sent import show_sent
 
 @command(
     "pause",
-    examples=(("mz pause", "the run that a process works on now"),),
-    following="`mz resume` goes on.",
+    examples=(("mz pause", "pause the running run"),),
+    following="`mz resume` continues.",
 )
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pause/1.")
 def pause(run: str | None, as_json: bool) -> None:
-    """Have a run wait, without ending its process.
+    """Pause a run; its process stays alive.
 
-    Agents and commands that are at work end what they do; nothing more is begun until `mz resume`. The process can be
-    told so by signals too: SIGUSR1 pauses it, SIGUSR2 has it go on.
+    Current agent calls and commands finish; nothing new is started until `mz resume`. Signals to the process do the
+    same: SIGUSR1 pauses, SIGUSR2 continues.
     """
     with reading() as log:
         chosen, at_work = log.find_run(run), holder(log)
         if at_work is None or (run is not None and chosen != at_work):
-            named = run is not None or at_work is None
-            problem = f"no process works on run {chosen}" if named else "no process works here"
-            hint = f"it stands still; to go on: mz resume {chosen}"
+            problem = f"no process is running run {chosen}"
+            hint = f"continue it with: mz resume {chosen}"
             if fold_run(log.store.read(run_stream(chosen))).finished:
-                hint = "it is finished; `mz run` begins another"
+                hint = "it is finished; start another with `mz run`"
             raise MzError("MZ5005", problem, hint=hint)
         if fold_run(log.store.read(run_stream(at_work))).paused:
-            left, what = Left(run=at_work, places=(), held=True, taken=True), f"run {at_work} is paused already"
+            left, what = Left(run=at_work, places=(), held=True, taken=True), f"run {at_work} is already paused"
         else:
             left = leave(log, at_work, lambda: (PauseLeft(who=who(log)),))
-            what = f"run {at_work} comes to rest after what is under way, and goes on with: mz resume"
+            what = f"run {at_work} is pausing after its current calls; continue with `mz resume`"
         show_sent("pause", left, "pause", what, as_json)

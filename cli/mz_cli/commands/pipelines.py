@@ -1,4 +1,4 @@
-"""Adapter: `mz pipelines`: which there are, what one does, whether it is sound, and the beginning of another."""
+"""Commands `mz pipelines list`, `show`, `lint` and `new`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from mz_cli.render.console import answer, is_terminal, note
 from mz_cli.render.document import show_document
 from mz_cli.render.draw import show as show_table
 from mz_cli.render.table import Table, columns
+from mz_cli.render.text import counted
 from mz_cli.shapes.pipelines import (
     Found,
     LintResult,
@@ -46,35 +47,35 @@ from mz_cli.shapes.pipelines import (
     Where,
 )
 
-BUILT_IN = "comes with mz"
+BUILT_IN = "built in"
 
 
 @section(
     "pipelines",
     examples=(
         ("mz pipelines list", "the pipelines that mz.yaml can name"),
-        ("mz pipelines new mine && mz pipelines lint mine", "begin one of your own"),
+        ("mz pipelines new mine && mz pipelines lint mine", "create one of your own"),
     ),
-    following="`mz pipelines show monozukuri` tells what the built-in one does.",
+    following="`mz pipelines show monozukuri` shows the built-in pipeline.",
 )
 def pipelines() -> None:
-    """List, show, check and begin pipelines.
+    """List, show, check and create pipelines.
 
-    A pipeline says through which phases every feature goes, what each asks of an agent, and what is checked. Those of
-    the repository are files pipelines/NAME.yaml; they come before those that come with mz.
+    A pipeline defines the phases of a feature: what each asks of an agent, and which gates check the result. Pipelines
+    of the repository are files pipelines/NAME.yaml; they take precedence over the built-in ones.
     """
 
 
 @pipelines.page(
     "list",
-    examples=(("mz pipelines list", "all of them, and which is chosen"),),
+    examples=(("mz pipelines list", "all pipelines, with the selected one"),),
     following="`mz pipelines show NAME` shows one.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-list/1.")
 def list_(as_json: bool) -> None:
-    """List the pipelines of this repository and of mz.
+    """List the pipelines of this repository and the built-in ones.
 
-    With what the check finds in each: `mz pipelines lint NAME` says it in words.
+    Counts the errors and warnings of each; `mz pipelines lint NAME` prints them.
     """
     root = root_of(Path.cwd())
     config = settings(root)
@@ -89,8 +90,8 @@ def list_(as_json: bool) -> None:
          " ".join(each.phases) or "-")
         for each in listed.pipelines
     )  # fmt: skip
-    heads = columns("pipeline", "chosen", "file", ">errors", ">warnings", "phases")
-    show_table(Table(columns=heads, rows=rows, empty="There are none."))
+    heads = columns("pipeline", "selected", "file", ">errors", ">warnings", "phases")
+    show_table(Table(columns=heads, rows=rows, empty="No pipelines."))
 
 
 def listing(name: str, root: Path, config: Config, known: Known) -> PipelineListed:
@@ -113,17 +114,17 @@ def listing(name: str, root: Path, config: Config, known: Known) -> PipelineList
 @pipelines.page(
     "show",
     examples=(
-        ("mz pipelines show monozukuri", "phase by phase, in the order in which things happen"),
-        ("mz pipelines show monozukuri --yaml", "its text"),
-        ("mz pipelines show mine --json | jq '.definition.phases[].gates'", "whole, with all defaults"),
+        ("mz pipelines show monozukuri", "phase by phase, in the order of execution"),
+        ("mz pipelines show monozukuri --yaml", "the text of its file"),
+        ("mz pipelines show mine --json | jq '.definition.phases[].gates'", "complete, with all defaults"),
     ),
-    following="`mz pipelines new NAME --from monozukuri` makes a copy to change.",
+    following="`mz pipelines new NAME --from monozukuri` makes a copy to edit.",
 )
 @click.argument("pipeline", metavar="NAME")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print the text of its file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-show/1.")
 def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
-    """Show what a pipeline does, phase by phase.
+    """Show a pipeline phase by phase.
 
     NAME is one of `mz pipelines list`, or the path of a YAML file.
     """
@@ -148,7 +149,7 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
 
 
 def page(parts: Sequence[tuple[str, tuple[Line, ...]]]) -> list[str]:
-    """The lines of a terminal: a part below the other, its properties indented."""
+    """Return the lines for a terminal: one part after the other, properties indented."""
     width = max(len(key) for _, lines in parts for key, _ in lines)
     shown: list[str] = []
     for phase, lines in parts:
@@ -160,8 +161,8 @@ def page(parts: Sequence[tuple[str, tuple[Line, ...]]]) -> list[str]:
 @pipelines.page(
     "lint",
     examples=(
-        ("mz pipelines lint", "all of this repository's"),
-        ("mz pipelines lint mine ../other.yaml", "those named, by name or by file"),
+        ("mz pipelines lint", "all pipelines of this repository"),
+        ("mz pipelines lint mine ../other.yaml", "selected ones, by name or by file"),
         ("mz pipelines lint --json | jq '.diagnostics[].where'", "for editors and CI"),
     ),
     following="`mz run --dry-run` shows what the chosen pipeline would do.",
@@ -171,19 +172,18 @@ def page(parts: Sequence[tuple[str, tuple[Line, ...]]]) -> list[str]:
 def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
     """Check pipelines without running anything.
 
-    Says everything that is wrong at once, with file, line and column: unknown keys, artifacts, rules, templates and
-    commands, phases that no run can come to, writes that reach into another phase, reviewers that are not independent.
-    The repository's own templates and rule sets are checked too. Ends with exit code 10 where there are errors;
-    warnings alone are none.
+    Reports all errors at once, with file, line and column: unknown keys, artifacts, rules, templates and commands,
+    unreachable phases, writes into the scope of another phase, reviewers that are not independent. Also checks the
+    repository's own templates and rule sets. Exits with 10 for errors, not for warnings.
     """
     root = root_of(Path.cwd())
     material = load_material(root)
     known = known_names(settings(root), material)
     checked = [checked_file(name, root, known) for name in pipeline or project_pipelines(root)]
-    found = (*material.found, *(each for _, diagnostics in checked for each in diagnostics))
+    found = (*material.found, *(diagnostic for _, diagnostics in checked for diagnostic in diagnostics))
     result = LintResult(
         files=(*material.files, *(file for file, _ in checked)), errors=errors_in(found), warnings=warnings_in(found),
-        diagnostics=tuple(shape(each) for each in found),
+        diagnostics=tuple(map(shape, found)),
     )  # fmt: skip
     if as_json:
         show_document("pipelines-lint", result)
@@ -193,7 +193,7 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
 
 
 def checked_file(name: str, root: Path, known: Known) -> tuple[str, tuple[Diagnostic, ...]]:
-    """What the file is called, and what is wrong with it. A path is meant from the current directory."""
+    """Return the file's name and its diagnostics. A path is relative to the current directory."""
     try:
         if name.endswith(SUFFIXES):
             source = Source(name=name, text=read_text(Path(name), name), built_in=False)
@@ -210,31 +210,27 @@ def show_diagnostics(found: Sequence[Diagnostic], result: LintResult) -> None:
             answer(format_diagnostic(each) + "\n")
     else:
         rows = tuple((str(each.place or "-"), each.severity, each.code, each.message, each.hint) for each in found)
-        show_table(Table(columns=columns("place", "severity", "code", "message", "hint"), rows=rows, empty=""))
+        show_table(Table(columns=columns("location", "severity", "code", "message", "hint"), rows=rows, empty=""))
     errors, warnings = counted(result.errors, "error"), counted(result.warnings, "warning")
     note(f"{counted(len(result.files), 'file')}: {errors}, {warnings}")
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @pipelines.page(
     "new",
     examples=(
-        ("mz pipelines new mine", "a commented beginning, with the commands of mz.yaml as gates"),
-        ("mz pipelines new mine --from monozukuri", "a copy of another"),
+        ("mz pipelines new mine", "a commented starter, with the commands of mz.yaml as gates"),
+        ("mz pipelines new mine --from monozukuri", "a copy of another pipeline"),
     ),
-    following="change the file, `mz pipelines lint NAME`, then `pipeline: NAME` in mz.yaml.",
+    following="edit the file, run `mz pipelines lint NAME`, then set `pipeline: NAME` in mz.yaml.",
 )
 @click.argument("name")
-@click.option("--from", "pipeline", metavar="PIPELINE", help="Copy this one instead.")
+@click.option("--from", "pipeline", metavar="PIPELINE", help="Copy this pipeline.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-new/1.")
 def new(name: str, pipeline: str | None, as_json: bool) -> None:
-    """Begin a pipeline of this repository: pipelines/NAME.yaml.
+    """Create a pipeline of this repository: pipelines/NAME.yaml.
 
-    What is there already is never overwritten. A copy of a pipeline that comes with mz is without the steps whose
-    command mz.yaml does not have; the command says which.
+    Never overwrites a file. A copy of a built-in pipeline omits the steps whose command mz.yaml does not define, and
+    reports them.
     """
     try:
         parse_name(name)
@@ -251,22 +247,22 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
             name=name, file=file, copied_from=pipeline, errors=errors_in(found), warnings=warnings_in(found)
         ))  # fmt: skip
         return
-    answer(f"made {file}; `pipeline: {name}` in mz.yaml chooses it")
+    answer(f"created {file}; select it with `pipeline: {name}` in mz.yaml")
     if left_out:
-        note(f"left out of it, because mz.yaml has no such command: steps that run {', '.join(left_out)}")
+        note(f"omitted, because mz.yaml does not define the command: steps that run {', '.join(left_out)}")
     for each in found:
         note(format_diagnostic(each))
 
 
 def copied(origin: str, name: str, root: Path, config: Config) -> tuple[str, tuple[str, ...]]:
-    """The text of a copy, and the commands whose steps are not in it. Raises MzError as `find_source` does."""
+    """Return the text of a copy, and the commands whose steps it omits. Raises MzError as `find_source` does."""
     source = find_source(origin, root)
     lacking = missing_commands(parse_pipeline(source.text, source.name)[0], config.commands) if source.built_in else ()
     return renamed(source.text, name, origin, lacking), lacking
 
 
 def write_new(path: Path, name: str, text: str) -> None:
-    """Only where nothing is. Raises MzError: MZ2015 where something is, MZ1003 where it cannot be written."""
+    """Create the file. Raises MzError: MZ2015 if it exists, MZ1003 if it cannot be written."""
     try:
         if not path.parent.is_dir():
             path.parent.mkdir()
@@ -274,14 +270,14 @@ def write_new(path: Path, name: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         if path.exists():
-            hint = "choose another name, or change that file"
-            raise MzError("MZ2015", f"{name} is there already", hint=hint) from None
+            hint = "choose another name, or edit that file"
+            raise MzError("MZ2015", f"{name} already exists", hint=hint) from None
         message = f"{name} cannot be written: {error.strerror or error}"
-        raise MzError("MZ1003", message, hint="give yourself the right to write there, or make room") from error
+        raise MzError("MZ1003", message, hint="check the permissions of the folder and the free disk space") from error
 
 
 def root_of(start: Path) -> Path:
-    """The repository; outside of any, the directory itself: what comes with mz is there everywhere."""
+    """Return the root of the repository; outside of one, the directory itself, where built-in pipelines work too."""
     try:
         return find_home(start)
     except MzError:

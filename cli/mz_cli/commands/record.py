@@ -1,4 +1,4 @@
-"""Adapter: `mz record`."""
+"""Command `mz record`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from mz_cli.render.document import show_document
     "record",
     examples=(
         ("mz record", "the newest run, into recordings/PIPELINE-AGENT"),
-        ("mz record r4f1 --to recordings/rollback", "a run and a place of your choice"),
-        ("mz record --replace --max-age 90", "in place of the old answers; these are believed for 90 days"),
+        ("mz record r4f1 --to recordings/rollback", "a run and a folder of your choice"),
+        ("mz record --replace --max-age 90", "replace the old recordings; these expire after 90 days"),
     ),
-    following="`mz replay` plays it, for nothing; then commit it.",
+    following="`mz replay` replays it, offline and free; then commit it.",
 )
 @click.argument("run", required=False)
 @click.option("--to", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the cassette.")
-@click.option("--replace", is_flag=True, help="Replace the cassette that is there.")
-@click.option("--max-age", metavar="DAYS", type=click.IntRange(min=1), help="How long its answers are believed.")
+@click.option("--replace", is_flag=True, help="Replace an existing cassette.")
+@click.option("--max-age", metavar="DAYS", type=click.IntRange(min=1), help="Days until its replies expire.")
 @click.option(
     "--provenance",
     type=click.Choice(get_args(Provenance)),
     default="live",
     show_default=True,
-    help="What the answers are worth: whether the agent and its model gave them.",
+    help="Origin of the replies: the real agent and model, or a substitute.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.record/1.")
 def record(
@@ -42,11 +42,11 @@ def record(
 ) -> None:
     """Make a cassette of a past run, from its log alone.
 
-    Takes up every call of every feature that has come to rest, and the world that they happened in: the repository's
-    content, the backlog, what people answered. Nothing is called. Secrets are taken out of what agents said; one in a
-    prompt, a patch or an artifact stops the recording. What you have committed goes into it as it is: a secret there is
-    named with its file, and `mz recordings lint` refuses it. RUN is a run's id or the beginning of one; without it, the
-    newest run that is no fork is meant.
+    Records every call of every stopped feature, with the fixture that a replay needs: the repository's content, the
+    backlog, people's decisions. No agent is called. Secrets are removed from agents' output; a secret in a prompt, a
+    patch or an artifact stops the recording. Committed files are included unchanged: a secret in them is reported with
+    its file, and `mz recordings lint` rejects it. RUN is a run's id or its beginning (default: the newest run that is
+    not a fork).
     """
     with reading() as log:
         result = make(log, log.find_run(run or newest(log)), to, replace, provenance, max_age)

@@ -1,4 +1,4 @@
-"""Adapter: `mz recordings`: what the library holds, and what should not be in it."""
+"""Commands `mz recordings list` and `mz recordings lint`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from mz_cli.shapes.replay import ReplayFinding
 @section(
     "recordings",
     examples=(
-        ("mz recordings list", "what the library holds"),
-        ("mz recordings lint", "is there a secret in it, or anything damaged?"),
+        ("mz recordings list", "the cassettes of the library"),
+        ("mz recordings lint", "search it for secrets and damage"),
     ),
-    following="`mz replay` plays what is there; `mz record` adds to it.",
+    following="`mz replay` replays the recordings; `mz record` adds one.",
 )
 def recordings() -> None:
-    """Look after the library of recordings.
+    """List and check the library of recordings.
 
     The library is the folder `recordings/`, unless `recordings:` in mz.yaml names another; each folder in it with a
     cassette.yaml is a cassette.
@@ -50,25 +50,25 @@ def recordings() -> None:
     "list",
     examples=(
         ("mz recordings list", "all cassettes, with age and size"),
-        ("mz recordings list --json | jq -r '.cassettes[] | select(.age_days > 90) | .path'", "those that are old"),
+        ("mz recordings list --json | jq -r '.cassettes[] | select(.age_days > 90) | .path'", "old cassettes"),
     ),
-    following="`mz recordings lint` looks into every file of them.",
+    following="`mz recordings lint` checks every file of them.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.recordings-list/1.")
 def list_(paths: tuple[Path, ...], as_json: bool) -> int:
     """List the cassettes of the library.
 
-    A PATH is a cassette or a folder of them. Descriptions are read, not what was recorded. Ends with 125 where a
-    cassette cannot be played.
+    PATH is a cassette or a folder of cassettes. Reads only their descriptions. Exits with 125 if a cassette cannot be
+    replayed.
     """
     home = find_home(Path.cwd())
-    places = paths or (library_of(home),)
+    folders = paths or (library_of(home),)
     today = datetime.now(UTC)
-    lines = tuple(line_of(look(place), today) for place in find(places))
-    code = Exit.NOT_COMPARABLE if any(one.problem for one in lines) else Exit.OK
+    lines = tuple(line_of(look(path), today) for path in find(folders))
+    code = Exit.NOT_COMPARABLE if any(line.problem for line in lines) else Exit.OK
     if as_json:
-        library = tuple(shown(place) for place in places)
+        library = tuple(map(shown, folders))
         show_document("recordings-list", CassetteList(exit=int(code), library=library, cassettes=lines))
     else:
         show_table(table(lines, whole=not is_terminal(sys.stdout)))
@@ -101,24 +101,24 @@ def line_of(one: Shelved, today: datetime) -> CassetteLine:
         ("mz recordings lint", "every file of every cassette"),
         ("mz recordings lint recordings/rollback --json", "one cassette, for programs"),
     ),
-    following="a secret that was found is known: replace it where it is used, then `mz record` a run anew.",
+    following="treat a secret as leaked: rotate it, then record a run again with `mz record`.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.recordings-lint/1.")
 def lint(paths: tuple[Path, ...], as_json: bool) -> int:
-    """Find what should not be in recordings.
+    """Find secrets and defects in recordings.
 
-    Looks in every file, and in the repository that a cassette carries, for the secrets of this environment and
-    repository and for keys of well-known services, plain and encoded; and for what keeps a cassette from being played.
-    Only warned of are what may be a key, home directories and e-mail addresses. A secret itself is never printed.
-    Ends with 5 for a secret, 4 for files that belong to nothing, 125 for a cassette that cannot be played.
+    Searches every file, and the repository inside a cassette, for the secrets of this environment and repository and
+    for keys of well-known services, plain and encoded; and for defects that prevent a replay. Possible keys, home
+    directories and e-mail addresses are only warnings. Secrets are never printed. Exits with 5 for a secret, 4 for
+    unreferenced files, 125 for a cassette that cannot be replayed.
     """
     home = find_home(Path.cwd())
     named = {place: shown(place) for place in cassettes_at(home, paths)}
     results = tuple(lint_all(named, known_secrets(home, os.environ), os.environ, os.cpu_count() or 1))
     code = exit_of(results)
     if as_json:
-        shapes = tuple(_cassette(one) for one in results)
+        shapes = tuple(map(_cassette, results))
         show_document("recordings-lint", RecordingsLint(exit=int(code), cassettes=shapes))
     else:
         put_lines(sys.stdout, page(results))

@@ -1,4 +1,4 @@
-"""Adapter: `mz replay`."""
+"""Command `mz replay`."""
 
 from __future__ import annotations
 
@@ -31,42 +31,42 @@ from mz_cli.shapes.replay import ReplayedCassette, ReplayResult
 from mz_cli.whatif import bundled_cassettes, project_of, what_if_options
 
 OPEN = (
-    "warning: network-not-denied: there is no network namespace here, so agents and commands are only told of a proxy "
-    "that leads nowhere"
+    "warning: network-not-denied: this system has no network namespaces, so agents and commands only get a proxy "
+    "address that leads nowhere"
 )
 
 UNBLAMED: tuple[FindingKind, ...] = ("STALE", "SEEDED")
-"""What no commit does: the clock has gone on, or the answers never were the agent's."""
+"""Findings that no commit causes: time has passed, or the replies never were the agent's."""
 
 
 @command(
     "replay",
     examples=(
-        ("mz replay", "every cassette of the library, through today's pipeline"),
+        ("mz replay", "every cassette of the library, through the current pipeline"),
         ("mz replay recordings/rollback -n 4", "one cassette, four features at a time"),
-        ("mz replay -n 2 --junit junit.xml --html replay.html", "in CI: files for tools, and a page for people"),
-        ('mz replay --accept PROMPT --reason "clearer wording"', "keep the answers of prompts that you changed"),
-        ("mz replay recordings/whole --variants", "would anything pass that is no success?"),
-        ("mz replay recordings/whole --inject alpha/code=rate-limit", "what would the pipeline do?"),
-        ("mz replay --run r4f1", "a past run through today's code"),
+        ("mz replay -n 2 --junit junit.xml --html replay.html", "in CI: reports for tools and for people"),
+        ('mz replay --accept PROMPT --reason "clearer wording"', "keep the replies to prompts that you changed"),
+        ("mz replay recordings/whole --variants", "would the pipeline accept any failure as a success?"),
+        ("mz replay recordings/whole --inject alpha/code=rate-limit", "how would the pipeline react?"),
+        ("mz replay --run r4f1", "a past run through the current code"),
         ("git bisect run mz replay --bisect", "which commit changed a prompt?"),
     ),
-    following="`mz record` records a run anew where the old answers are of no use any more.",
+    following="`mz record` records a run again when the old replies are no longer useful.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
-    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="How many at the same time. [default: processors]"
+    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="Number of parallel replays. [default: processors]"
 )
-@click.option("--shuffle", metavar="SEED", type=int, help="In an order that the number decides; features too.")
+@click.option("--shuffle", metavar="SEED", type=int, help="Shuffle cassettes and features with this seed.")
 @click.option(
     "--accept",
     metavar="CLASS",
     type=click.Choice(ACCEPTABLE),
     multiple=True,
-    help="Renew what went in (PROMPT, CONFIG) or what happened, and keep the answers; repeatable.",
+    help="Accept differences of this class and keep the replies; repeatable.",
 )
-@click.option("--reason", metavar="TEXT", help="Why the old answers still hold; kept with them.")
-@click.option("--update-unused", is_flag=True, help="Remove recordings that nothing asks for.")
+@click.option("--reason", metavar="TEXT", help="Reason why the old replies are still valid; stored with them.")
+@click.option("--update-unused", is_flag=True, help="Remove unused recordings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.replay/1.")
 @report_options
 @past_options
@@ -85,15 +85,15 @@ def replay(
     bisect: bool,
     bundled: bool,
 ) -> int:
-    """Play recordings through today's pipeline, for nothing.
+    """Replay recordings through the current pipeline, offline and free.
 
-    Today's pipeline, rules, templates, settings, parsers and gates are real, in a scratch repository; only the
-    agents' answers are recorded. The network is cut off. Anything that is not as it was recorded is named, with the
-    command that mends it. A PATH is a cassette or a folder of them; without one, the library is played. Ends with 3
-    for a drift, 4 for a recording that is missing, unused or too old, 6 where something tried to reach the network.
+    Runs the current pipeline, rules, templates, settings, parsers and gates in a scratch repository; only the agents'
+    replies are recorded. The network is cut off. Each difference is reported with the command that fixes it. PATH is
+    a cassette or a folder of cassettes (default: the library). Exits with 3 for drift, 4 for a missing, unused or
+    expired recording, 6 for an attempt to use the network.
     """
     if bool(accept) != bool(reason and reason.strip()):
-        raise click.UsageError("--accept and --reason go together: why do the old answers still hold?", context)
+        raise click.UsageError("--accept and --reason go together: say why the old replies are still valid", context)
     check_reports(reports, as_json)
     home = Path.cwd() if bundled else find_home(Path.cwd())
     found = bundled_cassettes() if bundled else cassettes_at(home, paths)
@@ -102,12 +102,12 @@ def replay(
     )
     if bundled:
         jobs = tuple(replace(job, project=str(project_of(Path(os.path.realpath(job.path))))) for job in jobs)
-    place = {shown(path): at for at, path in enumerate(found)}
+    position = {shown(path): at for at, path in enumerate(found)}
     with answering(reports, as_json) as stream:
-        results = play_all(jobs, workers or os.cpu_count() or 1, lambda played: tell(played, len(jobs)))
-        results = tuple(sorted(results, key=lambda one: place[one.path]))
+        results = play_all(jobs, workers or os.cpu_count() or 1, lambda result: tell(result, len(jobs)))
+        results = tuple(sorted(results, key=lambda result: position[result.path]))
         results = blaming(results) if bisect else results
-        if not all(one.offline for one in results):
+        if not all(result.offline for result in results):
             note(OPEN)
         ended = exit_of(results, bisect)
         if as_json:
@@ -119,11 +119,11 @@ def replay(
 
 
 def cassettes_at(home: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Raises MzError (MZ6001) where there is none, also at one of several places."""
+    """Return the cassettes at the paths, or of the library. Raises MzError (MZ6001) for a path without one."""
     places = paths or (library_of(home),)
     for place in places:
         if not find((place,)):
-            message = f"there is no cassette in {shown(place)}"
+            message = f"no cassette in {shown(place)}"
             raise MzError("MZ6001", message, hint="record a run first: mz run && mz record")
     return find(places)
 
@@ -150,21 +150,24 @@ def jobs_of(
 
 
 def tell(played: Played, number: int) -> None:
-    """A word on each of several, as it ends."""
+    """Print the result of one of several cassettes when it ends."""
     if number > 1:
         note(words_of(played, played.path))
 
 
 def blaming(results: Sequence[Played]) -> tuple[Played, ...]:
-    """The same where only what a commit can have done fails."""
+    """Return the results with only those findings failing that a commit can cause."""
     return tuple(
-        replace(one, findings=tuple(replace(each, fails=each.kind not in UNBLAMED) for each in one.findings))
-        for one in results
+        replace(
+            result,
+            findings=tuple(replace(finding, fails=finding.kind not in UNBLAMED) for finding in result.findings),
+        )
+        for result in results
     )
 
 
 def exit_of(results: Sequence[Played], bisect: bool = False) -> Exit:
-    """The gravest of what fails; with `bisect` as git takes it."""
+    """Return the worst exit code of the failing findings; with `bisect`, limited to codes that git accepts."""
     code = worst((KINDS[finding.kind].exit for one in results for finding in one.findings if finding.fails), bisect)
     return clamped(code) if bisect else code
 

@@ -1,4 +1,4 @@
-"""Adapter: `mz rerecord`."""
+"""Command `mz rerecord`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLASSES = (
 
 
 class Dollars(click.ParamType[int]):
-    """An amount such as `5` or `2.50`; nano-dollars."""
+    """Amount in USD such as `5` or `2.50`, converted to nano-dollars."""
 
     name = "usd"
 
@@ -41,45 +41,45 @@ class Dollars(click.ParamType[int]):
 @command(
     "rerecord",
     examples=(
-        ("mz rerecord", "what has changed, is too old or was never recorded, in the whole library"),
-        ("mz rerecord recordings/rollback --feature login --budget 2.50", "every call of one feature, for so much"),
-        ("mz rerecord --expired --yes --accept ARTIFACT --accept COST", "where nobody is asked"),
-        ("mz rerecord recordings/rollback --take --accept ALL", "take a new cassette that waits"),
+        ("mz rerecord", "changed, expired and missing recordings of the library"),
+        ("mz rerecord recordings/rollback --feature login --budget 2.50", "every call of one feature, within a budget"),
+        ("mz rerecord --expired --yes --accept ARTIFACT --accept COST", "without questions"),
+        ("mz rerecord recordings/rollback --take --accept ALL", "accept a pending cassette"),
     ),
-    following="`mz replay` plays what was recorded; then commit it.",
+    following="`mz replay` replays the recordings; then commit them.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--agent", metavar="NAME", help="The agent that answers, instead of the cassette's own.")
+@click.option("--agent", metavar="NAME", help="Agent to call instead of the cassette's own.")
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only calls of this feature; repeatable.")
 @click.option("--phase", "phases", metavar="NAME", multiple=True, help="Only calls of this phase; repeatable.")
-@click.option("--changed", is_flag=True, help="Calls whose prompt, arguments, tree or stream are other ones today.")
-@click.option("--expired", is_flag=True, help="Calls whose answers are too old, or another agent's.")
+@click.option("--changed", is_flag=True, help="Calls whose prompt, arguments, tree or stream have changed.")
+@click.option("--expired", is_flag=True, help="Calls whose replies have expired or come from another agent.")
 @click.option("--new", is_flag=True, help="Calls that were never recorded.")
 @click.option("--all", "everything", is_flag=True, help="Every call.")
-@click.option("--prune", is_flag=True, help="Drop recordings that nothing asks for.")
+@click.option("--prune", is_flag=True, help="Remove unused recordings.")
 @click.option(
     "--budget",
     metavar="USD",
     type=Dollars(),
-    help="What may be paid; no call is begun that exceeds it or has no price.",
+    help="Maximum cost; calls that exceed it or have no price are not started.",
 )
 @click.option(
     "--accept",
     metavar="CLASS",
     type=click.Choice(CLASSES),
     multiple=True,
-    help="Take differences of this class: a class of drift, MISSING, UNUSED or ALL; repeatable.",
+    help="Accept differences of this class: a class of drift, MISSING, UNUSED or ALL; repeatable.",
 )
-@click.option("--take", is_flag=True, help="Take new cassettes that wait to be accepted; nothing is called.")
+@click.option("--take", is_flag=True, help="Accept pending new cassettes; no agent is called.")
 @click.option(
     "--provenance",
     type=click.Choice(["live", "scripted-model"]),
     default="live",
     show_default=True,
-    help="What the new answers are worth: whether a real model gave them.",
+    help="Origin of the new replies: a real model or a scripted one.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask whether to call the agent.")
-@click.option("--in-ci", is_flag=True, help="On a build server, with --budget: call the agent there.")
+@click.option("--in-ci", is_flag=True, help="Allow agent calls on a CI server; needs --budget.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.rerecord/1.")
 @click.pass_context
 def rerecord(
@@ -101,19 +101,19 @@ def rerecord(
     in_ci: bool,
     as_json: bool,
 ) -> int:
-    """Have the real agent answer recorded calls again, as a review.
+    """Re-record calls with the real agent and review the differences.
 
-    First says which calls, why, and what they will probably cost, and asks. Then the recorded world is driven through
-    today's pipeline: what is asked as it was is answered from the recording, the rest by the agent. A feature that does
-    not come to the rest that it had keeps its old recordings. What differs is shown class by class, and written when
-    every class is accepted; else the new cassette waits. What was paid is never lost: an attempt that was stopped goes
-    on with the same command, and the answers of a feature that is not taken because of another are used again. Without
-    --changed, --expired, --new or --all it is the first three, or all calls of the features and phases that are named.
-    A PATH is a cassette or a folder of them; without one, the library is meant.
+    Lists the calls with reason and estimated cost, and asks for confirmation. Then the fixture is run through the
+    current pipeline: unchanged calls are served from the recording, the others by the agent. A feature that ends with
+    another outcome keeps its old recordings. Differences are shown by class, and written when every class is accepted;
+    otherwise the new cassette waits. Paid replies are never lost: the same command continues a stopped attempt, and
+    replies of a feature that was not accepted because of another one are reused. Without --changed, --expired, --new or
+    --all, the first three apply, or all calls of the named features and phases. PATH is a cassette or a folder of
+    cassettes (default: the library).
     """
     wish = Wish(features=features, phases=phases, changed=changed, expired=expired, new=new, everything=everything)
     if take and (wish != Wish() or agent or prune or budget is not None):
-        raise click.UsageError("--take calls nothing: it goes with PATH, --accept and --json alone", context)
+        raise click.UsageError("--take can be combined only with PATH, --accept and --json", context)
     asked = Asked(wish, agent or "", provenance, prune, budget, frozenset(accept), yes, in_ci)
     home = find_home(Path.cwd())
     found = cassettes_at(home, paths)
@@ -127,11 +127,11 @@ def rerecord(
 
 
 def tell(done: tuple[RerecordedCassette, ...]) -> None:
-    """The result in words, with what goes on from there."""
+    """Print the results and the next commands."""
     for one in done:
-        for words in result(one):
-            answer(words)
+        for text in result(one):
+            answer(text)
         if one.backup:
-            note(f"a copy of what it was lies in {one.backup}")
+            note(f"backup of the old cassette: {one.backup}")
         if one.helps:
-            note(f"then: {one.helps}")
+            note(f"next: {one.helps}")

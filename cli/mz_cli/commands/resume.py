@@ -1,4 +1,4 @@
-"""Adapter: `mz resume`."""
+"""Command `mz resume`."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @command(
     "resume",
     examples=(
-        ("mz resume", "go on with the newest run that is not finished, or with one that is paused"),
-        ("mz resume --feature login --answer approve", "answer the question that login waits with, and go on"),
-        ("mz resume --feature login --answer retry --ack 'use SQLite'", "once more, with a word for the agent"),
+        ("mz resume", "continue the paused run, or the newest unfinished one"),
+        ("mz resume --feature login --answer approve", "answer the question of login, and continue"),
+        ("mz resume --feature login --answer retry --ack 'use SQLite'", "try again, with a note for the agent"),
     ),
-    following="`mz review list` shows what still waits for you.",
+    following="`mz review list` shows open questions.",
 )
 @click.argument("run", required=False)
-@click.option("--feature", "features", metavar="ID", multiple=True, help="The feature that is answered; repeatable.")
-@click.option("--answer", type=click.Choice(ANSWERS), help="Go on as it stands, once more, or not like this.")
-@click.option("--ack", metavar="WHY", help="Why; goes into the next prompt. Alone it approves; - reads it from stdin.")
+@click.option("--feature", "features", metavar="ID", multiple=True, help="Feature to answer; repeatable.")
+@click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
+@click.option("--ack", metavar="WHY", help="Reason, for the next prompt; approves if alone; - reads it from stdin.")
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.resume/1.")
 @click.pass_context
@@ -49,12 +49,11 @@ def resume(
     context: click.Context, run: str | None, features: tuple[str, ...], answer: str | None, ack: str | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Go on with a run, with an answer where it waits for one.
+    """Continue a run.
 
-    Picks up exactly where the log ends, after a stop, a crash or a question; nothing that was paid for is paid again.
-    An answer is for the features named, or for the one that waits where there is only one. If a process works on the
-    run already, the answer is left for it; if that process is paused, it goes on. RUN is a run's id or the beginning
-    of one.
+    Continues exactly where the log ends, after a stop, a crash or a question; paid calls are not repeated. An answer
+    applies to the named features, or to the only waiting one. If a process is already running the run, it gets the
+    answer, and continues if it was paused. RUN is a run's id or its beginning.
     """
     home, chosen, answers = find_home(Path.cwd()), run, bool(features or answer or ack)
     if run is not None or answers or (home / HOME / LOG).is_file():
@@ -67,22 +66,24 @@ def resume(
                 told += [f"answered: {', '.join(asked)}; {became(left)}"] if left.held else []
             if holder(log) == chosen and fold_run(log.store.read(run_stream(chosen))).paused:
                 left = leave(log, chosen, lambda: (ResumeLeft(who=who(log)),))
-                told += [f"run {chosen} goes on; {became(left)}"] if left.held else []
+                told += [f"run {chosen} continues; {became(left)}"] if left.held else []
             if told:
                 return tell(log, chosen, told, as_json)
     return drive(home, lambda session, _: session.resume(chosen), "resume", as_json)
 
 
 def the_run(log: Reading, run: str | None) -> str:
-    """The run that is meant: the one named, else the one at work, else the newest unfinished one, else the newest.
-    Raises MzError (MZ5001)."""
+    """Return the named run, else the running one, else the newest unfinished one, else the newest.
+
+    Raises MzError (MZ5001).
+    """
     if run is not None:
         return log.find_run(run)
     return holder(log) or next(iter(unfinished(log)), None) or log.find_run(None)
 
 
 def tell(log: Reading, run: str, told: list[str], as_json: bool) -> int:
-    """The process that works on the run carries on; here is only how it stands."""
+    """Print the result for a run that another process is running."""
     for words in told:
         note(words)
     if as_json:
@@ -91,7 +92,7 @@ def tell(log: Reading, run: str, told: list[str], as_json: bool) -> int:
 
 
 def waiting(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
-    """The features that an answer is for. Raises MzError (MZ4010) and UsageError."""
+    """Return the features to answer. Raises MzError (MZ4010) and UsageError."""
     asking = [feature.feature for feature in view.features if feature.status == "waiting"]
     if not features:
         if len(asking) != 1:
@@ -107,17 +108,19 @@ def waiting(view: RunView, features: tuple[str, ...], context: click.Context) ->
 
 
 def leave_answers(log: Reading, run: str, features: tuple[str, ...], verdict: Verdict, ack: str | None) -> Left:
-    """The same answer to each of them, or none at all. Raises MzError (MZ5004)."""
+    """Post the same answer to all features, or to none. Raises MzError (MZ5004)."""
 
     def write() -> tuple[Event, ...]:
-        found = desk(log, run)
+        queue = desk(log, run)
         questions = [
-            the_question(log, found, found.run.find(feature) or FeatureView(feature=feature)) for feature in features
+            the_question(log, queue, queue.run.find(feature) or FeatureView(feature=feature)) for feature in features
         ]
         text, person = keep(log, ack), who(log)
         return tuple(
-            AnswerLeft(feature=FeatureId(each.feature), verdict=verdict, note=text, who=person, question=each.version)
-            for each in questions
+            AnswerLeft(
+                feature=FeatureId(question.feature), verdict=verdict, note=text, who=person, question=question.version
+            )
+            for question in questions
         )
 
     return leave(log, run, write)

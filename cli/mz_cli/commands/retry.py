@@ -1,4 +1,4 @@
-"""Adapter: `mz retry`."""
+"""Command `mz retry`."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from mz_cli.inbox import keep, leave, who
 from mz_cli.sent import show_sent
 from mz_cli.wording import given
 
-RESTS = frozenset(rest.value for rest in RETRIABLE)
-"""As a view calls them."""
+RESTS = frozenset(status.value for status in RETRIABLE)
+"""Statuses of features that can be retried."""
 NOT = {
-    "queued": ("has not begun", "`mz status` shows what it waits for"),
-    "working": ("is being worked on", "`mz cancel --feature {}` gives it up"),
-    "stopped": ("was stopped and goes on by itself", "mz resume {run}"),
-    "paused": ("is paused and goes on with its run", "mz resume {run}"),
+    "queued": ("has not started", "see the reason with `mz status`"),
+    "working": ("is in progress", "cancel it with `mz cancel --feature {}`"),
+    "stopped": ("was interrupted and continues with its run", "mz resume {run}"),
+    "paused": ("is paused and continues with its run", "mz resume {run}"),
 }
-DONE = ("is {} already", "what is delivered is not done again")
+DONE = ("is already {}", "use `mz fork` to try again from an earlier event")
 
 
 @command(
     "retry",
     examples=(
-        ("mz retry login", "once more, from the phase in which it stands"),
-        ("mz retry login --from techspec --note 'use SQLite'", "from an earlier phase on, with a word for the agent"),
+        ("mz retry login", "retry from the current phase"),
+        ("mz retry login --from techspec --note 'use SQLite'", "from an earlier phase, with a note for the agent"),
     ),
-    following="`mz resume` goes on where no process works on the run.",
+    following="`mz resume` continues the run if no process is running it.",
 )
 @click.argument("feature")
-@click.option("--from", "phase", metavar="PHASE", help="From this phase on; without it, from where it stands.")
-@click.option("--note", metavar="TEXT", help="Goes into the next prompt; - reads it from stdin.")
-@click.option("--run", metavar="RUN", help="The run; without it, the newest that has the feature.")
+@click.option("--from", "phase", metavar="PHASE", help="First phase to repeat. [default: the current one]")
+@click.option("--note", metavar="TEXT", help="Note for the next prompt; - reads it from stdin.")
+@click.option("--run", metavar="RUN", help="The run. [default: the newest with the feature]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.retry/1.")
 def retry(feature: str, phase: str | None, note: str | None, run: str | None, as_json: bool) -> None:
-    """Have a feature that came to rest done once more.
+    """Retry a failed, cancelled, waiting or held feature.
 
-    For features that failed, were given up, wait or are held. The tree from before the phase is put back on the
-    branch in a new commit, what came after it counts no more, and all attempts begin anew. Once a base that moved was
-    merged in, the tree stays as it is: putting an older one back would undo what others did.
+    Restores the tree from before the phase in a new commit on the branch, discards later results, and resets the
+    attempt counters. After the merge of a moved base, the tree is not restored, because that would undo the work of
+    others.
     """
     words = given(note, "the note")
     with reading() as log:
@@ -58,23 +58,23 @@ def retry(feature: str, phase: str | None, note: str | None, run: str | None, as
             return (RetryLeft(feature=FeatureId(feature), phase=phase, note=keep(log, words), who=who(log)),)
 
         left = leave(log, chosen, write)
-        what = f"asked to do {feature} once more" + (f", from {phase} on" if phase else "")
+        what = f"retry of {feature} requested" + (f", from {phase}" if phase else "")
         show_sent("retry", left, "retry", what, as_json, feature=feature, phase=phase)
 
 
 def check(log: Reading, found: Desk, feature: str, phase: str | None) -> None:
-    """Raises MzError (MZ5006) where the feature cannot be done once more, or not from there."""
+    """Raise MzError (MZ5006) if the feature cannot be retried, or not from that phase."""
     view = found.run.find(feature) or FeatureView(feature=feature)
     if view.status not in RESTS:
-        state, helps = NOT.get(view.status, DONE)
-        helps = helps.format(feature, run=found.run.run)
-        raise MzError("MZ5006", f"{feature} {state.format(view.status)}", hint=helps)
+        state, hint = NOT.get(view.status, DONE)
+        hint = hint.format(feature, run=found.run.run)
+        raise MzError("MZ5006", f"{feature} {state.format(view.status)}", hint=hint)
     if view.status == "held" and view.because and view.started_us is None:
         raise MzError("MZ5006", f"{feature} waits for {view.because}", hint=f"mz retry {view.because}")
     letter = found.pending(feature)
     if letter is not None:
-        hint = f"it is taken with: mz resume {found.run.run}"
-        raise MzError("MZ5006", f"{feature} waits for something else: {said(log, letter)}", hint=hint)
+        hint = f"continue the run with: mz resume {found.run.run}"
+        raise MzError("MZ5006", f"{feature} has a pending message: {said(log, letter)}", hint=hint)
     if phase is not None:
         check_phase(log, found, feature, phase)
 
@@ -85,8 +85,8 @@ def check_phase(log: Reading, found: Desk, feature: str, phase: str) -> None:
     known = [each.phase for each in pipeline.phases] if pipeline is not None else begun
     if phase in begun:
         return
-    names = f"{feature} has begun: {', '.join(begun) or 'none'}"
+    names = f"phases started by {feature}: {', '.join(begun) or 'none'}"
     if phase not in known:
         problem = f"the pipeline of run {found.run.run} has no phase {phase!r}{did_you_mean(phase, known)}"
         raise MzError("MZ5006", problem, hint=names)
-    raise MzError("MZ5006", f"{feature} has not begun {phase}", hint=names)
+    raise MzError("MZ5006", f"{feature} has not started {phase}", hint=names)

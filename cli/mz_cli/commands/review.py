@@ -1,4 +1,4 @@
-"""Adapter: `mz review`."""
+"""Command `mz review`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from mz_cli.worktrees import around
 
 DETAIL_MAX = 300
 LINES_MAX = 40
-"""Lines of a text on a terminal."""
+"""Maximum of lines per text on a terminal."""
 WILL = {
     Verdict.APPROVE: "approved",
     Verdict.RETRY: "answered",
@@ -54,17 +54,17 @@ WILL = {
 @section(
     "review",
     examples=(
-        ("mz review list", "what waits for you, in all runs"),
-        ("mz review show login", "everything that you need to decide"),
-        ("mz review answer login 'use SQLite'", "tell the agent, and have it go on"),
+        ("mz review list", "the open questions of all runs"),
+        ("mz review show login", "everything needed to decide"),
+        ("mz review answer login 'use SQLite'", "answer the agent, which then continues"),
     ),
-    following="`mz review list` shows what is asked now.",
+    following="`mz review list` shows the open questions.",
 )
 def review() -> None:
-    """See what is asked of people, and answer it.
+    """List and answer open questions.
 
-    An answer is left for the run, which takes it in order; the first one counts. A process that works on the run
-    takes it at once; where there is none, the next `mz resume` does. Who answered what, when and why stays in the log.
+    An answer is a message for the run; the first answer to a question counts. A running process reads it at once,
+    otherwise the next `mz resume` does. The log keeps who answered what, when and why.
     """
 
 
@@ -74,14 +74,14 @@ def review() -> None:
         ("mz review list", "all open questions of all unfinished runs"),
         ("mz review list --json | jq -r '.questions[].feature'", "for programs"),
     ),
-    following="`mz review show FEATURE` shows what a question is about.",
+    following="`mz review show FEATURE` shows the details of a question.",
 )
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-list/1.")
 def list_(run: str | None, as_json: bool) -> None:
-    """List what is asked, and how to answer.
+    """List open questions and how to answer them.
 
-    RUN is a run's id or the beginning of one; without it, all runs that are not finished are looked through.
+    RUN is a run's id or its beginning (default: all unfinished runs).
     """
     with reading() as log:
         runs = unfinished(log) if run is None else (log.find_run(run),)
@@ -96,10 +96,10 @@ def list_(run: str | None, as_json: bool) -> None:
 
 
 def asked(log: Reading, found: Desk) -> tuple[QuestionShape, ...]:
-    """The run's open questions, the oldest first, then what no answer helps on."""
+    """Return the run's open questions, the oldest first, then features that no answer can continue."""
     shapes = [shape_of(log, found, each) for each in found.questions if found.question(each.feature) is not None]
     halted = [halted_shape(found.run, view, log.words) for view in found.run.features]
-    return (*shapes, *(each for each in halted if each is not None))
+    return (*shapes, *(shape for shape in halted if shape is not None))
 
 
 def shape_of(log: Reading, found: Desk, question: Question) -> QuestionShape:
@@ -112,20 +112,20 @@ def shape_of(log: Reading, found: Desk, question: Question) -> QuestionShape:
 @review.page(
     "show",
     examples=(
-        ("mz review show login", "the question, the work that it is about, what each answer does"),
-        ("mz review show login --whole | less", "nothing cut"),
+        ("mz review show login", "the question, the work concerned, the effect of each answer"),
+        ("mz review show login --whole | less", "without cutting texts"),
     ),
-    following="`mz review approve`, `answer` or `reject FEATURE` answers.",
+    following="answer with `mz review approve FEATURE`, `mz review answer FEATURE` or `mz review reject FEATURE`.",
 )
 @click.argument("feature")
-@click.option("--run", metavar="RUN", help="The run; without it, the newest in which the feature asks something.")
-@click.option("--whole", is_flag=True, help="Cut no text; a pipe always gets it all.")
+@click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
+@click.option("--whole", is_flag=True, help="Do not cut texts; a pipe always gets them complete.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-show/1.")
 def show(feature: str, run: str | None, whole: bool, as_json: bool) -> None:
-    """Show all that a person needs to decide.
+    """Show everything needed to answer a question.
 
-    The question; the artifact, patch, violations or output that it is about; what each answer would do; and what was
-    answered before, by whom, when and why.
+    Prints the question; the artifact, patch, violations or output concerned; the effect of each answer; and earlier
+    decisions with person, time and reason.
     """
     with reading() as log:
         found, _ = find_desk(log, run, feature)
@@ -162,51 +162,59 @@ def detail_of(log: Reading, found: Desk, feature: str) -> ReviewDetail:
         helps=helps,
         effects=effect_shapes(can, feature),
         evidence=evidence_shapes(pieces, log.words, changed),
-        decisions=tuple(decision_shape(each, log.words) for each in found.decisions if each.feature == feature),
+        decisions=tuple(
+            decision_shape(decision, log.words) for decision in found.decisions if decision.feature == feature
+        ),
         letters=tuple(
-            letter_shape(each, log.words)
-            for each in found.letters
-            if each.feature in (feature, None) and each.kind != "pause" and each.fate != "taken"
+            letter_shape(message, log.words)
+            for message in found.letters
+            if message.feature in (feature, None) and message.kind != "pause" and message.fate != "taken"
         ),
     )
 
 
 def halting(log: Reading, found: Desk, view: FeatureView) -> tuple[str | None, str | None]:
-    """Why a feature that asks nothing does not go on, and what helps, as `mz status` says it."""
+    """Return the reason why a feature without a question does not continue, and the fix, as in `mz status`."""
     alone, beside = replace(found.run, features=(view,)), around(log.home, found.letters)
     return next(iter(waits(alone, is_held(log.home), log.words, beside)), (None, None)) if view.hold else (None, None)
 
 
 @review.page(
     "approve",
-    examples=(("mz review approve login", "go on with the work as it is"),),
-    following="`mz status` shows how the feature goes on.",
+    examples=(("mz review approve login", "continue with the work as it is"),),
+    following="`mz status` shows the feature's progress.",
 )
 @click.argument("feature")
-@click.option("--note", metavar="TEXT", help="Why, kept in the log; - reads it from stdin.")
-@click.option("--run", metavar="RUN", help="The run; without it, the newest in which the feature asks something.")
+@click.option("--note", metavar="TEXT", help="Reason, kept in the log; - reads it from stdin.")
+@click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
 def approve(feature: str, note: str | None, run: str | None, as_json: bool) -> None:
-    """Let a feature go on.
+    """Approve, and let the feature continue.
 
-    Where there is nothing that it could go on with, as after a failure, approving means: once more, with the note.
+    After a failure, where there is no work to approve, the agent tries again with the note.
     """
     left_for(feature, run, Verdict.APPROVE, given(note, "the note"), as_json)
 
 
 @review.page(
     "reject",
-    examples=(("mz review reject login --note 'we keep the old format'", "not like this"),),
-    following="`mz review list` shows what is asked then.",
+    examples=(("mz review reject login --note 'we keep the old format'", "reject the work, with a reason"),),
+    following="`mz review list` shows the next questions.",
 )
 @click.argument("feature")
-@click.option("--note", metavar="WHY", required=True, help="Why; goes to whoever must mend it; - reads it from stdin.")
-@click.option("--run", metavar="RUN", help="The run; without it, the newest in which the feature asks something.")
+@click.option(
+    "--note",
+    metavar="WHY",
+    required=True,
+    help="Reason; goes into the agent's next prompt; - reads it from stdin.",
+)
+@click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
 def reject(feature: str, note: str, run: str | None, as_json: bool) -> None:
-    """Refuse what was asked.
+    """Reject the work.
 
-    A rejected approval goes back to where the pipeline says, with the note; any other rejection ends the feature.
+    Rejecting an approval sends the feature to the phase named in the pipeline, with the note; any other rejection ends
+    the feature.
     """
     left_for(feature, run, Verdict.REJECT, given(note, "the note"), as_json)
 
@@ -214,20 +222,20 @@ def reject(feature: str, note: str, run: str | None, as_json: bool) -> None:
 @review.page(
     "answer",
     examples=(
-        ("mz review answer login 'use SQLite'", "the text goes into the agent's next prompt"),
+        ("mz review answer login 'use SQLite'", "the text is added to the agent's next prompt"),
         ("mz review answer login - < answer.md", "from a file"),
         ("mz review answer login", "in your editor"),
     ),
-    following="`mz status` shows how the feature goes on.",
+    following="`mz status` shows the feature's progress.",
 )
 @click.argument("feature")
 @click.argument("text", required=False)
-@click.option("--run", metavar="RUN", help="The run; without it, the newest in which the feature asks something.")
+@click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
 def answer(feature: str, text: str | None, run: str | None, as_json: bool) -> None:
-    """Answer the agent, and have it try once more.
+    """Answer the agent, and let it try again.
 
-    TEXT becomes a note in the agent's next prompt; - reads it from stdin, and without it your editor opens.
+    TEXT is added to the agent's next prompt; - reads it from stdin. Without TEXT, your editor opens.
     """
     words = given(text, "the answer")
     if words is None:
@@ -239,13 +247,13 @@ def answer(feature: str, text: str | None, run: str | None, as_json: bool) -> No
 
 
 def left_for(feature: str, run: str | None, verdict: Verdict, note: str | None, as_json: bool) -> None:
-    """Leaves the answer to the question that is open now. Raises MzError (MZ5001, MZ4010, MZ5004)."""
+    """Post the answer to the currently open question. Raises MzError (MZ5001, MZ4010, MZ5004)."""
     with reading() as log:
         chosen = find_desk(log, run, feature)[0].run.run
 
         def write() -> tuple[Event, ...]:
-            found, view = find_desk(log, chosen, feature)
-            question = the_question(log, found, view)
+            queue, view = find_desk(log, chosen, feature)
+            question = the_question(log, queue, view)
             text, person = keep(log, note), who(log)
             return (
                 AnswerLeft(

@@ -1,4 +1,4 @@
-"""Adapter: `mz run`."""
+"""Command `mz run`."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from mz_cli.render.text import counted
 from mz_cli.viewing import view_options
 
 LEFT_OUT = "MZ3009"
-"""A step of the pipeline whose command is not configured: shown in the plan, not at every run."""
+"""Code for a pipeline step whose command is not configured: shown in the plan, not at every run."""
 
 
 @command(
     "run",
     examples=(
-        ("mz run --dry-run", "what would be done, in which order, for how much; writes nothing"),
+        ("mz run --dry-run", "the plan: features, order, estimated cost; writes nothing"),
         ("mz run", "deliver the backlog"),
-        ("mz run --feature login --feature audit --autonomy full_auto", "two features, and never ask"),
+        ("mz run --feature login --feature audit --autonomy full_auto", "two features, without asking"),
     ),
-    following="`mz status` shows where it stands; `mz resume` goes on after a stop or a question.",
+    following="`mz status` shows the progress; `mz resume` continues after a stop or a question.",
 )
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
-@click.option("--agent", metavar="NAME", help="The agent that is called, instead of the one in mz.yaml.")
-@click.option("--max-parallel", metavar="N", type=click.IntRange(min=1), help="How many features at the same time.")
+@click.option("--agent", metavar="NAME", help="Agent to use instead of the one in mz.yaml.")
+@click.option("--max-parallel", metavar="N", type=click.IntRange(min=1), help="Number of parallel features.")
 @click.option(
     "--autonomy",
     type=click.Choice(["supervised", "checkpoint", "full_auto"]),
-    help="How often a person is asked: after planning too, at gates, or never.",
+    help="When to ask a person: also after planning, only at gates, or never.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan and stop; write nothing.")
-@click.option("--exit-code", is_flag=True, help="With --dry-run: exit 1 when there is something to do.")
+@click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
+@click.option("--exit-code", is_flag=True, help="With --dry-run: exit with 1 if there is something to do.")
 @click.option("--record", is_flag=True, help="Make a cassette of the run afterwards, as `mz record` does.")
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.run/1, or mz.plan/1 in a dry run.")
@@ -50,20 +50,20 @@ def run(
 ) -> int:  # fmt: skip
     """Deliver the backlog, feature by feature.
 
-    Reads mz.yaml and the backlog, and takes each feature through the pipeline in a worktree of its own. An unfinished
-    run goes on, with what is new in the backlog. Ctrl-C comes to rest; a second one ends the agents at once.
+    Reads mz.yaml and the backlog, and takes each feature through the pipeline in its own worktree. An unfinished run is
+    continued, with new items of the backlog. Ctrl-C finishes current calls, then stops; a second Ctrl-C stops now.
     """
     if exit_code and not dry_run:
-        raise click.UsageError("--exit-code goes with --dry-run", click.get_current_context())
+        raise click.UsageError("--exit-code requires --dry-run", click.get_current_context())
     if record and dry_run:
-        raise click.UsageError("--record needs a run, and --dry-run makes none", click.get_current_context())
+        raise click.UsageError("--record cannot be combined with --dry-run", click.get_current_context())
     home = find_home(Path.cwd())
     flags = {"agent": agent, "parallel_max": max_parallel, "autonomy": autonomy}
     if dry_run:
         something = show_plan(home, flags, features, as_json)
         return int(Exit.VERDICT if exit_code and something else Exit.OK)
 
-    begun: list[str] = []
+    started_runs: list[str] = []
 
     def begin(session: Session, say: Callable[[str], None]) -> None:
         if record:
@@ -74,15 +74,15 @@ def run(
                 say(format_diagnostic(warning))
         if session.coordinator is None:
             raise NothingToDo(nothing(len(plan.taken.skipped)))
-        begun.append(session.coordinator.run)
+        started_runs.append(session.coordinator.run)
 
     code = drive(home, begin, "run", as_json)
-    if record and begun:
-        recording.record_after(begun[0])
+    if record and started_runs:
+        recording.record_after(started_runs[0])
     return code
 
 
 def nothing(delivered: int) -> str:
     if not delivered:
         return "nothing to do: the backlog has no feature with the status FEAT"
-    return f"nothing to do: {counted(delivered, 'feature')} of the backlog delivered before; `mz runs` lists the runs"
+    return f"nothing to do: {counted(delivered, 'feature')} of the backlog already delivered; `mz runs` lists the runs"

@@ -1,4 +1,4 @@
-"""Adapter: `mz runs`."""
+"""Command `mz runs`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ AT_WORK = ("started", "paused")
     "runs",
     examples=(
         ("mz runs", "every run of this repository, the newest first"),
-        ("mz runs --json | jq -r '.runs[] | select(.status == \"rested\") | .run'", "those that wait for something"),
+        (
+            "mz runs --json | jq -r '.runs[] | select(.status == \"idle\") | .run'",
+            "the idle runs",
+        ),
     ),
     following="`mz status RUN` shows one; `mz diff RUN RUN` compares two.",
 )
@@ -59,7 +62,7 @@ def line_of(row: RunRow, held: bool) -> RunLine:
 
 
 def table(lines: tuple[RunLine, ...], starts: list[str], whole: bool) -> Table:
-    """`whole`: for a pipe, with times as programs read them."""
+    """Return the table; with `exact`, ISO 8601 times for a pipe."""
     rows = tuple(
         (
             line.run,
@@ -75,5 +78,5 @@ def table(lines: tuple[RunLine, ...], starts: list[str], whole: bool) -> Table:
 
 
 def standing(features: dict[str, str]) -> str:
-    """How many stand how, in the order in which the backlog first shows each: `2 delivered, 1 waiting`."""
+    """Return counts by status, in order of first appearance: `2 delivered, 1 waiting`."""
     return ", ".join(f"{count} {status}" for status, count in Counter(features.values()).items())

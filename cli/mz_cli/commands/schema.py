@@ -1,4 +1,4 @@
-"""Adapter: `mz schema`."""
+"""Command `mz schema`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mz_cli.render.console import put
 
 SCHEMAS = {"config": config_schema, "pipeline": pipeline_schema, "events": events_schema}
 ARTIFACTS = ("tasks", "commit_summary", "verdict")
-"""Rule sets of JSON artifacts that come with `mz`; a test holds the list complete."""
+"""Built-in rule sets of JSON artifacts; a test checks that the list is complete."""
 
 
 @command(
     "schema",
     examples=(
-        ("mz schema config", "of mz.yaml; `mz init` writes it where the first lines of mz.yaml say"),
+        ("mz schema config", "of mz.yaml; `mz init` writes it to the path in mz.yaml's first lines"),
         ("mz schema pipeline > .mz/schema/pipeline.json", "of pipelines/NAME.yaml"),
         ("mz schema events", "of a line of `mz log --json`"),
-        ("mz schema tasks", "of an artifact; agents find it in their worktree, in .mz/schemas"),
+        ("mz schema tasks", "of an artifact; agents find it in .mz/schemas of their worktree"),
     ),
-    following="`mz config validate` checks the files themselves.",
+    following="`mz config validate` checks the files.",
 )
 @click.argument("name", type=click.Choice([*SCHEMAS, *ARTIFACTS]))
 def schema(name: str) -> None:

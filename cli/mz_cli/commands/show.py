@@ -1,4 +1,4 @@
-"""Adapter: `mz show`."""
+"""Command `mz show`."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from mz_cli.shapes.run import ArtifactText
 from mz_cli.worktrees import around
 
 LIMITS = Limits(message_characters=300, excerpt_lines=12)
-"""On a terminal; a pipe gets everything."""
+"""Limits on a terminal; a pipe gets everything."""
 
 
 @command(
     "show",
     examples=(
-        ("mz show login", "what was tried, phase by phase, and what came of it"),
-        ("mz show login --phase code --attempt 2 --prompt --diff", "one attempt: what went in, what it changed"),
-        ("mz show login --artifact techspec > techspec.md", "one artifact, whole"),
-        ("mz show login --json | jq '.calls[].refusals'", "why replies were refused"),
+        ("mz show login", "attempts and results, phase by phase"),
+        ("mz show login --phase code --attempt 2 --prompt --diff", "one attempt: its prompt and its changes"),
+        ("mz show login --artifact techspec > techspec.md", "one artifact in full"),
+        ("mz show login --json | jq '.calls[].refusals'", "the reasons for rejected replies"),
     ),
-    following="`mz log --feature FEATURE` lists its events; `mz status` shows the whole run.",
+    following="`mz log --feature FEATURE` lists its events; `mz status` shows the run.",
 )
 @click.argument("feature")
-@click.option("--run", metavar="RUN", help="The run to look in; without it, the newest that has the feature.")
+@click.option("--run", metavar="RUN", help="The run. [default: the newest with the feature]")
 @click.option("--phase", metavar="PHASE", help="Only this phase.")
 @click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Only this attempt of each phase.")
-@click.option("--prompt", is_flag=True, help="Print the prompts too.")
-@click.option("--output", is_flag=True, help="Print all that commands, gates and failed calls printed.")
-@click.option("--diff", is_flag=True, help="Print what each phase changed; with --attempt, what that one changed.")
-@click.option("--artifact", metavar="NAME", help="Print this artifact whole, and nothing else; NAME/UNIT of one unit.")
+@click.option("--prompt", is_flag=True, help="Also print the prompts.")
+@click.option("--output", is_flag=True, help="Print the full output of commands, gates and failed calls.")
+@click.option("--diff", is_flag=True, help="Print the changes of each phase; with --attempt, of that attempt.")
+@click.option("--artifact", metavar="NAME", help="Print only this artifact, in full; NAME/UNIT for one unit.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.artifact/1 of an artifact.")
 def show(
     feature: str, run: str | None, phase: str | None, attempt: int | None, prompt: bool, output: bool, diff: bool,
@@ -47,8 +47,8 @@ def show(
 ) -> None:  # fmt: skip
     """Show one feature: its phases, attempts and results.
 
-    For each attempt: the agent, what it took, what was refused, by which rule and where; how commands and gates ended;
-    then artifacts, commits and changed files. A changed file is one that differed when the attempt had ended.
+    For each attempt: agent, cost, rejections with rule and location, results of commands and gates; then artifacts,
+    commits and changed files. Changed files are those that differed at the end of the attempt.
     """
     with reading() as log:
         view, found = log.find_feature(run, feature)
@@ -67,22 +67,22 @@ def show(
 
 
 def differ(log: Reading) -> partial[str]:
-    """Patches come from git, which is asked only where one is wanted."""
+    """Return a function that makes patches; git is called only when it is used."""
     from mz_cli.changes import patch
 
     return partial(patch, log.home, without=frozenset())
 
 
 def check_phase(found: FeatureView, phase: str | None) -> None:
-    """Raises UsageError for a phase that the feature has not begun."""
+    """Raise UsageError for a phase that the feature has not started."""
     phases = list(dict.fromkeys(each.phase for each in found.phases))
     if phase is not None and phase not in phases:
-        known = f"; it has: {', '.join(phases)}" if phases else "; it has begun none"
+        known = f"; it has: {', '.join(phases)}" if phases else "; it has started none"
         raise refused(f"{found.feature} has no phase {phase!r}{did_you_mean(phase, phases) or known}")
 
 
 def check_attempt(found: FeatureView, wanted: Wanted) -> None:
-    """Raises UsageError for an attempt that was never made; says how many there were."""
+    """Raise UsageError, with the number of attempts, for an attempt that was never made."""
     if wanted.attempt is None or wanted.calls(found):
         return
     made = attempts_made(found, wanted.phase)
@@ -91,7 +91,7 @@ def check_attempt(found: FeatureView, wanted: Wanted) -> None:
 
 
 def chosen(found: FeatureView, wanted: Wanted, name: str) -> ArtifactView:
-    """The last artifact with that name, or name and unit. Raises UsageError where there is none, or one a unit."""
+    """Return the last artifact of a name or NAME/UNIT. Raises UsageError if there is none or one per unit."""
     artifacts = wanted.artifacts(found)
     known = {f"{each.artifact}/{each.unit}" if each.unit else each.artifact: each for each in artifacts}
     named = [key for key, each in known.items() if name in (key, each.artifact)]
@@ -99,7 +99,7 @@ def chosen(found: FeatureView, wanted: Wanted, name: str) -> ArtifactView:
         listed = f"; it has: {', '.join(known)}" if known else "; it has none"
         raise refused(f"{found.feature} has no artifact {name!r}{did_you_mean(name, known) or listed}")
     if len(named) > 1:
-        raise refused(f"{name!r} is there once a unit: name one of {', '.join(named)}")
+        raise refused(f"{name!r} exists per unit: name one of {', '.join(named)}")
     return known[named[0]]
 
 
@@ -108,7 +108,7 @@ def refused(message: str) -> click.UsageError:
 
 
 def show_artifact(log: Reading, view: RunView, found: FeatureView, artifact: ArtifactView, as_json: bool) -> None:
-    """To a pipe byte by byte; a terminal gets it without escapes. Raises BlobMissing where it was erased."""
+    """Print an artifact: unchanged to a pipe, without escapes to a terminal. Raises BlobMissing if it was erased."""
     data = log.blobs.get(artifact.digest)
     if not as_json:
         put_whole(sys.stdout, data)

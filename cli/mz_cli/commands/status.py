@@ -1,4 +1,4 @@
-"""Adapter: `mz status`."""
+"""Command `mz status`."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from mz_cli.worktrees import around
     "status",
     examples=(
         ("mz status", "the newest run"),
-        ("mz status r4f1", "the run whose id begins so"),
-        ("mz status --watch", "a live view from another terminal, until the run rests"),
-        ("mz status --json | jq '.features[] | select(.waiting)'", "what waits for a person"),
+        ("mz status r4f1", "the run whose id begins with r4f1"),
+        ("mz status --watch", "a live view from another terminal, until the run stops"),
+        ("mz status --json | jq '.features[] | select(.waiting)'", "features that wait for a person"),
     ),
-    following="`mz show FEATURE` explains one feature; `mz resume` goes on.",
+    following="`mz show FEATURE` shows one feature; `mz resume` continues the run.",
 )
 @click.argument("run", required=False)
-@click.option("--watch", "-w", "watched", is_flag=True, help="Show it live until it rests; then print it.")
+@click.option("--watch", "-w", "watched", is_flag=True, help="Watch the run until it stops, then print its status.")
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.status/1.")
 def status(run: str | None, watched: bool, as_json: bool) -> None:
-    """Show a run, what it took, and what waits for you.
+    """Show a run: progress, cost and open questions.
 
-    RUN is a run's id or the beginning of one; without it, the newest run is shown. Watching changes nothing: the run
-    belongs to the process that works on it, and Ctrl-C ends the watching only.
+    RUN is a run's id or its beginning (default: the newest run). Watching does not affect the run; Ctrl-C only ends the
+    watching.
     """
     with reading() as log:
         chosen = log.find_run(run)
@@ -54,16 +54,16 @@ def status(run: str | None, watched: bool, as_json: bool) -> None:
 
 
 def show_status(view: RunView, held: bool, words: Words, beside: Around) -> None:
-    """A pipe gets the table alone; a terminal gets the run above it and the open questions below."""
+    """Print the table; on a terminal with the run above and open questions below."""
     terminal = is_terminal(sys.stdout)
     if terminal:
         answer(heading(view, held) + "\n")
     show(status_table(view, held, words, beside, whole=not terminal))
     if terminal:
-        if rest := listed(view.features)[1]:
-            answer(rest)
-        if found := places(view, beside):
-            answer("\n" + "\n".join(map(line, few(found))))
+        if remaining := listed(view.features)[1]:
+            answer(remaining)
+        if paths := places(view, beside):
+            answer("\n" + "\n".join(map(line, few(paths))))
         for why, helps in waits(view, held, words, beside):
             answer(f"\n{why}\n  {helps}")
         if look := next_look(view, beside):

@@ -1,4 +1,4 @@
-"""Adapter: `mz transcript`."""
+"""Command `mz transcript`."""
 
 from __future__ import annotations
 
@@ -28,29 +28,28 @@ from mz_cli.transcribing import computed, report, table
 
 STDIN = "-"
 PIPE_SECONDS = 5.0
-"""That a named pipe may take until somebody opens it for writing."""
+"""Time limit for a named pipe to be opened for writing."""
 AGENTS = tuple(sorted({each.agent for each in FORMATS}))
 
 
 @command(
     "transcript",
     examples=(
-        ("mz transcript run.jsonl", "what a call of an agent took, and how it ended"),
-        ("claude -p --output-format json 'Say hello' | mz transcript -", "the same, as it comes"),
-        ("mz transcript session.jsonl --json | jq .computed_usd", "what a session cost by today's knowledge"),
+        ("mz transcript run.jsonl", "tokens, cost and outcome of an agent call"),
+        ("claude -p --output-format json 'Say hello' | mz transcript -", "the same, from a pipe"),
+        ("mz transcript session.jsonl --json | jq .computed_usd", "the cost of a session at known prices"),
     ),
-    following="`mz import` takes whole directories of session logs up; `mz cost --imported` says what they cost.",
+    following="`mz import` imports directories of session logs; `mz cost --imported` shows their cost.",
 )
 @click.argument("file")
-@click.option("--agent", type=click.Choice(AGENTS), help="Whose file it is; without it, the content says so.")
+@click.option("--agent", type=click.Choice(AGENTS), help="Agent that wrote the file. [default: detected]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.transcript/1.")
 def transcript(file: str, agent: str | None, as_json: bool) -> None:
-    """Say what is in a file that an agent wrote.
+    """Summarise an agent's output file.
 
-    FILE is what an agent printed during a call, or the log that it keeps of a session; `-` is standard input. Its
-    content says what it is, never its name. Every request counts once, however often the file repeats it; what the
-    file does not say is unknown, not zero. Notes tell what to know about the numbers. The exit code says whether the
-    file could be read, not how the agent ended.
+    FILE is the output of an agent call or an agent's session log; `-` is standard input. The format is detected from
+    the content, not the name. Repeated requests count once; missing values are unknown, not zero. Notes explain the
+    numbers. The exit code tells whether the file could be read, not how the agent ended.
     """
     with opened(file) as raw:
         found = read(raw, file, agent)
@@ -63,7 +62,7 @@ def transcript(file: str, agent: str | None, as_json: bool) -> None:
 
 @contextmanager
 def opened(file: str) -> Iterator[io.BufferedReader]:
-    """Raises MzError (MZ2001)."""
+    """Open the file or standard input. Raises MzError (MZ2001)."""
     if file == STDIN:
         yield buffered(sys.stdin.buffer)
         return
@@ -75,10 +74,12 @@ def opened(file: str) -> Iterator[io.BufferedReader]:
 
 
 def patient(file: str, flags: int) -> int:
-    """Opens it; a named pipe is given up where nobody opens its other end, and a device may never end. Raises
-    OSError."""
+    """Open a file; a named pipe only if it is opened for writing in time, a device never, since it may not end.
+
+    Raises OSError.
+    """
     if Path(file).is_char_device():
-        raise OSError(errno.ENODEV, "it is a device")
+        raise OSError(errno.ENODEV, "is a device")
     if not Path(file).is_fifo():
         return os.open(file, flags)
     before = signal.signal(signal.SIGALRM, _nobody)
@@ -91,18 +92,18 @@ def patient(file: str, flags: int) -> int:
 
 
 def _nobody(_signal: int, _frame: object) -> None:
-    raise OSError(errno.EPIPE, "nobody writes into this pipe")
+    raise OSError(errno.EPIPE, "nothing writes to this pipe")
 
 
 def read(raw: io.BufferedReader, file: str, agent: str | None) -> Transcript:
-    """Raises MzError (MZ2001, MZ6030)."""
+    """Read a transcript. Raises MzError (MZ2001, MZ6030)."""
     try:
         found = find(raw, agent)
         summary = Summary(found.format)
         for sighting in found.sightings():
             summary.see(sighting)
     except Undetected as error:
-        hint = "mz reads what agents print with --output-format stream-json, --json or the like, and their session logs"
+        hint = "mz reads agents' output of --output-format stream-json, --json and similar, and their session logs"
         if isinstance(error, OtherAgents):
             hint = "leave --agent out, or name that agent"
         raise MzError("MZ6030", f"{named(file)} {error}", hint=hint) from error
@@ -113,7 +114,7 @@ def read(raw: io.BufferedReader, file: str, agent: str | None) -> Transcript:
 
 def unreadable(file: str, error: OSError) -> MzError:
     why = (error.strerror or type(error).__name__).lower()
-    hint = "see that it is there, that it is a file and that you may read it"
+    hint = "check that it exists, is a file and is readable"
     return MzError("MZ2001", f"{named(file)} cannot be read: {why}", hint=hint)
 
 
@@ -122,7 +123,7 @@ def named(file: str) -> str:
 
 
 def modified_us(raw: io.BufferedReader) -> int:
-    """When the file was changed last; now, where it is no file."""
+    """Return the file's modification time, or the current time if it is not a file."""
     try:
         return os.fstat(raw.fileno()).st_mtime_ns // 1000
     except (OSError, ValueError):
@@ -130,7 +131,7 @@ def modified_us(raw: io.BufferedReader) -> int:
 
 
 def prices() -> Prices:
-    """The user's own, then the table's. Raises MzError (MZ20nn) where the user's file is wrong."""
+    """Return the user's prices, backed by the table's. Raises MzError (MZ20nn) for an invalid user file."""
     from mz_engine.adapters.pricefile import user_prices
     from mz_engine.adapters.prices import GenaiPrices
 

@@ -1,11 +1,10 @@
-"""Adapter: `mz verify`."""
+"""Command `mz verify`."""
 
 from __future__ import annotations
 
 import sys
 
 import click
-import msgspec
 from mz_engine.exits import Exit
 
 from mz_cli.context import reading
@@ -23,26 +22,26 @@ from mz_cli.verification import Verification, verify_log
 @command(
     "verify",
     examples=(
-        ("mz verify", "everything that was ever recorded in this repository"),
+        ("mz verify", "the complete log of this repository"),
         ("mz verify r4f1", "one run"),
         ("mz verify --imported", "your own log, with imported sessions"),
-        ("mz verify --json | jq -r '.findings[].place'", "where the record is damaged"),
+        ("mz verify --json | jq -r '.findings[].event_ref'", "the damaged events"),
     ),
-    following="`mz audit` says what a run did, and checks what it cites.",
+    following="`mz audit` reports what a run did, with verified evidence.",
 )
 @click.argument("run", required=False)
-@click.option("--imported", is_flag=True, help="Your own log, in any directory.")
+@click.option("--imported", is_flag=True, help="Verify your user log instead, in any directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.verify/1.")
 @click.pass_context
 def verify(context: click.Context, run: str | None, imported: bool, as_json: bool) -> int:
-    """Check that the record is what was recorded.
+    """Verify the integrity of the log.
 
-    Follows the chain of every stream, so that an event that was changed, dropped, swapped or put in is found, and
-    reads every text that an event cites, so that one that was lost or changed is found. Ends with 1 where something
-    is wrong. RUN is a run's id or the beginning of one; without it, the whole log is checked.
+    Checks the hash chain of every stream, which detects changed, removed, reordered and inserted events, and every
+    blob that an event cites, which detects missing and changed texts. Exits with 1 for damage. RUN is a run's id or
+    its beginning (default: the complete log).
     """
     if imported and run is not None:
-        raise click.UsageError("--imported checks your own log, in which there are no runs", context)
+        raise click.UsageError("--imported verifies your user log, which has no runs; leave RUN out", context)
     with reading_imported() if imported else reading() as log:
         chosen = None if run is None else log.find_run(run)
         found = verify_log(log, chosen, note)
@@ -65,26 +64,29 @@ def verify_result(found: Verification, repository: str, run: str | None) -> Veri
 
 
 def finding_shapes(found: Verification) -> tuple[FindingShape, ...]:
-    return tuple(FindingShape(**msgspec.structs.asdict(finding)) for finding in found.findings)
+    return tuple(
+        FindingShape(place=finding.place, kind=finding.kind, what=finding.what, hint=finding.hint)
+        for finding in found.findings
+    )
 
 
 def show_findings(found: Verification) -> None:
-    """A pipe gets the table alone; the sum of it goes beside it."""
+    """Print the findings; for a pipe as a table, with the summary on stderr."""
     if is_terminal(sys.stdout):
         for each in found.findings:
             answer(f"{each.place}: {each.what}\n  {each.hint}")
         answer(summary(found))
     else:
         rows = tuple((each.place, each.kind, each.what, each.hint) for each in found.findings)
-        show(Table(columns=columns("place", "kind", "what", "what to do"), rows=rows, empty=""))
+        show(Table(columns=columns("event", "kind", "message", "hint"), rows=rows, empty=""))
         note(summary(found))
     if found.elsewhere:
-        note(f"{found.elsewhere} more in other runs: `mz verify` lists them")
+        note(f"{counted(found.elsewhere, 'more finding')} in other runs: `mz verify` lists them")
 
 
 def summary(found: Verification) -> str:
-    """What was checked, in one line."""
+    """Return a one-line summary."""
     checked = f"{counted(found.events, 'event')} in {counted(found.streams, 'stream')}, {counted(found.blobs, 'blob')}"
     if found.whole:
-        return f"whole: {checked}; every link of the chain and every cited blob is as it was recorded"
-    return f"damaged: {len(found.findings)} found in {checked}"
+        return f"log intact: {checked} verified"
+    return f"log damaged: {counted(len(found.findings), 'finding')} in {checked}"

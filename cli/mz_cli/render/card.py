@@ -1,4 +1,4 @@
-"""Pure: one feature in the picture of a run: a card of some lines while it is worked on, else one line."""
+"""One feature in the live view of a run: a card of several lines while it is working, else one line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mz_cli.render.styled import Line, Span, plain
 from mz_cli.render.text import clock, compact, duration, line, money
 
 TITLE_MAX = 200
-"""Characters of a title that are looked at; a terminal has room for less."""
+"""Processed characters of a title; a terminal has room for less."""
 LEFT_MIN = 20
-"""Cells for the name and title before the figures beside them are left out."""
+"""Minimum cells for name and title; with less room the figures beside them are left out."""
 TICKS_US = 125_000
 
 
 class Glyphs(msgspec.Struct, frozen=True, kw_only=True):
-    """States are told apart by shape, never by colour alone."""
+    """Symbols of states, which differ by shape and not by colour alone."""
 
     done: str
     current: str
@@ -53,20 +53,20 @@ LOOKS = {
     "paused": ("held", "yellow"),
     "cancelled": ("cancelled", "dim"), "queued": ("open", "dim"),
 }  # fmt: skip
-"""By status: the glyph, and its style."""
+"""Status -> name of the glyph, and its style."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """How a feature is to be shown."""
+    """Options for showing a feature."""
 
     glyphs: Glyphs
     cells: int
-    """Of a line."""
+    """Width of a line in cells."""
     now_us: int
 
 
 def card(feature: FeatureView, title: str, phases: Sequence[str], said: Sequence[str], look: Look) -> list[Line]:
-    """Name and figures; the phases and how long the present one takes; the last words of the agent, none to three."""
+    """Return name and figures, the phases with the duration of the current one, and recent output of the agent."""
     call, glyphs, cells, now_us = _current(feature), look.glyphs, look.cells, look.now_us
     calling = call is not None and call.outcome == "open"
     mark = glyphs.spinner[now_us // TICKS_US % len(glyphs.spinner)] if calling else glyphs.current
@@ -81,7 +81,7 @@ def card(feature: FeatureView, title: str, phases: Sequence[str], said: Sequence
 
 
 def row(feature: FeatureView, title: str, look: Look) -> Line:
-    """A feature that nobody works on: how it stands, and why."""
+    """Return the status of a feature that is not working, with the reason."""
     glyph, style = LOOKS[feature.status]
     why = _why(feature, look.now_us)
     left = (
@@ -98,13 +98,13 @@ def _short(title: str) -> str:
 
 
 def _current(feature: FeatureView) -> CallView | None:
-    """The last call, where it belongs to the present phase."""
+    """Return the last call if it belongs to the current phase."""
     call = feature.calls[-1] if feature.calls else None
     return call if call is not None and call.phase == feature.phase else None
 
 
 def _about(feature: FeatureView, call: CallView | None, now_us: int) -> str:
-    """Which attempt it is and how long it takes; between calls, for how long the phase goes on."""
+    """Return the attempt and its duration; between calls, the duration of the phase."""
     if call is None:
         since = feature.phases[-1].started_us if feature.phases else feature.started_us
         return "" if since is None else _elapsed(since, now_us)
@@ -112,7 +112,7 @@ def _about(feature: FeatureView, call: CallView | None, now_us: int) -> str:
     unit = f"{call.unit} " if call.unit else ""
     if call.outcome == "open":
         return f"{unit}{who}attempt {call.attempt}  {_elapsed(call.asked_us, now_us)}"
-    became = "refused" if call.refusals else "checking" if call.outcome == "replied" else call.outcome
+    became = "rejected" if call.refusals else "checking" if call.outcome == "replied" else call.outcome
     return f"{unit}{who}attempt {call.attempt}  {became}"
 
 
@@ -126,7 +126,7 @@ def _figures(feature: FeatureView) -> Line:
 
 
 def _why(feature: FeatureView, now_us: int) -> str:
-    """What explains a status."""
+    """Return the explanation of a status."""
     if feature.status == "waiting" and feature.waiting is not None:
         asked = feature.waiting
         place = f" in {asked.phase}" if asked.phase else ""
@@ -141,7 +141,7 @@ def _why(feature: FeatureView, now_us: int) -> str:
 
 
 def _timeline(feature: FeatureView, phases: Sequence[str], glyphs: Glyphs, cells: int) -> Line:
-    """Every phase with its name, where that fits; else a glyph each, and the name of the present one."""
+    """Return all phases with names if they fit, else a glyph for each and the name of the current one."""
     names = phases or tuple(dict.fromkeys(phase.phase for phase in feature.phases))
     marks = [_mark(feature, name, glyphs) for name in names]
     long = tuple(
@@ -162,7 +162,7 @@ def _mark(feature: FeatureView, name: str, glyphs: Glyphs) -> Span:
 
 
 def _counts(feature: FeatureView, name: str) -> str:
-    """Which iteration of the present phase it is, and how many of its units are done."""
+    """Return iteration and finished units of the phase if it is the current one."""
     phase = feature.phases[-1] if feature.phases else None
     if phase is None or phase.phase != name or phase.state != "started":
         return ""

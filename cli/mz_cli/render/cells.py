@@ -1,4 +1,4 @@
-"""Pure: how much room text takes on a terminal, where some characters take two places, and fitting lines into it."""
+"""Width of text in terminal cells, where some characters take two, and fitting of lines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from mz_cli.render.styled import Line, Span, plain
 
 ELLIPSIS = "…"
 CHARACTERS_PER_CELL_MAX = 8
-"""Marks that take no room of their own may follow a character; more of them than this are cut off."""
+"""Combining characters have no width; more of them than this are cut off."""
 
 
 def width(text: str) -> int:
-    """Cells of a terminal."""
+    """Return the width in terminal cells."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -21,7 +21,7 @@ def width(text: str) -> int:
 
 
 def fit(text: str, cells: int) -> str:
-    """At most that many cells, with an ellipsis at the end where something is left out."""
+    """Cut the text to at most that many cells, with an ellipsis at the end."""
     text = text[: (cells + 1) * CHARACTERS_PER_CELL_MAX]
     if width(text) <= cells:
         return text
@@ -32,7 +32,7 @@ def fit(text: str, cells: int) -> str:
 
 
 def fit_line(line: Line, cells: int) -> Line:
-    """At most that many cells; the span that does not fit any more is cut, and what follows it left out."""
+    """Cut the line to at most that many cells."""
     fitting: list[Span] = []
     left = cells
     for span in line:
@@ -46,7 +46,7 @@ def fit_line(line: Line, cells: int) -> Line:
 
 
 def both_sides(left: Line, right: Line, cells: int, left_min: int) -> Line:
-    """One line with `right` at its right edge; `left` is cut down to `left_min` cells before `right` is left out."""
+    """Return one line with `right` at its right edge. `left` is cut to `left_min` cells before `right` is left out."""
     room = cells - width(plain(right)) - 2
     if not right or room < min(left_min, width(plain(left))):
         return fit_line(left, cells)
@@ -55,7 +55,7 @@ def both_sides(left: Line, right: Line, cells: int, left_min: int) -> Line:
 
 
 def keep_fitting(parts: Sequence[str], cells: int, gap: str = "  ") -> str:
-    """As many of the parts as fit, in order; the first is cut where even that is too long."""
+    """Join as many of the parts as fit, in order; the first is cut if it is too long."""
     shown = ""
     for part in parts:
         longer = f"{shown}{gap}{part}" if shown else part
@@ -66,8 +66,8 @@ def keep_fitting(parts: Sequence[str], cells: int, gap: str = "  ") -> str:
 
 
 def wrap(text: str, cells: int) -> list[str]:
-    """The text in lines of at most that many cells (at least one), broken between words, and within a word where that
-    is too long for a line; never empty."""
+    """Return the text in lines of at most that many cells (at least one), broken between words, and within words that
+    are too long for a line; never empty."""
     if width(text) <= cells:
         return [text]
     lines = [""]
@@ -82,7 +82,7 @@ def wrap(text: str, cells: int) -> list[str]:
 
 
 def broken(word: str, cells: int) -> list[str]:
-    """Pieces of at most that many cells; a character that is wider than that has a piece of its own."""
+    """Split a word into pieces of at most that many cells; a wider character is a piece of its own."""
     pieces = [""]
     taken = 0
     for character in word:

@@ -1,4 +1,4 @@
-"""Adapter: where words go. Answers go to stdout, all else to stderr; each stream has its own say on colours."""
+"""Output to stdout (results) and stderr (everything else); colours are decided per stream."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def may_escape(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether escape sequences may be written: NO_COLOR forbids, FORCE_COLOR and CLICOLOR_FORCE ask for them, a dumb
-    terminal has none, and otherwise a terminal gets them and nothing else does."""
+    """Return True if escape sequences may be written.
+
+    NO_COLOR forbids them, FORCE_COLOR and CLICOLOR_FORCE enforce them; otherwise only terminals that are not dumb get
+    them."""
     if environment.get("NO_COLOR"):
         return False
     if environment.get("FORCE_COLOR", "0") != "0" or environment.get("CLICOLOR_FORCE", "0") != "0":
@@ -30,7 +32,7 @@ def may_escape(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def terminal_width(stream: TextIO) -> int:
-    """Columns of the terminal behind the stream; 80 where it does not say."""
+    """Return the columns of the stream's terminal; 80 if unknown."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
     except (OSError, ValueError):
@@ -38,19 +40,19 @@ def terminal_width(stream: TextIO) -> int:
 
 
 def put(stream: TextIO, text: str) -> None:
-    """Writes an answer, and at once: a full disk is noticed here and not when the process ends."""
+    """Write and flush the text, so that a full disk is noticed here and not when the process ends."""
     stream.write(text)
     stream.flush()
 
 
 def put_lines(stream: TextIO, lines: Iterable[Line]) -> None:
-    """Writes lines, with their looks where they are wanted."""
+    """Write lines, styled if the stream allows it."""
     look = escaped if may_escape(stream, os.environ) else plain
     put(stream, "".join(f"{look(harmless(line))}\n" for line in lines))
 
 
 def put_whole(stream: TextIO, data: bytes) -> None:
-    """Writes what is in a file: byte by byte, but a terminal gets harmless text."""
+    """Write the content of a file unchanged; a terminal gets it without escapes."""
     stream.flush()
     if is_terminal(stream) or not isinstance(stream, io.TextIOWrapper):
         put(stream, clean(data.decode("utf-8", "replace")))
@@ -60,17 +62,17 @@ def put_whole(stream: TextIO, data: bytes) -> None:
 
 
 def answer(text: str) -> None:
-    """Writes a line to stdout, made harmless."""
+    """Write a line to stdout, without escapes."""
     put(sys.stdout, clean(text) + "\n")
 
 
 def note(text: str) -> None:
-    """Writes a line to stderr, made harmless."""
+    """Write a line to stderr, without escapes."""
     print(clean(text), file=sys.stderr, flush=True)
 
 
 def remark(text: str) -> None:
-    """Writes a sentence to stderr: a terminal gets it in lines of its width, all else in one."""
+    """Write a sentence to stderr, wrapped to the width of a terminal."""
     lines = wrap(clean(text), terminal_width(sys.stderr)) if is_terminal(sys.stderr) else [text]
     for each in lines:
         note(each)

@@ -1,4 +1,4 @@
-"""Adapter: `--json`: one object that names its schema. Structs say its shape; unknown values are null, never zero."""
+"""Output of `--json`: one object that names its schema. Unknown values are null, never zero."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from mz_engine.errors import readable
 from mz_cli.render.console import put
 
 RAW = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
-"""What JSON allows inside strings and a terminal would act on."""
+"""Characters that JSON strings may contain and that a terminal would act on."""
 
 
 def document(command: str, body: msgspec.Struct) -> str:
-    """`{"schema": "mz.<command>/1", ...}`, indented, without a final line end."""
+    """Return `{"schema": "mz.<command>/1", ...}`, indented, without a final line end."""
     plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(body)}
     return harmless(msgspec.json.format(encoded(plain), indent=2).decode())
 
 
 def json_line(plain: object) -> str:
-    """One line of JSON Lines, without its end."""
+    """Return a line of JSON Lines, without line end."""
     return harmless(encoded(plain).decode())
 
 
 def encoded(plain: object) -> bytes:
-    """The value as JSON; names of files may hold bytes that are no text, which no JSON can."""
+    """Encode the value as JSON; bytes in file names that are not text are replaced."""
     try:
         return msgspec.json.encode(plain)
     except UnicodeEncodeError:
@@ -46,5 +46,5 @@ def show_document(command: str, body: msgspec.Struct) -> None:
 
 
 def harmless(json: str) -> str:
-    """The same JSON value, with everything that could act on a terminal written as an escape."""
+    """Return the same JSON value with characters that could act on a terminal as escapes."""
     return RAW.sub(lambda found: f"\\u{ord(found.group()):04x}", json)

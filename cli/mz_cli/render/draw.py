@@ -1,5 +1,5 @@
-"""Adapter: draws tables. A pipe gets tabs, and nothing is cut. A terminal gets columns: in several tables where one is
-too wide, and as cards where it is too narrow even for that."""
+"""Print tables: tab-separated and uncut to a pipe; to a terminal in columns, split into several tables if one is too
+wide, and as cards if the terminal is too narrow even for that."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mz_cli.render.text import line, shorten
 CELL_MAX = 400
 """Characters of a cell on a terminal; in a pipe there is no limit."""
 WORD_MAX = 18
-"""A longer word may be broken by its column; shorter ones say how narrow a column may be."""
+"""Longer words may be broken; shorter ones determine the minimum width of a column."""
 COMFORTS = (22, 16)
-"""Widths that a column which wants more gets at least, the best first: two tables read better than one squeezed."""
+"""Preferred minimum widths of wide columns, the best first: two tables are easier to read than a narrow one."""
 GAPS = (2, 1)
-"""Blanks between columns, the best that fits."""
+"""Blanks between columns; the first that fits is used."""
 
 
 def show(table: Table, stream: TextIO | None = None) -> None:
-    """Writes the table to the stream, by default stdout."""
+    """Write the table to the stream, by default stdout."""
     stream = stream or sys.stdout
     rows = [[line(cell) for cell in row] for row in table.rows]
     if not is_terminal(stream):
@@ -38,7 +38,7 @@ def show(table: Table, stream: TextIO | None = None) -> None:
 
 
 def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
-    """The names of the columns, then the rows; cells hold neither tab nor line end."""
+    """Return column names and rows; cells contain neither tabs nor line ends."""
     lines = [[column.name for column in heads], *rows]
     return "".join("\t".join(cells) + "\n" for cells in lines)
 
@@ -62,7 +62,7 @@ def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO
 
 def _draw_part(heads: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], gap: int,
                stream: TextIO) -> None:  # fmt: skip
-    """Rows of one table. A cell that is too long goes on below, a word that is too long is broken."""
+    """Write one table. Long cells continue on the next line, long words are broken."""
     bold = "bold" if may_escape(stream, os.environ) else ""
     lines = [line_of(text, bold) for text in _row_lines([head.name for head in heads], heads, widths, gap)]
     lines += [line_of(text) for row in rows for text in _row_lines(row, heads, widths, gap)]
@@ -91,8 +91,10 @@ def fits(widths: Sequence[int], room: int, gap: int) -> bool:
 
 
 def arrange(least: Sequence[int], wanted: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
-    """The tables that it takes, as `pack` gives them: comfortable columns where two tables hold them all, as even as
-    can be; with fewer of the keys, the last left out first, where there is no room for all of them."""
+    """Distribute columns over tables, as `pack` does.
+
+    One table, or two balanced ones, with columns of a preferred width; else as many as needed with minimum widths. Key
+    columns are left out, the last first, if there is no room for all of them."""
     for comfort in COMFORTS:
         widths = [max(low, min(want, comfort)) for low, want in zip(least, wanted, strict=True)]
         parts = pack(widths, room, keys)
@@ -108,8 +110,8 @@ def arrange(least: Sequence[int], wanted: Sequence[int], room: int, keys: Sequen
 
 
 def pack(least: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
-    """Columns, by index, of the tables that it takes one below the other; the keys stand in each. Empty: not even one
-    column fits beside them."""
+    """Return the column indices of each table, all with the key columns; empty if not even one column fits beside
+    them."""
     parts = [list(keys)]
     for index in range(len(least)):
         if index in keys:
@@ -122,7 +124,7 @@ def pack(least: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[li
 
 
 def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
-    """Widths between `least` and `wanted`; what room is left goes, one by one, to the column that lacks most."""
+    """Return widths between `least` and `wanted`; each spare cell goes to the column that lacks most."""
     widths = list(least)
     for _ in range(room - sum(widths)):
         lacking = max(range(len(widths)), key=lambda index: wanted[index] - widths[index])
@@ -137,12 +139,12 @@ def _widths(heads: Sequence[Column], rows: Sequence[Sequence[str]], measure: Cal
 
 
 def _longest_word(cell: str) -> int:
-    """Up to a bound: longer words may be broken."""
+    """Return the width of the longest word, at most `WORD_MAX`."""
     return max((min(cell_width(word), WORD_MAX) for word in cell.split()), default=0)
 
 
 def _cards(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
-    """One line a cell, an empty line between rows."""
+    """Return one line per cell, with an empty line between rows."""
     cards = [
         "".join(f"{column.name}: {cell}\n" for column, cell in zip(heads, row, strict=True) if cell) for row in rows
     ]

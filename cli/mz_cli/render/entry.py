@@ -1,4 +1,4 @@
-"""Pure: one recorded event, as a line for people and as an object for programs."""
+"""One recorded event, as a line of text and as a JSON object."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ WORDS_MAX = 160
 
 
 def header() -> dict[str, object]:
-    """The first of the JSON Lines: which form the others have."""
+    """Return the first of the JSON Lines, which names the schema."""
     return {"type": "version", "schema": "mz.log/1"}
 
 
 def entry_json(recorded: Recorded[Event]) -> dict[str, Any]:
-    """`event` holds the fields of the event as the log keeps them."""
+    """Return the JSON object; `event` contains the fields of the event as stored in the log."""
     fields = msgspec.to_builtins(recorded.event)
     del fields["type"]
     return {
         "type": type_of(recorded.event),
         "role": recorded.event.ROLE.value,
-        "place": recorded.place,
+        "event_ref": recorded.place,
         "stream": recorded.stream,
         "version": recorded.version,
         "position": recorded.position,
@@ -39,7 +39,7 @@ def entry_json(recorded: Recorded[Event]) -> dict[str, Any]:
 
 
 def entry_line(recorded: Recorded[Event], whole: bool) -> str:
-    """Time, place, type, words. `whole`: for a pipe, with tabs, the full time, and nothing cut."""
+    """Return time, event ref, type and text. `exact`: for a pipe, tab-separated, with full time and uncut text."""
     kind, told = type_of(recorded.event), line(words(recorded.event))
     if whole:
         return "\t".join((instant(recorded.recorded_at_us) or "", recorded.place, kind, told))

@@ -1,7 +1,7 @@
-"""Pure: one picture of a run at work, as lines for a given size. A terminal shows it over and over.
+"""One frame of the live view of a run, as lines for a given terminal size.
 
-Each feature has its place in the order of the backlog, and those that are worked on have more lines. What does not fit
-is counted: open questions and work under way come before what waits, and that before what is done.
+Features are in the order of the backlog, and working ones have more lines. Features that do not fit are counted: open
+questions and working features are shown first, then stopped and queued ones, then finished ones.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from mz_cli.render.text import compact, duration, money, usd
 LOG_LINES = 5
 CARD_LINES_MAX = 5
 BAR_CELLS = 30, 8
-"""At most and at least."""
+"""Maximum and minimum."""
 RULED = 12
-"""Lines from which there is room for rules."""
+"""Minimum height with horizontal rules."""
 TALL = 16
-"""Lines from which there is room for the last events."""
+"""Minimum height with the last events."""
 DONE = ("delivered", "merged", "tagged", "cancelled", "skipped")
 IMPORTANCE = (("waiting",), ("working",), ("held", "failed", "stopped", "paused"), ("queued",), DONE)
-"""Statuses, what people must see first."""
+"""Statuses in display priority."""
 
 
 class Scenery(msgspec.Struct, frozen=True, kw_only=True):
-    """What the picture needs besides the run."""
+    """Data for a frame besides the run."""
 
     now_us: int
     width: int
@@ -42,15 +42,15 @@ class Scenery(msgspec.Struct, frozen=True, kw_only=True):
     planned: Planned
     title: Callable[[FeatureView], str]
     said: Callable[[FeatureView], Sequence[str]]
-    """The last words of its agent, the newest last."""
+    """Recent output lines of the feature's agent, the newest last."""
     log: Sequence[str]
-    """What happened last, the newest last."""
+    """Last events as text, the newest last."""
     footer: str
-    """What whoever watches can do."""
+    """Available keys."""
 
 
 def frame(view: RunView, scenery: Scenery) -> tuple[Line, ...]:
-    """Head, features, last events, footer: never more lines than the height, never wider than the width."""
+    """Return head, features, last events and footer, within the width and height of the context."""
     ruled = scenery.height >= RULED
     rule: list[Line] = [(Span(scenery.glyphs.rule * scenery.width, "dim"),)] if ruled else []
     head = [_title(view, scenery), _progress(view, scenery), *rule]
@@ -64,7 +64,7 @@ def frame(view: RunView, scenery: Scenery) -> tuple[Line, ...]:
 
 
 def _log(scenery: Scenery, spare: int) -> list[Line]:
-    """Two events where the screen is tall, more where there is room to spare."""
+    """Return the last two events on a tall screen, more if there is room to spare."""
     if scenery.height < TALL or not scenery.log:
         return []
     shown = scenery.log[-max(2, min(LOG_LINES, spare - 1)) :]
@@ -81,7 +81,7 @@ def _title(view: RunView, scenery: Scenery) -> Line:
 
 
 def _progress(view: RunView, scenery: Scenery) -> Line:
-    """A bar over all phases of all features, and the figures of the run."""
+    """Return a progress bar over all phases of all features, and the figures of the run."""
     ended = sum(feature.status in (*DONE, "failed") for feature in view.features)
     figures = [f"{ended}/{len(view.features)} done"]
     begun = view.taken_up_us if view.taken_up_us is not None else view.started_us
@@ -98,14 +98,14 @@ def _progress(view: RunView, scenery: Scenery) -> Line:
 
 
 def _share(view: RunView, phases: Sequence[str]) -> float:
-    """Of the work, counted in phases; from 0 to 1."""
+    """Return the finished share of all phases of all features, from 0 to 1."""
     each = max(len(phases), 1)
     done = sum(each if f.status in DONE else min(len(f.completed), each) for f in view.features)
     return done / (each * len(view.features)) if view.features else 0.0
 
 
 def _money(view: RunView, planned: Planned) -> str:
-    """Against the budget, what the budget counts; without one, what the calls come to as far as they have prices."""
+    """Return the charged amount of the budget; without a budget, the computed cost of calls with a price."""
     budget_nanousd = view.budget.run_nanousd if view.budget else planned.budget_nanousd
     if budget_nanousd is not None:
         return f"{money(view.committed_nanousd)} of ${usd(budget_nanousd)}"
@@ -123,7 +123,7 @@ def _tokens(view: RunView) -> str:
 
 # features -------------------------------------------------------------------------------------------------------------
 def _features(view: RunView, scenery: Scenery, room: int) -> list[Line]:
-    """As many features as fit, in the order of the backlog, and a count of the others."""
+    """Return as many features as fit, in the order of the backlog, and a count of the others."""
     if not view.features or not room:
         return []
     size = _card_size(view, room)
@@ -142,7 +142,7 @@ def _features(view: RunView, scenery: Scenery, room: int) -> list[Line]:
 
 
 def _card_size(view: RunView, room: int) -> int:
-    """Lines for each feature at work: as many as leave the others theirs, else as many as leave the work its place."""
+    """Return the lines for each working feature that leave room for all others, else for the open questions."""
     working = sum(feature.status == "working" for feature in view.features)
     others = len(view.features) - working
     questions = sum(feature.status == "waiting" for feature in view.features)
@@ -154,7 +154,7 @@ def _card_size(view: RunView, room: int) -> int:
 
 
 def _chosen(view: RunView, size: int, room: int) -> list[int]:
-    """Places of the features to show, the important first; one line stays for the count where not all fit."""
+    """Return indices of the features to show, by priority; one line is reserved for the count unless all fit."""
     ranked = chain.from_iterable(
         (place for place, feature in enumerate(view.features) if feature.status in statuses) for statuses in IMPORTANCE
     )

@@ -1,4 +1,4 @@
-"""Adapter: the picture of a run on a terminal, kept up to date from its events, its blobs and its agents' spools."""
+"""Live view of a run on a terminal, updated from its events, blobs and spools."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from mz_cli.render.text import clean, clock, line
 
 PAINTS_PER_SECOND = 8
 LEISURE = 15
-"""A picture is painted at most once in so many times what painting it takes: a run of thousands of features has better
-things to do."""
+"""Minimum pause between two frames, in multiples of the time to paint one, so that a view of thousands of features does
+not slow down the run."""
 WORDS_KEPT = 512
-"""Texts of blobs; each picture asks for the same ones again."""
+"""Cached texts of blobs, since each frame needs the same ones."""
 CALLS_SEARCHED = 3
-"""Last calls of a feature whose words are looked at."""
+"""Last calls of a feature that are searched for output."""
 
 Words = Callable[[Digest | None], str]
 History = Callable[[str], Iterable[Recorded[Event]]]
 Said = Callable[[str], tuple[str, ...]]
-"""Key of a call -> the last words of the agent, the newest last."""
+"""Key of a call -> last output lines of the agent, the newest last."""
 
 
 class Live:
-    """A picture of the run, painted over and over."""
+    """Live view of a run: repeatedly painted frames."""
 
     def __init__(self, stream: TextIO, words: Words, history: History, said: Said, footer: str) -> None:
         self._words, self._history, self._said, self._footer = lru_cache(WORDS_KEPT)(words), history, said, footer
         self._overview: Overview | None = None
         self._known = 0
-        """Position up to which the fold was made from the log."""
+        """Log position up to which events were folded by `begin`."""
         self._planned: Planned | None = None
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self._glyphs = UNICODE if "utf" in (getattr(stream, "encoding", "") or "").lower() else ASCII
@@ -51,7 +51,7 @@ class Live:
         self._next = 0.0
 
     def begin(self, run: str) -> None:
-        """Shows the run as the log has it."""
+        """Show the run from its events in the log."""
         self._overview = Overview(run)
         for earlier in self._history(run):
             self._overview.apply(earlier)
@@ -68,12 +68,12 @@ class Live:
             self._log.append(f"{clock(recorded.observed_at_us)} {words}")
 
     def say(self, text: str) -> None:
-        """Above the picture, where it stays."""
+        """Print a permanent line above the frame."""
         self._painter.say(clean(text))
         self._next = 0.0
 
     def tick(self) -> None:
-        """Paints, where it is time to."""
+        """Paint a frame if it is due."""
         began = time.monotonic()
         if self._overview is None or began < self._next:
             return
@@ -96,7 +96,7 @@ class Live:
             self._planned = planned_of(self._words(pins))
 
     def _last_words(self, feature: FeatureView) -> tuple[str, ...]:
-        """Of the call that is open, as its spool grows; else the end of what the last one replied."""
+        """Return the last output of the open call, from its spool; else the end of the last reply."""
         for call in reversed(feature.calls[-CALLS_SEARCHED:]):
             if call.outcome == "open" and (said := self._said(call.key)):
                 return said

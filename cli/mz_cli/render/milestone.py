@@ -1,4 +1,4 @@
-"""Pure: the words for what people care about while a run works: one line a change of state, nothing for the rest."""
+"""Text of important events while a run works: one line per change of state, empty for details."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from mz_cli.render.text import moment
 
 
 def milestone(recorded: Recorded[Event]) -> str:
-    """What happened, in words; empty where it is a detail."""
+    """Return the event as text; empty for a detail."""
     _, run, *feature = recorded.stream.split("/")
     if not feature:
         return _of_run(run, recorded.event)
@@ -54,23 +54,23 @@ def _of_run(run: str, event: Event) -> str:
         case RunStarted():
             return f"run {run} started: {event.pipeline} on {event.base}"
         case RunForked():
-            return f"run {run} goes on from run/{event.source}/{event.feature}@{event.version}"
+            return f"run {run} forked from run/{event.source}/{event.feature}@{event.version}"
         case RunResumed():
-            return f"run {run} goes on"
+            return f"run {run} resumed"
         case RunHalted():
-            return f"run {run} halts: {event.code} in {event.feature}"
+            return f"run {run} halted: {event.code} in {event.feature}"
         case RunPaused():
-            return f"run {run} is paused"
+            return f"run {run} paused"
         case RunStopped():
-            return f"run {run} is asked to stop"
+            return f"run {run} stopping"
         case RunRested():
-            return f"run {run} rests"
+            return f"run {run} idle"
         case RunFinished():
-            return f"run {run} is finished"
+            return f"run {run} finished"
         case ItemSkipped():
-            return f"{event.feature}: skipped, delivered before ({event.delivered_by})"
+            return f"{event.feature}: skipped, already delivered ({event.delivered_by})"
         case FeatureMerged():
-            return f"{event.feature}: its pull request is merged"
+            return f"{event.feature}: pull request merged"
         case ItemHeld():
             return f"{event.feature}: held, {event.because} was not delivered"
     return ""
@@ -79,27 +79,27 @@ def _of_run(run: str, event: Event) -> str:
 def _of_feature(event: Event) -> str:
     match event:
         case FeatureStarted():
-            return f"starts on {event.branch}"
+            return f"started on {event.branch}"
         case PhaseStarted():
             again = f", iteration {event.iteration}" if event.iteration > 1 else ""
-            return f"{event.phase} begins{again}"
+            return f"{event.phase} started{again}"
         case PhaseCompleted():
-            return f"{event.phase} is done"
+            return f"{event.phase} completed"
         case RolledBack():
-            return f"goes back from {event.source} to {event.to}"
+            return f"rolled back from {event.source} to {event.to}"
         case HumanRequested():
             place = f" in {event.phase}" if event.phase else ""
-            return f"waits for a person{place}: {event.ask.value}{f' ({event.code})' if event.code else ''}"
+            return f"waiting for a person{place}: {event.ask.value}{f' ({event.code})' if event.code else ''}"
         case HumanAnswered():
-            return f"a person says {event.verdict.value}"
+            return f"answered: {event.verdict.value}"
         case FeatureHeld():
             until = f" until {moment(event.until_us)}" if event.until_us is not None else ""
             place = f" in {event.template}{f':{event.line}' if event.line else ''}" if event.template else ""
             return f"held: {event.code or event.hold.value}{place}{until}"
         case HoldReleased():
-            return "goes on"
+            return "hold released"
         case FeatureRetried():
-            return f"is done once more{f' from {event.to}' if event.to else ''}"
+            return f"retried{f' from {event.to}' if event.to else ''}"
         case FeatureDelivered():
             return event.terminal
         case FeatureFailed():
@@ -114,13 +114,13 @@ def _of_delivery(event: Event) -> str:
         case PullRequestOpened():
             return f"pull request {event.url}" if event.url else "pull request text written"
         case BaseMerged(changed=True):
-            return "the base has moved and is merged in" + (" with conflicts" if event.conflicts else "")
-        case ChecksSeen(known=True):
-            return f"checks: {event.green} green, {event.red} red, {event.pending} pending"
+            return "merged the moved base" + (" with conflicts" if event.conflicts else "")
+        case ChecksSeen() if event.known:
+            return f"checks: {event.green} passed, {event.red} failed, {event.pending} pending"
         case ChecksRerun():
-            return "red checks are run again"
+            return "failed checks restarted"
         case DeliveryFailed():
-            return f"delivery refused: {event.code}"
+            return f"delivery failed: {event.code}"
     return ""
 
 
@@ -129,17 +129,17 @@ def _of_call(event: Event) -> str:
         case AgentRequested(ref=ref):
             return f"{_cell(ref)} attempt {ref.attempt}: {event.agent} ({event.model})"
         case AgentSwitched(ref=ref):
-            return f"{_cell(ref)}: {event.source} cannot go on ({event.code}), {event.to} takes over"
+            return f"{_cell(ref)}: {event.source} failed ({event.code}), switching to {event.to}"
         case AgentFailed(ref=ref):
             return f"{_cell(ref)} attempt {ref.attempt} failed: {event.problem.code}"
         case AgentLost(ref=ref):
-            return f"{_cell(ref)} attempt {ref.attempt} was lost"
+            return f"{_cell(ref)} attempt {ref.attempt} lost"
         case ArtifactValidated(ref=ref, violations=violations) if violations:
-            return f"{_cell(ref)} attempt {ref.attempt} refused: {_rules(violations)}"
+            return f"{_cell(ref)} attempt {ref.attempt} rejected: {_rules(violations)}"
         case GateChecked(passed=False):
-            return f"{event.phase} refused by {event.gate}"
+            return f"{event.phase} rejected by {event.gate}"
         case RefMoved():
-            return f"{event.name} was changed by somebody"
+            return f"{event.name} changed, not by mz"
     return ""
 
 
@@ -150,5 +150,5 @@ def _cell(ref: CallRef) -> str:
 
 
 def _rules(violations: tuple[Violation, ...]) -> str:
-    """Each rule once, in the order of the report."""
+    """Return each broken rule once, in the order of the report."""
     return ", ".join(dict.fromkeys(violation.rule for violation in violations))

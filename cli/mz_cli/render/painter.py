@@ -1,7 +1,7 @@
-"""Adapter: paints pictures one over the other at the bottom of a terminal, without flicker.
+"""Paint frames over each other at the bottom of a terminal, without flicker.
 
-Only lines that changed are written, all at once, with the terminal's automatic wrapping off: a character that is wider
-than we think cannot break the picture. What was on the screen before stays above it.
+Only changed lines are written, all at once, with automatic wrapping off, so that a character of unexpected width cannot
+break the frame. Earlier terminal content stays above it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from mz_cli.render.styled import Line, escaped, plain
 
 CSI = "\x1b["
 BEGIN, END = f"{CSI}?2026h{CSI}?25l{CSI}?7l", f"{CSI}?7h{CSI}?2026l"
-"""Hold the screen until all is there, where the terminal can; hide the cursor; do not wrap."""
+"""Synchronised update, hidden cursor, no wrapping; and their end."""
 SHOW_CURSOR, WRAP = f"{CSI}?25h", f"{CSI}?7h"
 ERASE_LINE, ERASE_BELOW = f"{CSI}K", f"{CSI}J"
 SIZE = 80, 24
-"""Where the terminal does not say."""
+"""Default columns and lines, if the terminal does not report them."""
 
 
 class Painter:
-    """Not for several threads at once. Raises OSError and ValueError where the terminal is gone."""
+    """Painter of frames; not thread-safe. Raises OSError and ValueError if the terminal is closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -32,7 +32,7 @@ class Painter:
         self._size = (0, 0)
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Return columns and lines."""
         try:
             columns, lines = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
@@ -40,13 +40,13 @@ class Painter:
         return columns or SIZE[0], lines or SIZE[1]
 
     def paint(self, lines: Sequence[Line]) -> None:
-        """The picture, in place of the one before. Its lines fit the size."""
+        """Replace the frame by these lines, which must fit the size."""
         size = self.size()
         text = self._erased() if size != self._size and self._painted else self._to_top()
         drawn = [escaped(line) for line in lines]
         for place, line in enumerate(drawn):
             text += "\r\n" if place else ""
-            # Keys that somebody presses are echoed behind the last line.
+            # The terminal echoes pressed keys behind the last line.
             if self._painted[place : place + 1] != [line] or place == len(drawn) - 1:
                 text += line + ERASE_LINE
         text += ERASE_BELOW if len(self._painted) > len(drawn) else ""
@@ -54,11 +54,11 @@ class Painter:
         self._write(BEGIN + text + END)
 
     def say(self, text: str) -> None:
-        """Lines that stay, above the picture; the next `paint` draws it below them."""
+        """Print permanent lines; the next `paint` draws the frame below them."""
         self._write(self._erased() + WRAP + text.replace("\n", "\r\n") + "\r\n")
 
     def close(self) -> None:
-        """The picture goes, the cursor comes back."""
+        """Remove the frame, and show the cursor."""
         self._write(self._erased() + WRAP + SHOW_CURSOR)
 
     def _to_top(self) -> str:
@@ -66,8 +66,8 @@ class Painter:
         return "\r" + (f"{CSI}{above}A" if above > 0 else "")
 
     def _erased(self) -> str:
-        """To the top of the picture, and everything below it gone. After a resize the terminal may have wrapped lines
-        that became too long."""
+        """Move to the top of the frame, and erase everything below. After a resize the terminal may have wrapped long
+        lines."""
         columns, lines = self.size()
         rows = sum(max(-(-each // columns), 1) for each in self._widths)
         above = min(rows, lines) - 1
@@ -80,7 +80,7 @@ class Painter:
 
 
 def restore(stream: TextIO) -> None:
-    """What must not stay when the process ends in the middle: for signal handlers, so it takes no lock."""
+    """Reset the terminal when the process is killed. Safe in signal handlers, since it takes no lock."""
     try:
         os.write(stream.fileno(), f"{WRAP}{SHOW_CURSOR}\r\n".encode())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Pure: what a run was started with, as far as people who watch it want to know: read from its pins."""
+"""Pinned settings of a run that the live view shows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import msgspec
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """Empty and None where it is not known."""
+    """Pinned settings; empty and None if unknown."""
 
     phases: tuple[str, ...] = ()
     agent: str = ""
     autonomy: str = ""
     budget_nanousd: int | None = None
-    """Of the run; None: no limit."""
+    """Budget of the run; None: no limit."""
 
 
 class _Phase(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 class _Pins(msgspec.Struct, frozen=True):
-    """The few keys that matter here: pins of older and newer versions are read too."""
+    """The few keys needed here, so that pins of other versions can be read too."""
 
     pipeline: _Pipeline = _Pipeline()
     config: _Config = _Config()
@@ -44,7 +44,7 @@ _PINS = msgspec.json.Decoder(_Pins)
 
 
 def planned_of(pins: str) -> Planned:
-    """Nothing known where the text is not that of pins."""
+    """Read the settings from the JSON of pins; empty settings if it is invalid."""
     try:
         found = _PINS.decode(pins)
     except (msgspec.DecodeError, msgspec.ValidationError):

@@ -1,6 +1,6 @@
-"""Adapter: shows a run while it works. It is told of recorded events; whatever happens to it, the run goes on.
+"""Show a run while it works, from recorded events. Errors of the view never affect the run.
 
-A thread of its own does the showing: a terminal that is stuck, or a disk that is slow, holds up nobody else.
+The view has its own thread, so that a blocked terminal or a slow disk delays nothing else.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from operator import methodcaller
 from queue import Empty, SimpleQueue
-from typing import Literal, NamedTuple, Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
@@ -25,18 +24,18 @@ from mz_cli.render.text import clean, clock, line
 
 TICK_SECONDS = 1 / 16
 PATIENCE_SECONDS = 5.0
-"""How long the end waits for a terminal that takes nothing more."""
+"""Maximum wait at the end for a blocked terminal."""
 REASON_MAX = 200
 
 Wish = Literal["picture", "lines", "quiet"]
-"""What the user wants to see at most: see `progress`."""
+"""Most detailed display that the user wants."""
 
 
 class Reporter(Protocol):
-    """What a way of showing does. Calls come one at a time, from one thread."""
+    """One way of showing a run. All calls come from one thread."""
 
     def begin(self, run: str) -> None:
-        """This run is shown, as the log has it; what is told from now on is new."""
+        """Show this run from its events in the log; events reported later are new."""
 
     def tell(self, recorded: Recorded[Event]) -> None: ...
 
@@ -49,7 +48,7 @@ class Reporter(Protocol):
 
 
 class Quiet:
-    """Says only what the command itself has to say."""
+    """Reporter that prints only the command's own messages."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -71,7 +70,7 @@ class Quiet:
 
 
 class Plain(Quiet):
-    """A line for each change that people care about."""
+    """Reporter that prints one line per important event."""
 
     def begin(self, run: str) -> None:
         self.say(f"watching run {run}")
@@ -82,29 +81,14 @@ class Plain(Quiet):
             self.say(f"{clock(recorded.observed_at_us)} {line(words)}")
 
 
-class _Told(NamedTuple):
-    recorded: Recorded[Event]
-
-
-class _Said(NamedTuple):
-    text: str
-
-
-class _Begun(NamedTuple):
-    run: str
-
-
-class _Over(NamedTuple):
-    pass
-
-
 class Progress:
-    """Hands events to a reporter. One that fails is replaced by a plainer one, and at last by silence."""
+    """Passes events to a reporter. A failing reporter is replaced by the next one, and the last one by nothing."""
 
     def __init__(self, *reporters: Callable[[], Reporter]) -> None:
-        """Ways of showing, the best first; each is made when there is something to show."""
+        """`reporters`: factories, the preferred first, called when there is something to show."""
         self._left = deque(reporters)
-        self._mail: SimpleQueue[_Told | _Said | _Begun | _Over] = SimpleQueue()
+        self._actions: SimpleQueue[Callable[[Reporter], None] | None] = SimpleQueue()
+        """Calls of the reporter; None ends the thread."""
         self._reporter: Reporter | None = None
         self._thread = threading.Thread(target=self._work, name="progress", daemon=True)
 
@@ -113,48 +97,43 @@ class Progress:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Shows what is left to be shown."""
-        self._mail.put(_Over())
+        """Show pending events, then close the view."""
+        self._actions.put(None)
         self._thread.join(PATIENCE_SECONDS)
 
     @property
     def painting(self) -> bool:
-        """Whether a picture is on the terminal now."""
+        """True while a live view is on the terminal."""
         return isinstance(self._reporter, Live)
 
     def begin(self, run: str) -> None:
         """Show this run as it is now. Never raises."""
-        self._mail.put(_Begun(run))
+        self._actions.put(lambda reporter: reporter.begin(run))
 
     def say(self, text: str) -> None:
-        """A word from the command itself. Never raises."""
-        self._mail.put(_Said(text))
+        """Print a message of the command itself. Never raises."""
+        self._actions.put(lambda reporter: reporter.say(text))
 
     def on_event(self, recorded: Recorded[Event]) -> None:
-        """Never raises, never waits; may be called by any thread."""
-        self._mail.put(_Told(recorded))
+        """Show an event. Never raises, never waits; may be called from any thread."""
+        self._actions.put(lambda reporter: reporter.tell(recorded))
 
     def _work(self) -> None:
         while True:
             try:
-                message = self._mail.get(timeout=TICK_SECONDS)
+                action = self._actions.get(timeout=TICK_SECONDS)
             except Empty:
-                message = None
-            match message:
-                case _Over():
+                pass
+            else:
+                if action is None:
                     break
-                case _Told(recorded=recorded):
-                    self._with(methodcaller("tell", recorded))
-                case _Said(text=text):
-                    self._with(methodcaller("say", text))
-                case _Begun(run=run):
-                    self._with(methodcaller("begin", run))
+                self._with(action)
             if self._reporter is not None:
-                self._with(methodcaller("tick"))
+                self._with(lambda reporter: reporter.tick())
         self._close()
 
     def _with(self, use: Callable[[Reporter], None]) -> None:
-        """Has the reporter do it; where it fails, the next one."""
+        """Call the reporter; if it fails, the next one."""
         while True:
             try:
                 if self._reporter is None:
@@ -167,11 +146,12 @@ class Progress:
                 self._replace(error)
 
     def _replace(self, error: Exception) -> None:
-        """Closes what failed; the next way of showing says why it is used."""
+        """Close the failed reporter; the next one prints the reason."""
         self._close()
         if self._left:
             why = line(f"{type(error).__name__}: {error}"[:REASON_MAX])
-            self._with(methodcaller("say", f"the view failed ({why}); the run goes on, shown as lines"))
+            text = f"the live view failed ({why}); the run continues, shown as lines"
+            self._with(lambda reporter: reporter.say(text))
 
     def _close(self) -> None:
         reporter, self._reporter = self._reporter, None
@@ -184,10 +164,10 @@ def progress(
     words: Words, history: History, said: Said, *, footer: str, wish: Wish = "picture", stream: TextIO | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Progress:  # fmt: skip
-    """A picture where stderr is a terminal that can draw one, lines elsewhere; at most what `wish` allows.
+    """Return a live view if stderr is a terminal that supports it, else lines; at most what `mode` allows.
 
-    `history`: the events of a run as the log has them now; `said`: last words of an open call, by its key; `footer`:
-    what whoever watches can do."""
+    `read_events`: all events of a run in the log; `recent_output`: last output lines of an open call, by its key;
+    `footer`: available keys."""
     stream, environment = stream or sys.stderr, os.environ if environment is None else environment
     if wish == "quiet":
         return Progress(lambda: Quiet(stream))
@@ -197,6 +177,6 @@ def progress(
 
 
 def may_paint(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether a picture can be shown there and nobody has forbidden it: `MZ_NO_PROGRESS` does when it is not empty."""
+    """Return True if the stream supports a live view, and `MZ_NO_PROGRESS` does not forbid it."""
     able = is_terminal(stream) and environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
     return able and may_escape(stream, environment) and not environment.get("MZ_NO_PROGRESS")

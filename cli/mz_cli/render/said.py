@@ -1,7 +1,7 @@
-"""Pure: the last words of an agent at work, out of what it has written so far.
+"""Last lines of a working agent's output, for the live view.
 
-Agents write JSON Lines, each in its own form. Here only a glance is needed, so this reads them all alike: text that is
-said, commands and files that are worked on, and plain lines as they stand. What it does not know it leaves out.
+Agents write JSON Lines in different formats. This reader treats all alike: it shows texts, commands and files of tools,
+and plain lines, and skips everything unknown.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import msgspec
 from mz_cli.render.text import line
 
 TELLING = ("command", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt")
-"""What a tool is used on, the most telling first."""
+"""Arguments of a tool that describe its use, the best first."""
 WORKTREE = r"/\.mz/worktrees/[^/\s]+/[^/\s]+/"
-"""Where the agent works says nothing to who watches it."""
+"""Path of a worktree, removed from the output."""
 ANYWHERE = re.compile(rf"\S*{WORKTREE}")
 CHARACTERS_MAX = 500
-"""Of a line; no terminal shows more."""
+"""Maximum length of a line; no terminal shows more."""
 DEPTH_MAX = 6
 _JSON = msgspec.json.Decoder()
 
 
 def last_words(output: bytes, count: int, home: str = "") -> tuple[str, ...]:
-    """At most `count` lines, the newest last, each one line of harmless text. `output` may begin and end anywhere.
-    `home`: the repository, whose worktrees are left out of paths also where it has blanks in its name."""
+    """Return at most `count` lines without escapes, the newest last. `output` may start and end within a line.
+
+    `home`: the repository, whose worktrees are removed from paths even if its name contains blanks."""
     place = _worktree(home) if home else ANYWHERE
     found: list[str] = []
     for raw in reversed(output.splitlines()):
@@ -41,13 +42,13 @@ def last_words(output: bytes, count: int, home: str = "") -> tuple[str, ...]:
 
 @cache
 def _worktree(home: str) -> re.Pattern[str]:
-    """The home of agents in that repository, also as a shell escapes it."""
+    """Return a pattern of worktrees in that repository, also with shell escapes."""
     return re.compile(re.escape(home).replace(r"\ ", r"\\?\ ") + WORKTREE)
 
 
 def _words(raw: bytes) -> Iterator[str]:
     if not raw.lstrip().startswith((b"{", b"[")):
-        # The end of a long JSON line, whose beginning was cut off, is nothing to read.
+        # Skip the end of a long JSON line whose start was cut off.
         if b'"' not in raw:
             yield raw.decode("utf-8", "replace")
         return
@@ -58,7 +59,7 @@ def _words(raw: bytes) -> Iterator[str]:
 
 
 def _said(value: Any, depth: int) -> Iterator[str]:
-    """What an event says: of the agent, not of the user or of a tool's result."""
+    """Yield texts of the agent in an event, not those of the user or of a tool's result."""
     if isinstance(value, list):
         for each in value:
             yield from _said(each, depth - 1)

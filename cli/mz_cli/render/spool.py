@@ -1,4 +1,4 @@
-"""Adapter: the end of what an agent at work has written, from the spool of its call, whichever process that runs in."""
+"""Last output of a working agent, from the spool of its call, whichever process that runs in."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ CALLS_KEPT = 100
 
 
 class Spools:
-    """The spools of one repository, each read again only when it has grown."""
+    """Reader of one repository's spools; each is read again only when it has grown."""
 
     def __init__(self, spools: Path) -> None:
-        """`spools`: the directory of them, two below the repository."""
+        """`spools`: their directory, two levels below the repository."""
         self._spools, self._home = spools, str(spools.parent.parent)
         self._seen: dict[str, tuple[int, tuple[str, ...]]] = {}
 
     def last_words(self, key: str) -> tuple[str, ...]:
-        """Of the call with that key, the newest last; none where nothing was written or nothing is there."""
+        """Return the last lines of the call with that key, the newest last; empty without output."""
         try:
             with open(directory(self._spools, key) / "stdout", "rb") as file:
                 size = os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""Pure: text with a look. Styles are names; terminals make of them the colours of their reader's own theme."""
+"""Styled text. Styles are names of terminal colours, which follow the user's theme."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def line_of(text: str, style: str = "") -> Line:
 
 
 def plain(line: Line) -> str:
-    """The line's text without its looks."""
+    """Return the line's text without styles."""
     return "".join(span.text for span in line)
 
 
 def harmless(line: Line) -> Line:
-    """The same without escapes, controls and line ends."""
+    """Return the line without escapes, control characters and line ends."""
     return tuple(Span(clean(span.text).replace("\n", " ").replace("\t", "    "), span.style) for span in line)
 
 
 def escaped(line: Line) -> str:
-    """The line with escape sequences; it ends plain."""
+    """Return the line with escape sequences, reset at the end of each span."""
     return "".join(
         f"{SGR.format(STYLES[span.style])}{span.text}{SGR.format('')}" if STYLES[span.style] else span.text
         for span in line

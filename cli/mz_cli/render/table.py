@@ -1,4 +1,4 @@
-"""Facts: a table before it is drawn."""
+"""Tables as data."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ class Column(msgspec.Struct, frozen=True):
     name: str
     right: bool = False
     key: bool = False
-    """It tells rows apart, and stands in each of the tables that a wide one is split into. Without any, the first
-    column does."""
+    """Identifies rows, and is repeated in each part of a split table. Without any key, the first column is one."""
     cut: bool = False
-    """On a terminal a cell has one line, and what does not fit is left out; else it goes on below."""
+    """On a terminal, cut long cells instead of wrapping them."""
     least: int = 0
-    """On a terminal it is at least so wide, where a cell wants that."""
+    """Minimum width on a terminal, if a cell needs it."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of cells, one for each column. Cells may hold anything: they are made harmless when they are drawn."""
+    """Rows with a cell for each column. Cells may contain any text: it is sanitised when it is printed."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     empty: str
-    """Said on a terminal in place of a table without rows."""
+    """Text printed on a terminal instead of a table without rows."""
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Columns by name; marks before it say more: `>` aligns to the right, `*` is a key, `~` is cut."""
+    """Return columns by name, with optional prefixes: `>` aligns to the right, `*` is a key, `~` is cut."""
     return tuple(_column(name) for name in names)
 
 

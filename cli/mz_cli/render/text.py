@@ -1,4 +1,4 @@
-"""Pure: words and numbers as people read them. Agents wrote much of it, so nothing here may act on a terminal."""
+"""Format texts and numbers for display. Agents wrote much of it, so nothing may act on a terminal."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ ESCAPES = re.compile(
 CONTROLS = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
 )
-"""Everything that moves a cursor or turns the direction of writing; tabs and ends of lines are dealt with apart."""
+"""Characters that move the cursor or change the writing direction, except tabs and line ends."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """The text without terminal escapes, controls and direction marks; line ends and tabs stay."""
+    """Return the text without terminal escapes, control characters and direction marks; line ends and tabs stay."""
     text = ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return SURROGATES.sub("\ufffd", CONTROLS.sub("", text))
 
 
 def line(text: str) -> str:
-    """The same on one line: every run of white space is one space."""
+    """Return the text without escapes on one line, with single spaces."""
     return " ".join(clean(text).split())
 
 
 def shorten(text: str, characters_max: int) -> str:
-    """At most that many characters, the last one an ellipsis where something is left out."""
+    """Cut the text to at most that many characters, with an ellipsis at the end."""
     return text if len(text) <= characters_max else text[: max(characters_max - 1, 0)] + "…"
 
 
 def usd(nanousd: int | None) -> str | None:
-    """Exact decimal string of USD, at least two decimals; None stays None: unknown is never zero."""
+    """Return an exact decimal string of USD with at least two decimals; None stays None."""
     if nanousd is None:
         return None
     whole, _, decimals = format(Decimal(nanousd).scaleb(-NANO), "f").partition(".")
@@ -49,8 +49,7 @@ def usd(nanousd: int | None) -> str | None:
 
 
 def money(nanousd: int | None) -> str | None:
-    """Dollars for people: four decimals always, so that columns align; what is smaller still is said to be so. None
-    stays None."""
+    """Return dollars rounded to four decimals, or `<$0.0001`; None stays None."""
     if nanousd is None:
         return None
     if 0 < nanousd < CENT_OF_A_CENT:
@@ -59,30 +58,30 @@ def money(nanousd: int | None) -> str | None:
 
 
 def nanousd_of(amount: str) -> int:
-    """Nano-dollars of an exact decimal string of USD, as `usd` makes them."""
+    """Return nano-dollars of an exact decimal string of USD, as `exact_usd` returns it."""
     whole, _, decimals = amount.partition(".")
     return int(whole + decimals.ljust(NANO, "0"))
 
 
 def count(number: int | None) -> str:
-    """`12,345`, or `-` where the number is not known."""
+    """Return `12,345`, or `-` for None."""
     return "-" if number is None else f"{number:,}"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 file`, `2 files`, `12,345 files`."""
+    """Return `1 file`, `2 files`, `12,345 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def compact(number: int | None) -> str:
-    """`9,999`, `275.5k`, `1.2M`; `-` where the number is not known."""
+    """Return `9,999`, `275.5k`, `1.2M`; `-` for None."""
     if number is None or number < 10_000:
         return count(number)
     return f"{number / 1_000_000:.1f}M" if number >= 999_950 else f"{number / 1000:.1f}k"
 
 
 def size(size_bytes: int) -> str:
-    """`999 B`, `12.3 kB`, `4.0 MB`, `1.2 GB`: powers of 1000."""
+    """Return `999 B`, `12.3 kB`, `4.0 MB`, `1.2 GB`, in powers of 1000."""
     value, unit = float(size_bytes), "B"
     for unit in ("B", "kB", "MB", "GB"):
         if value < 999.95 or unit == "GB":
@@ -92,7 +91,7 @@ def size(size_bytes: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`8s`, `3m 12s`, `2h 05m`, `4d 03h`."""
+    """Return `8s`, `3m 12s`, `2h 05m`, `4d 03h`."""
     whole = max(int(seconds), 0)
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400
     if days:
@@ -103,17 +102,17 @@ def duration(seconds: float) -> str:
 
 
 def instant(us: int | None) -> str | None:
-    """ISO 8601 in UTC with microseconds, `2026-03-01T12:00:00.000000Z`; the input counts from the epoch."""
+    """Return ISO 8601 in UTC with microseconds, `2026-03-01T12:00:00.000000Z`, of a time since the epoch."""
     if us is None:
         return None
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{us % 1_000_000:06d}Z"
 
 
 def moment(us: int) -> str:
-    """`2026-03-01 12:00:00Z`: to the second, for people."""
+    """Return `2026-03-01 12:00:00Z`."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def clock(us: int | None) -> str:
-    """The time of day in the reader's zone, `12:00:00`."""
+    """Return the time of day in the local zone, `12:00:00`."""
     return "-" if us is None else datetime.fromtimestamp(us / 1_000_000).strftime("%H:%M:%S")

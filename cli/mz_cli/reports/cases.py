@@ -1,4 +1,4 @@
-"""Pure: which case of a suite each finding belongs to: what was checked is counted also where nothing was found."""
+"""Test cases of a suite, each with its findings. Checked cases count even without findings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mz_cli.reports.facts import Suite
 
 
 def case_of(finding: Finding) -> str:
-    """`alpha/write.a2`, `alpha`, or the kind where it concerns the whole."""
+    """Return `alpha/write.a2`, `alpha`, or the kind of a finding that concerns the whole suite."""
     return "/".join(part for part in (finding.feature, finding.call) if part) or finding.kind
 
 
 def by_case(suite: Suite) -> Mapping[str, tuple[Finding, ...]]:
-    """Every case of the suite, in order, and those that findings add; at least one."""
+    """Return the suite's cases in order, then those that findings add; at least one."""
     found: dict[str, list[Finding]] = {case: [] for case in suite.cases}
     for finding in suite.findings:
         found.setdefault(case_of(finding), []).append(finding)

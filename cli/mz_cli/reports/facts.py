@@ -1,4 +1,4 @@
-"""Facts: what every report is made of: suites, what was found in each, and the exit code of it all."""
+"""Input of every report: suites with their findings, and the exit code."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from mz_recordings.findings import Finding
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was checked as a whole: a cassette, a layer of a gate."""
+    """One checked unit: a cassette, or a layer of the gate."""
 
     name: str
     path: str = ""
-    """Where it lies, relative to the project; empty: it is no file."""
+    """Path relative to the project; empty: not a file."""
     seconds: float = 0.0
     findings: tuple[Finding, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
-    """What else there is to know about it: name and value."""
+    """Further properties: name and value."""
     cases: tuple[str, ...] = ()
-    """What was checked in it, such as `alpha/write.a2` and `alpha`. A finding belongs to the case of its call, else to
+    """Checked cases, such as `alpha/write.a2` and `alpha`. A finding belongs to the case of its call, otherwise to
     that of its feature."""
 
     @property
     def label(self) -> str:
-        """What people know it by."""
+        """Return the path, or the name of a suite without one."""
         return self.path or self.name
 
     @property
     def fails(self) -> bool:
-        """Whether something in it is found that the command fails for; else it passed, whatever there is to tell."""
+        """Return True if a finding makes the command fail."""
         return any(finding.fails for finding in self.findings)
 
 
@@ -35,20 +35,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All suites of one command."""
 
     title: str
-    """The command, such as `mz replay`."""
+    """Command, such as `mz replay`."""
     suites: tuple[Suite, ...]
     exit: int
     version: str
-    """Of `mz`."""
+    """Version of `mz`."""
 
     @property
     def findings(self) -> tuple[tuple[Suite, Finding], ...]:
-        """All of them, each with its suite."""
+        """Return all findings, each with its suite."""
         return tuple((suite, finding) for suite in self.suites for finding in suite.findings)
 
 
 class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where reports are wanted: paths as they were given, `-` is stdout, None is nowhere."""
+    """Destinations of the reports: path as on the command line, `-` for stdout, None for no report."""
 
     junit: str | None = None
     sarif: str | None = None
@@ -57,11 +57,11 @@ class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> dict[str, str]:
-        """Format and path of each that is wanted."""
-        named = {"junit": self.junit, "sarif": self.sarif, "html": self.html}
-        return {form: path for form, path in named.items() if path is not None}
+        """Return the path of each requested format."""
+        paths = {"junit": self.junit, "sarif": self.sarif, "html": self.html}
+        return {form: path for form, path in paths.items() if path is not None}
 
     @property
     def takes_stdout(self) -> bool:
-        """Whether a report is the answer, and not the page for people."""
+        """Return True if a report is written to stdout instead of the text for people."""
         return "-" in self.files.values()

@@ -1,7 +1,7 @@
-"""Pure: what GitHub Actions reads from the output of a step: annotations, and words that keep it from reading more.
+"""Workflow commands of GitHub Actions: annotations of findings, and a guard against commands in other output.
 
-The form is that of workflow commands, `::error file=...,line=...,title=...::message`. A step shows at most ten of a
-kind, so findings of one cause are one annotation, the gravest come first, and the last one sums up the rest.
+The format is `::error file=...,line=...,title=...::message`. A step shows at most ten annotations of a level, so
+findings of one cause share an annotation, the highest risk comes first, and the last annotation counts the remaining.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ from mz_cli.reports.plain import one_line
 Level = Literal["error", "warning"]
 LEVELS: tuple[Level, ...] = ("error", "warning")
 EACH_MAX = 10
-"""Of errors, and of warnings, in one step."""
+"""Maximum of errors, and of warnings, in one step."""
 DETAIL_MAX = 20
-"""Lines of a difference."""
+"""Maximum of diff lines in an annotation."""
 
 
 def annotated(report: Report) -> Iterator[str]:
-    """Lines without their ends. The report has been cleaned. What the command fails for are errors, all else is
-    warnings."""
+    """Yield annotation lines of a sanitised report: errors for failing findings, else warnings."""
     groups = sorted(groups_of(report), key=lambda each: -RISKS.index(each.risk))
     for level in LEVELS:
-        mine = [each for each in groups if level_of(each) == level]
-        fit = mine if len(mine) <= EACH_MAX else mine[: EACH_MAX - 1]
-        for each in fit:
+        at_level = [each for each in groups if level_of(each) == level]
+        shown = at_level if len(at_level) <= EACH_MAX else at_level[: EACH_MAX - 1]
+        for each in shown:
             yield _annotation(level, each)
-        if rest := mine[len(fit) :]:
-            kinds = ", ".join(dict.fromkeys(each.kind for each in rest))
-            title = f"{report.title}: {counted(len(rest), 'more finding')}"
-            yield command(level, f"{kinds}; the summary of this step and the reports have all of them", title=title)
+        if remaining := at_level[len(shown) :]:
+            kinds = ", ".join(dict.fromkeys(each.kind for each in remaining))
+            title = f"{report.title}: {counted(len(remaining), 'more finding')}"
+            yield command(level, f"{kinds}; see the summary of this step or the reports for all", title=title)
 
 
 def level_of(each: Group) -> Level:
@@ -49,10 +48,10 @@ def _annotation(level: Level, each: Group) -> str:
     title = f"{each.kind}: {shortened(one_line(each.what))}"
     detail = [*each.detail[:DETAIL_MAX], *(["..."] if len(each.detail) > DETAIL_MAX else [])]
     lines = [one_line(each.what), f"in {places_of(each, 6)}", *detail]
-    mend = mend_of(each, 6) if finding.mend else ""
+    fix = [f"fix: {mend_of(each, 6)}"] if finding.mend else []
     return command(
         level,
-        "\n".join([*lines, *([f"mend: {mend}"] if mend else [])]),
+        "\n".join([*lines, *fix]),
         file=finding.file,
         line=str(finding.line) if finding.file and finding.line else "",
         title=title,
@@ -60,14 +59,14 @@ def _annotation(level: Level, each: Group) -> str:
 
 
 def shortened(text: str) -> str:
-    """For a title."""
+    """Cut a title to 120 characters."""
     return text if len(text) <= 120 else text[:119] + "\u2026"
 
 
 def command(name: str, message: str, **properties: str) -> str:
-    """`::name key=value,...::message`, escaped as the runner unescapes it; properties without a value are left out."""
-    said = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
-    return f"::{name}{' ' if said else ''}{said}::{_data(message)}"
+    """Return `::name key=value,...::message`, escaped for the runner; properties without a value are omitted."""
+    properties_text = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
+    return f"::{name}{' ' if properties_text else ''}{properties_text}::{_data(message)}"
 
 
 def _data(text: str) -> str:
@@ -79,6 +78,6 @@ def _property(text: str) -> str:
 
 
 def silence(token: str) -> str:
-    """From here on the runner obeys no command: prompts and agents' words may look like one. Nobody who wrote them can
-    know the token, which a command of that name ends it with."""
+    """Return the command that makes the runner ignore commands until `::TOKEN::`: prompts and agent output may contain
+    such commands, and their authors cannot know the token."""
     return command("stop-commands", token)

@@ -1,4 +1,4 @@
-"""Pure: what was found by kind and cause, and the words for it that all reports share."""
+"""Findings grouped by kind and cause, and the texts that all reports share."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from mz_cli.reports.facts import Report
 
 
 def groups_of(report: Report) -> tuple[Group, ...]:
-    """What was found, by kind and cause."""
+    """Return the findings grouped by kind and cause."""
     return group_found((suite.label, finding) for suite, finding in report.findings)
 
 
 def risk_of_kind(groups: tuple[Group, ...], kind: FindingKind) -> Risk:
-    """The greatest of its groups; there is at least one."""
+    """Return the highest risk of the groups of a kind; at least one must exist."""
     return max((each.risk for each in groups if each.kind == kind), key=RISKS.index)
 
 
 def places_of(each: Group, most: int) -> str:
-    """`recordings/a: alpha/write, alpha/sign; recordings/b: ...`, at most so many calls."""
+    """Return `recordings/a: alpha/write, alpha/sign; recordings/b: ...` with at most `most` calls."""
     named = [
         (label, "/".join(part for part in (finding.feature, finding.call) if part)) for label, finding in each.places
     ]
@@ -33,6 +33,6 @@ def places_of(each: Group, most: int) -> str:
 
 
 def mend_of(each: Group, most: int) -> str:
-    """The command that mends it, for as many cassettes as are named; empty where there is none."""
+    """Return the fix command for at most `most` cassettes; empty if there is none."""
     finding = each.places[0][1]
     return mending(finding.mend, each.cassettes[:most]) + (" ..." if len(each.cassettes) > most else "")

@@ -1,7 +1,7 @@
-"""Adapter: a report as one HTML file that needs nothing else: no network, no font, no other file.
+"""Reports as a single HTML file without any external resource.
 
-The page's own policy forbids everything but the one style sheet and the one script that stand in it, by their digests:
-whatever got into a text could neither load nor run anything.
+The page's Content-Security-Policy allows only its own style sheet and script, by digest, so that text from agents can
+neither load nor run anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mz_cli.reports.view import view
 
 
 def html(report: Report) -> str:
-    """The whole file. The report has been cleaned."""
+    """Return the HTML file of a sanitised report."""
     folder = resources.files("mz_cli.reports") / "page"
     template, style, script = ((folder / name).read_text("utf-8") for name in ("page.html.j2", "page.css", "page.js"))
     environment = ImmutableSandboxedEnvironment(
@@ -31,7 +31,7 @@ def html(report: Report) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """The Content-Security-Policy of the page."""
+    """Return the Content-Security-Policy of the page."""
     allowed = (("style-src", style), ("script-src", script))
     own = "; ".join(f"{name} 'sha256-{_digest(text)}'" for name, text in allowed)
     return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"

@@ -1,5 +1,5 @@
-"""Pure: a report as JUnit XML, in the shape that pytest, Jenkins and GitLab agree on (`junit-10.xsd` of Jenkins' xUnit
-plugin): a test suite for each suite, a test case for each case of it, at most one failure or error in each."""
+"""Reports as JUnit XML, in the format that pytest, Jenkins and GitLab share (`junit-10.xsd` of Jenkins' xUnit plugin):
+a test suite per suite, a test case per case, at most one failure or error per case."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mz_cli.reports.facts import Report, Suite
 from mz_cli.reports.plain import one_line
 
 ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
-"""Nothing was compared: an error, no failure."""
+"""Exit codes reported as errors instead of failures, because nothing was compared."""
 
 
 def junit(report: Report) -> str:
-    """The whole file. The report has been cleaned."""
+    """Return the XML file of a sanitised report."""
     made = [_suite(suite) for suite in report.suites]
     root = Xml.Element("testsuites", name=report.title, time=_seconds(sum(suite.seconds for suite in report.suites)))
     for name in ("tests", "failures", "errors"):
@@ -60,7 +60,7 @@ def _case(suite: Suite, name: str, findings: Sequence[Finding]) -> Xml.Element:
 
 
 def _lines(suite: Suite, finding: Finding) -> Iterator[str]:
-    """A finding in full: `file:line: KIND what`, the difference, and what mends it."""
+    """Yield a complete finding: kind and message, location, cause, diff and fix."""
     yield f"{finding.kind} ({risk_of(finding)} risk): {finding.what}"
     if finding.file:
         yield f"{finding.file}:{finding.line}" if finding.line else finding.file
@@ -68,7 +68,7 @@ def _lines(suite: Suite, finding: Finding) -> Iterator[str]:
         yield f"cause: {finding.cause}"
     yield from finding.detail
     if finding.mend:
-        yield f"mend: {mending(finding.mend, (suite.label,))}"
+        yield f"fix: {mending(finding.mend, (suite.label,))}"
 
 
 def _seconds(seconds: float) -> str:

@@ -1,15 +1,15 @@
-"""Adapter: `--junit`, `--sarif`, `--html` and `--github` for every command that finds things.
+"""The options `--junit`, `--sarif`, `--html` and `--github` of every command that reports findings.
 
     @command("drift", ...)
     @report_options
     def drift(..., reports: ReportOptions) -> int:
         check_reports(reports)                          # before any work
         ...
-        with answering(reports, as_json) as stream:     # the work, and the page for people
-            put_lines(stream, page(results))
+        with text_stream(reports, as_json) as stream:   # the work, and the text for people
+            put_lines(stream, render_text(results))
         write_reports(reports, "mz drift", suites, exit, as_json)
 
-The modules that make the reports are imported when one is wanted, and not before.
+The modules that render reports are imported only when a report is requested.
 """
 
 from __future__ import annotations
@@ -39,67 +39,71 @@ from mz_cli.reports.plain import cleaned, without_places
 
 STDOUT = "-"
 SUMMARY = "GITHUB_STEP_SUMMARY"
-"""The variable that names the file of a step's summary."""
+"""Environment variable with the path of a step's summary file."""
 
 
 def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator, below `@command`: the four options, which the function gets as one `reports: ReportOptions`."""
+    """Add the four options to a command, below `@command`; the function gets them as `reports: ReportOptions`."""
 
     @functools.wraps(function)
-    def gathered(*args: Any, junit: str | None, sarif: str | None, html: str | None, github: bool, **rest: Any) -> Any:
-        return function(*args, reports=ReportOptions(junit=junit, sarif=sarif, html=html, github=github), **rest)
+    def decorated(
+        *args: Any, junit: str | None, sarif: str | None, html: str | None, github: bool, **options: Any
+    ) -> Any:
+        return function(*args, reports=ReportOptions(junit=junit, sarif=sarif, html=html, github=github), **options)
 
     path = click.Path(dir_okay=False, allow_dash=True)
-    gathered = click.option(
-        "--github", is_flag=True, help="Annotations for GitHub Actions, and a summary of the step."
-    )(gathered)
-    for name, what in (
-        ("html", "a page that needs no network"), ("sarif", "SARIF 2.1.0"), ("junit", "JUnit XML"),
+    decorated = click.option(
+        "--github", is_flag=True, help="Print annotations for GitHub Actions, and write a step summary."
+    )(decorated)
+    for name, description in (
+        ("html", "self-contained HTML"), ("sarif", "SARIF 2.1.0"), ("junit", "JUnit XML"),
     ):  # fmt: skip
-        gathered = click.option(f"--{name}", metavar="FILE", type=path, help=f"Write a report: {what}; - is stdout.")(
-            gathered
-        )
-    return gathered
+        decorated = click.option(
+            f"--{name}", metavar="FILE", type=path, help=f"Write a report: {description}; - is stdout."
+        )(decorated)
+    return decorated
 
 
 def relative_to(home: Path) -> Callable[[str], str]:
-    """Paths as reports have them: relative to the project where they lie in it, else by their name alone."""
+    """Return a function that maps a path to one relative to the project, or to its name if it is elsewhere."""
     root = home.resolve()
 
     def relative(path: str) -> str:
-        there = Path(os.path.realpath(path))
-        return there.relative_to(root).as_posix() if there.is_relative_to(root) else there.name
+        real = Path(os.path.realpath(path))
+        return real.relative_to(root).as_posix() if real.is_relative_to(root) else real.name
 
     return relative
 
 
 def check_reports(options: ReportOptions, as_json: bool = False) -> None:
-    """Sees before any work that every report can be written. Raises UsageError where two want the same place, and
-    MzError (MZ1007) for a place where no file can be."""
+    """Check, before any work, that every report can be written.
+
+    Raises UsageError if two reports have the same destination, and MzError (MZ1007) if a file cannot be written.
+    """
     files = [path for path in options.files.values() if path != STDOUT]
-    places = [str(_resolved(Path(path))) for path in files]
-    places += [STDOUT] * (list(options.files.values()).count(STDOUT) + (as_json and options.takes_stdout))
-    if len(set(places)) < len(places):
-        raise click.UsageError("two reports would be written to the same place; give each a file of its own")
+    targets = [str(_resolved(Path(path))) for path in files]
+    targets += [STDOUT] * (list(options.files.values()).count(STDOUT) + (as_json and options.takes_stdout))
+    if len(set(targets)) < len(targets):
+        raise click.UsageError("two reports have the same destination; give each its own file")
     for path in [*files, *([os.environ[SUMMARY]] if options.github and os.environ.get(SUMMARY) else [])]:
         _probe(Path(path))
 
 
 def _probe(path: Path) -> None:
-    """Tries it out beside the file, which is left as it is."""
-    place = _resolved(path)
+    """Check that the file can be written, with a temporary file beside it."""
+    target = _resolved(path)
     try:
-        if place.is_dir():
+        if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not _is_device(place):
-            with tempfile.TemporaryFile(dir=place.parent):
+        if not _is_device(target):
+            with tempfile.TemporaryFile(dir=target.parent):
                 return
     except OSError as error:
         raise _unwritable(path, error) from error
 
 
 def _resolved(path: Path) -> Path:
-    """Where links lead. Raises MzError (MZ1007) where they lead in a circle."""
+    """Return the path with links resolved. Raises MzError (MZ1007) for a circle of links."""
     try:
         return path.resolve()
     except (OSError, RuntimeError) as error:
@@ -107,20 +111,22 @@ def _resolved(path: Path) -> Path:
 
 
 def _is_device(path: Path) -> bool:
-    """Whether it is there and no plain file: it can only be written into."""
+    """Return True for an existing path that is no regular file: it can be written, but not replaced."""
     return path.exists() and not path.is_file()
 
 
 def _unwritable(path: Path, error: OSError) -> MzError:
-    why = (error.strerror or type(error).__name__).lower()
-    hint = "name a file in a directory that is there and that you may write to"
-    return MzError("MZ1007", f"the report {path} cannot be written: {why}", hint=hint)
+    reason = (error.strerror or type(error).__name__).lower()
+    hint = "name a file in an existing, writable directory"
+    return MzError("MZ1007", f"the report {path} cannot be written: {reason}", hint=hint)
 
 
 @contextmanager
 def answering(options: ReportOptions, as_json: bool = False) -> Iterator[TextIO]:
-    """Where the page for people goes: stdout, or stderr where a report or JSON takes stdout. With `--github` nothing
-    that is written meanwhile, whereto ever, is taken for a command of the runner's."""
+    """Yield the stream for people: stdout, or stderr if a report or JSON takes stdout.
+
+    With `--github`, the runner obeys no commands in any output written meanwhile.
+    """
     stream = sys.stderr if options.takes_stdout or as_json else sys.stdout
     if not options.github:
         yield stream
@@ -138,27 +144,29 @@ def answering(options: ReportOptions, as_json: bool = False) -> Iterator[TextIO]
 def write_reports(
     options: ReportOptions, title: str, suites: Sequence[Suite], ended: Exit, as_json: bool = False
 ) -> None:
-    """Writes all that is wanted; files are complete or not there. `title` is the command, `ended` its exit code; paths
-    in the suites are relative to the project. Annotations go where the page went, to stderr beside JSON. Raises MzError
-    (MZ1007)."""
+    """Write all requested reports; files are written atomically.
+
+    `title` is the command; paths in `suites` are relative to the project. Annotations go to the stream for people.
+    Raises MzError (MZ1007).
+    """
     if not (options.files or options.github):
         return
     report = Report(title=title, suites=tuple(suites), exit=int(ended), version=VERSION)
     home = str(find_home(Path.cwd()).resolve())
-    relieved = cleaned(
+    sanitised = cleaned(
         report,
         Secrets(known_secrets(Path(home), os.environ)).redact,
         lambda text: without_places(text, home, str(Path.home()), tempfile.gettempdir()),
     )
     with answering(options, as_json) if options.takes_stdout else nullcontext():
         for form, path in options.files.items():
-            _write(path, made(form, relieved))
+            _write(path, made(form, sanitised))
     if options.github:
-        _tell_github(relieved, sys.stderr if options.takes_stdout or as_json else sys.stdout)
+        _tell_github(sanitised, sys.stderr if options.takes_stdout or as_json else sys.stdout)
 
 
 def made(form: str, report: Report) -> str:
-    """The text of a report that has been cleaned."""
+    """Return the text of a sanitised report in a format."""
     if form == "junit":
         from mz_cli.reports.junit import junit
 
@@ -176,24 +184,24 @@ def _write(path: str, text: str) -> None:
     if path == STDOUT:
         put(sys.stdout, text)
         return
-    place = _resolved(Path(path))
+    target = _resolved(Path(path))
     try:
-        if _is_device(place):
-            place.write_text(text, "utf-8")
+        if _is_device(target):
+            target.write_text(text, "utf-8")
         else:
-            _replace(place, text)
+            _replace(target, text)
     except OSError as error:
         raise _unwritable(Path(path), error) from error
 
 
-def _replace(place: Path, text: str) -> None:
-    """A reader meets the old file or the new one, whole."""
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+def _replace(target: Path, text: str) -> None:
+    """Replace the file atomically."""
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(place)
+        Path(name).replace(target)
     except BaseException:
         with suppress(OSError):
             Path(name).unlink()
@@ -212,10 +220,10 @@ def _tell_github(report: Report, stream: TextIO) -> None:
 
     put(stream, "".join(f"{line}\n" for line in annotated(report)))
     if name := os.environ.get(SUMMARY):
-        place = Path(name)
+        target = Path(name)
         try:
-            there = place.stat().st_size if place.exists() else 0
-            with open(place, "a", encoding="utf-8") as file:
-                file.write(summary(report, BYTES_MAX - there))
+            present_bytes = target.stat().st_size if target.exists() else 0
+            with open(target, "a", encoding="utf-8") as file:
+                file.write(summary(report, BYTES_MAX - present_bytes))
         except OSError as error:
-            raise _unwritable(place, error) from error
+            raise _unwritable(target, error) from error

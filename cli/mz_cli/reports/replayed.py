@@ -1,4 +1,4 @@
-"""Pure: what a replay of cassettes found, as the suites of a report."""
+"""Results of `mz replay` as suites of a report."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mz_cli.reports.facts import Suite
 
 
 def suites_of(results: Iterable[Played], relative: Callable[[str], str]) -> tuple[Suite, ...]:
-    """A suite for each cassette: a case for each recording and for each feature's story. `relative` makes paths of
-    cassettes relative to the project."""
+    """Return a suite per cassette, with a case per recording and per feature trace. `relative` maps cassette paths to
+    project-relative ones."""
     return tuple(
         Suite(
             name=played.name,
@@ -31,11 +31,11 @@ def _facts(played: Played) -> Iterator[tuple[str, str]]:
     yield "recordings", str(played.recordings)
     yield "played", str(played.played)
     if played.predates:
-        yield "answers that predate their prompts", str(played.predates)
+        yield "replies accepted for changed prompts", str(played.predates)
     yield "network", "cut off" if played.offline else "not cut off"
     for feature, digest in played.stories.items():
         yield f"log digest of {feature}", digest
     if played.held:
-        yield "settings of the cassette, not of mz.yaml", ", ".join(played.held)
+        yield "settings from the cassette instead of mz.yaml", ", ".join(played.held)
     for words in played.renewed:
-        yield "renewed", words
+        yield "updated", words

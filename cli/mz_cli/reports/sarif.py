@@ -1,7 +1,7 @@
-"""Pure: a report as SARIF 2.1.0 (OASIS), so that findings become alerts on the lines that they are about.
+"""Reports as SARIF 2.1.0 (OASIS), so that findings become alerts on their source lines.
 
-Findings of one cause are one result. What viewers tell results apart by, the fingerprint, is made of identities alone:
-it stays while words, differences and lines change. Paths are relative to `%SRCROOT%`.
+Findings of one cause are one result. The fingerprint that identifies a result is made of stable names only: texts,
+diffs and line numbers may change. Paths are relative to `%SRCROOT%`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ LEVELS: Mapping[Risk, str] = {"high": "error", "medium": "warning", "low": "note
 ROOT = "%SRCROOT%"
 FINGERPRINT = "mzFinding/v1"
 ELSEWHERE = "mz.yaml"
-"""Where a finding is shown that is about no file: GitHub refuses results without a place."""
+"""File shown for findings without one: GitHub rejects results without a location."""
 PLACES_MAX, PLACES_NAMED = 100, 6
-"""Of a result: as data, and in words."""
+"""Maximum of locations of a result: as data, and in its message."""
 RULES: tuple[FindingKind, ...] = tuple(KINDS)
 
 
 def sarif(report: Report) -> str:
-    """The whole file. The report has been cleaned."""
+    """Return the SARIF file of a sanitised report."""
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report)]}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
@@ -65,15 +65,15 @@ def _run(report: Report) -> dict[str, Any]:
 def _rule(kind: FindingKind) -> dict[str, Any]:
     facts = KINDS[kind]
     meaning = facts.meaning[:1].upper() + facts.meaning[1:] + "."
-    ends = f"A command that finds it ends with exit code {int(facts.exit)}: {MEANINGS[facts.exit]}"
+    ends = f"Commands that report it end with exit code {int(facts.exit)}: {MEANINGS[facts.exit]}"
     return {
         "id": kind,
         "name": kind.capitalize(),
         "shortDescription": {"text": meaning},
         "fullDescription": {"text": f"{meaning} {ends}"},
         "help": {
-            "text": f"{meaning} {ends} Each finding ends with the command that mends it.",
-            "markdown": f"{meaning} {ends}\n\nEach finding ends with the command that mends it; "
+            "text": f"{meaning} {ends} Each finding ends with the command that fixes it.",
+            "markdown": f"{meaning} {ends}\n\nEach finding ends with the command that fixes it; "
             "`mz help exit-codes` explains the exit codes.",
         },
         "defaultConfiguration": {"level": LEVELS[facts.risk]},
@@ -94,22 +94,22 @@ def _result(each: Group, suites: Mapping[str, Suite], seen: Counter[str]) -> dic
         "occurrenceCount": len(each.places),
         "partialFingerprints": {FINGERPRINT: f"{identity}:{seen[identity]}"},
         "properties": {
-            "places": ["/".join(part for part in (one, found.feature, found.call) if part)
-                       for one, found in each.places[:PLACES_MAX]],
+            "places": ["/".join(part for part in (name, located.feature, located.call) if part)
+                       for name, located in each.places[:PLACES_MAX]],
             "causes": list(each.causes),
         },
     }  # fmt: skip
 
 
 def fingerprint(each: Group) -> str:
-    """What stays of it while words, lines and the number of places change: its cause, else its first place."""
+    """Return a digest of the group's causes, or of its first location: stable while texts and line numbers change."""
     label, first = each.places[0]
     parts = each.causes or (label, first.feature, first.call)
     return hashlib.sha256("\0".join((each.kind, *parts)).encode()).hexdigest()[:32]
 
 
 def _message(each: Group) -> str:
-    mend = f"mend: {mend_of(each, PLACES_NAMED)}" if each.places[0][1].mend else ""
+    mend = f"fix: {mend_of(each, PLACES_NAMED)}" if each.places[0][1].mend else ""
     where = f"in {places_of(each, PLACES_NAMED)}"
     return "\n".join(part for part in (f"{each.what}.", where, *each.detail, mend) if part)
 

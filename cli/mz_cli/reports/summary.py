@@ -1,7 +1,7 @@
-"""Pure: the summary of a step for GitHub Actions, in its Markdown. Whatever somebody else wrote stands in it as text.
+"""Markdown summary of a GitHub Actions step. Foreign text is always shown literally.
 
-Words are written with character references in place of everything that Markdown, HTML or GitHub's mentions and links
-would take for their own; differences stand in fences that are longer than any run of backticks in them.
+Text is written with character references for everything that Markdown, HTML or GitHub's mentions and links would
+interpret; diffs are in fences longer than any run of backticks in them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mz_cli.reports.groups import groups_of, mend_of, places_of, risk_of_kind
 from mz_cli.reports.plain import one_line
 
 BYTES_MAX = 1_000_000
-"""GitHub drops what is above 1 MiB, all of it."""
+"""GitHub drops a summary above 1 MiB completely."""
 SUITES_MAX = 100
 PASSED, FAILED = "\u2705", "\u274c"
 _MARKS = re.compile(r"[^\w \u0080-\U0010ffff]|_")
 
 
 def summary(report: Report, room: int = BYTES_MAX) -> str:
-    """The whole text, of at most `room` bytes: whole findings are left out where they do not fit, and counted. The
-    report has been cleaned."""
+    """Return the summary of a sanitised report in at most `room` bytes; groups that do not fit are left out and
+    counted."""
     groups = groups_of(report)
     text = "\n".join([*_head(report, groups), *_kinds(groups)]) + "\n"
     tail = "\n".join(_suites(report)) + "\n"
@@ -41,27 +41,31 @@ def summary(report: Report, room: int = BYTES_MAX) -> str:
         text, shown = text + block, shown + 1
     if shown < len(groups):
         text += f"\n_{counted(len(groups) - shown, 'more finding')}: the reports have all of them._\n\n"
-    whole = text + tail
-    return whole if len(whole.encode()) <= room else f"{text[: max(room // 8, 0)]}\n" if room > 1000 else ""
+    full_text = text + tail
+    if len(full_text.encode()) <= room:
+        return full_text
+    return f"{text[: max(room // 8, 0)]}\n" if room > 1000 else ""
 
 
 def _head(report: Report, groups: tuple[Group, ...]) -> Iterator[str]:
     passed = report.exit == Exit.OK
     yield f"## {PASSED if passed else FAILED} {words(report.title)}: {'passed' if passed else 'failed'}"
     yield ""
-    found = f"{counted(len(report.findings), 'finding')} of {counted(len(groups), 'cause')}" if groups else "no finding"
+    findings = (
+        f"{counted(len(report.findings), 'finding')} of {counted(len(groups), 'cause')}" if groups else "no finding"
+    )
     bad = sum(suite.fails for suite in report.suites)
-    yield f"{len(report.suites) - bad:,} of {len(report.suites):,} as they should be, {found}. "
+    yield f"{len(report.suites) - bad:,} of {len(report.suites):,} passed, {findings}. "
     yield f"Exit code {report.exit}: {words(MEANINGS[Exit(report.exit)])}"
     yield ""
 
 
 def _kinds(groups: tuple[Group, ...]) -> Iterator[str]:
-    """A table: how often each kind was found, and its greatest risk."""
+    """Yield a table of the kinds: number of findings and highest risk."""
     counts = Counter(each.kind for each in groups for _ in each.places)
     if not counts:
         return
-    yield "| kind | findings | risk | what it means |"
+    yield "| kind | findings | risk | meaning |"
     yield "|---|---:|---|---|"
     for kind in ORDER:
         if counts[kind]:
@@ -70,9 +74,9 @@ def _kinds(groups: tuple[Group, ...]) -> Iterator[str]:
 
 
 def _group(each: Group) -> Iterator[str]:
-    told = "" if each.fails else ", fails nothing"
+    fails_note = "" if each.fails else ", does not fail"
     yield "<details>"
-    yield f"<summary><b>{each.kind}</b> {words(one_line(each.what))} ({each.risk} risk{told})</summary>"
+    yield f"<summary><b>{each.kind}</b> {words(one_line(each.what))} ({each.risk} risk{fails_note})</summary>"
     yield ""
     finding = each.places[0][1]
     if finding.file:
@@ -86,14 +90,14 @@ def _group(each: Group) -> Iterator[str]:
         yield fence
         yield ""
     if finding.mend:
-        yield f"Mend: {code(mend_of(each, 6))}"
+        yield f"Fix: {code(mend_of(each, 6))}"
         yield ""
     yield "</details>"
     yield ""
 
 
 def _suites(report: Report) -> Iterator[str]:
-    """What was checked, what failed first."""
+    """Yield a table of the suites, failed ones first."""
     yield ""
     yield "| | checked | findings | time |"
     yield "|---|---|---:|---:|"
@@ -110,10 +114,10 @@ def _suite(suite: Suite) -> str:
 
 
 def words(text: str) -> str:
-    """Text that is only read."""
+    """Return text with all markup characters escaped."""
     return _MARKS.sub(lambda found: f"&#{ord(found[0])};", text)
 
 
 def code(text: str) -> str:
-    """A name or a command, on one line."""
+    """Return a name or a command as inline code on one line."""
     return f"<code>{words(one_line(text))}</code>"

@@ -1,4 +1,4 @@
-"""Pure: what the HTML page shows, piece by piece, so that its template only has to write it down."""
+"""View model of the HTML report: every value that its template prints."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from mz_cli.reports.facts import Report, Suite
 from mz_cli.reports.groups import groups_of, mend_of, risk_of_kind
 from mz_cli.reports.plain import one_line
 
-MENDED_MAX = 12
-"""Cassettes that one command names."""
-FEW, OPEN = 12, 3
-"""So many groups are few; of few, so many are open at first."""
+FIX_CASSETTES_MAX = 12
+"""Maximum of cassettes in one fix command."""
+FEW_GROUPS, OPEN_GROUPS = 12, 3
+"""With at most `FEW_GROUPS` groups, `OPEN_GROUPS` are expanded at first, otherwise one."""
 
 
 class DiffLine(msgspec.Struct, frozen=True):
-    """A line of a difference."""
+    """A line of a diff."""
 
     tag: Literal["ins", "del", "span"]
     look: Literal["new", "old", "hunk", "same"]
     text: str
 
 
-class Where(msgspec.Struct, frozen=True):
-    """Places of a group in one suite."""
+class SuiteCalls(msgspec.Struct, frozen=True):
+    """Calls of a group in one suite."""
 
     suite: str
     anchor: str
@@ -41,16 +41,16 @@ class Where(msgspec.Struct, frozen=True):
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     risk: Risk
-    what: str
+    message: str
     meaning: str
     file: str
     count: str
     fails: bool
     diff: tuple[DiffLine, ...]
-    mend: str
-    places: tuple[Where, ...]
+    fix: str
+    locations: tuple[SuiteCalls, ...]
     search: str
-    """What the filter looks in, in small letters."""
+    """Text that the filter searches, in lower case."""
 
 
 class SuiteView(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,13 +62,13 @@ class SuiteView(msgspec.Struct, frozen=True, kw_only=True):
     cases: int
     failed: int
     time: str
-    facts: tuple[tuple[str, str], ...]
+    properties: tuple[tuple[str, str], ...]
 
 
 class KindView(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     count: int
-    """Of groups."""
+    """Number of groups."""
     risk: Risk
 
 
@@ -79,16 +79,16 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     exit: int
     meaning: str
     sums: tuple[tuple[str, str], ...]
-    """What is counted, and how much of it there is."""
+    """Totals: label and value."""
     kinds: tuple[KindView, ...]
     groups: tuple[GroupView, ...]
     open: int
-    """How many of the groups are open at first."""
+    """Number of groups expanded at first."""
     suites: tuple[SuiteView, ...]
 
 
 def view(report: Report) -> PageView:
-    """The report has been cleaned."""
+    """Return the view model of a sanitised report."""
     groups = groups_of(report)
     suites = tuple(_suite(suite, f"suite-{number}") for number, suite in enumerate(report.suites, 1))
     anchors = {suite.label: suite.anchor for suite in suites}
@@ -101,14 +101,14 @@ def view(report: Report) -> PageView:
         sums=_sums(report, groups, suites),
         kinds=_kinds(groups),
         groups=tuple(_group(each, anchors) for each in groups),
-        open=OPEN if len(groups) <= FEW else 1,
-        suites=tuple(sorted(suites, key=lambda one: one.passed)),
+        open=OPEN_GROUPS if len(groups) <= FEW_GROUPS else 1,
+        suites=tuple(sorted(suites, key=lambda suite: suite.passed)),
     )
 
 
 def _sums(report: Report, groups: tuple[Group, ...], suites: tuple[SuiteView, ...]) -> tuple[tuple[str, str], ...]:
     return (
-        ("as they should be", f"{sum(suite.passed for suite in suites):,} of {len(suites):,}"),
+        ("passed", f"{sum(suite.passed for suite in suites):,} of {len(suites):,}"),
         ("causes", f"{len(groups):,}"),
         ("findings", f"{len(report.findings):,}"),
         ("checks", f"{sum(suite.cases for suite in suites):,}"),
@@ -126,23 +126,23 @@ def _kinds(groups: tuple[Group, ...]) -> tuple[KindView, ...]:
 def _group(each: Group, anchors: dict[str, str]) -> GroupView:
     finding = each.places[0][1]
     calls: dict[str, list[str]] = {}
-    for label, one in each.places:
-        calls.setdefault(label, []).append("/".join(filter(None, (one.feature, one.call))))
-    places = tuple(Where(label, anchors[label], tuple(filter(None, mine))) for label, mine in calls.items())
+    for label, located in each.places:
+        calls.setdefault(label, []).append("/".join(filter(None, (located.feature, located.call))))
+    locations = tuple(SuiteCalls(label, anchors[label], tuple(filter(None, names))) for label, names in calls.items())
     file = f"{finding.file}:{finding.line}" if finding.file and finding.line else finding.file
-    words = (each.kind, each.what, file, *each.causes, *calls, *(call for mine in calls.values() for call in mine))
+    terms = (each.kind, each.what, file, *each.causes, *calls, *(name for names in calls.values() for name in names))
     return GroupView(
         kind=each.kind,
         risk=each.risk,
-        what=one_line(each.what),
+        message=one_line(each.what),
         meaning=KINDS[each.kind].meaning,
         file=file,
         count=counted(len(each.places), "place"),
         fails=each.fails,
         diff=tuple(_line(text) for line in each.detail for text in line.split("\n")),
-        mend=mend_of(each, MENDED_MAX) if finding.mend else "",
-        places=places,
-        search=" ".join(words).lower(),
+        fix=mend_of(each, FIX_CASSETTES_MAX) if finding.mend else "",
+        locations=locations,
+        search=" ".join(terms).lower(),
     )
 
 
@@ -164,9 +164,9 @@ def _suite(suite: Suite, anchor: str) -> SuiteView:
         findings=len(suite.findings),
         kinds=kinds,
         cases=len(cases),
-        failed=sum(any(each.fails for each in found) for found in cases.values()),
+        failed=sum(any(finding.fails for finding in findings) for findings in cases.values()),
         time=_time(suite.seconds),
-        facts=suite.facts,
+        properties=suite.facts,
     )
 
 

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON that vouches for a run: verify, audit."""
+"""JSON documents of `mz verify` and `mz audit`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mz_cli.shapes.cost import Amounts
 
 
 class FindingShape(Shape, frozen=True, kw_only=True):
-    """One thing that is not as it was recorded."""
+    """One damaged part of the log."""
 
     place: str
     """`stream@version`, or `log`."""
@@ -18,10 +18,10 @@ class FindingShape(Shape, frozen=True, kw_only=True):
 
 
 class Checked(Shape, frozen=True, kw_only=True):
-    """What was checked of the record."""
+    """Result of checking the log's integrity."""
 
     whole: bool
-    """Nothing was found."""
+    """No damage was found."""
     events: int
     streams: int
     blobs: int
@@ -35,17 +35,17 @@ class VerifyResult(Checked, frozen=True, kw_only=True):
     run: str | None
     """Null: the whole log."""
     elsewhere: int
-    """Findings in other runs than this one."""
+    """Number of findings in other runs."""
 
 
 class AskedShape(Shape, frozen=True, kw_only=True):
-    """An item of the backlog, as it was read."""
+    """An item of the backlog as the run read it."""
 
     title: str
     source: str | None
     body_digest: str | None
     skipped: str | None
-    """The delivery by an earlier run because of which nothing was done."""
+    """The earlier run's delivery because of which the item was skipped."""
     place: str
 
 
@@ -54,7 +54,7 @@ class CommitEvidence(Shape, frozen=True, kw_only=True):
     phase: str
     unit: str | None
     purpose: str
-    """work, or restore: an earlier tree that was put back."""
+    """work, or restore: the tree was reset to an earlier state."""
     files: int
     insertions: int
     deletions: int
@@ -62,7 +62,7 @@ class CommitEvidence(Shape, frozen=True, kw_only=True):
 
 
 class CountedTests(Shape, frozen=True, kw_only=True):
-    """What one command of mz.yaml counted."""
+    """Test counts of one command of mz.yaml."""
 
     name: str
     passed: int
@@ -71,7 +71,7 @@ class CountedTests(Shape, frozen=True, kw_only=True):
 
 
 class CommandEvidence(Shape, frozen=True, kw_only=True):
-    """The process that a gate decided on."""
+    """The process whose result decided a gate."""
 
     name: str
     exit: int | None
@@ -89,15 +89,15 @@ class GateShape(Shape, frozen=True, kw_only=True):
     gate: str
     passed: bool
     rules: tuple[str, ...]
-    """Broken ones."""
+    """Rules that were broken."""
     messages: tuple[str, ...]
     command: CommandEvidence | None
-    """Null: a rule decided, over artifacts and tree."""
+    """Null: a rule over artifacts and tree decided."""
     place: str
 
 
 class ReplyShape(Shape, frozen=True, kw_only=True):
-    """The rules' answer to what an agent handed over."""
+    """Verdict of the rules on the artifacts of one reply."""
 
     phase: str
     unit: str | None
@@ -111,13 +111,13 @@ class ReplyShape(Shape, frozen=True, kw_only=True):
 
 
 class MadeShape(Shape, frozen=True, kw_only=True):
-    """An artifact that stands, and who made it out of what for how much."""
+    """A current artifact: the agent, prompt and cost that produced it."""
 
     artifact: str
     phase: str
     unit: str | None
     path: str | None
-    """Null: it is the reply itself."""
+    """Null: the artifact is the reply itself."""
     digest: str
     agent: str | None
     model: str | None
@@ -127,43 +127,43 @@ class MadeShape(Shape, frozen=True, kw_only=True):
     estimated_usd: str | None
     reported_usd: str | None
     computed_usd: str | None
-    """Of the call that made it."""
+    """Cost of the call that produced it."""
     place: str
-    """Where it was taken in."""
+    """Event that recorded the artifact."""
     asked: str | None
-    """Where the agent was asked for it."""
+    """Event of the agent's request."""
 
 
 class DecisionShape(Shape, frozen=True, kw_only=True):
-    """What a person decided."""
+    """A person's decision."""
 
     kind: str
     """answer, cancel or retry."""
     verdict: str | None
-    """Of an answer: approve, retry or reject."""
+    """For an answer: approve, retry or reject."""
     who: str
     at: str | None
     why: str | None
     phase: str | None
     ask: str | None
-    """What was asked; null: nothing was."""
+    """Kind of the question; null: none was open."""
     code: str | None
     question: str | None
     place: str
 
 
 class GapShape(Shape, frozen=True, kw_only=True):
-    """Something that is missing, or that happened and should not have."""
+    """Missing evidence, or an event that should not have happened."""
 
     kind: str
     """See docs/audit.md."""
     feature: str | None
-    """Null: it concerns the run."""
+    """Null: the gap concerns the run."""
     what: str
     fault: bool
-    """It makes the verdict no."""
+    """The gap makes the verdict no."""
     allowed: str | None
-    """Place of the decision of a person that lets it pass."""
+    """Event of the person's decision that permits it."""
     places: tuple[str, ...]
 
 
@@ -176,7 +176,7 @@ class AuditFeature(Shape, frozen=True, kw_only=True):
     target: str | None
     pull_request: str | None
     files: tuple[str, ...]
-    """That differ from where the feature began; known once it is delivered."""
+    """Files that differ from the feature's starting commit; set once it is delivered."""
     commits: tuple[CommitEvidence, ...]
     tests_before: tuple[CountedTests, ...]
     tests_after: tuple[CountedTests, ...]
@@ -187,7 +187,7 @@ class AuditFeature(Shape, frozen=True, kw_only=True):
     cost: Amounts
     thrown_away: Amounts
     place: str | None
-    """Of the last that was recorded of it."""
+    """The feature's last event."""
 
 
 class TimelineEntry(Shape, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     repository: str
     run: str
     feature: str | None
-    """With `--feature`: what is said is about this one."""
+    """With `--feature`: the only feature reported."""
     verdict: str
     """yes or no."""
     status: str
@@ -213,14 +213,14 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     base_commit: str
     mz: str
     begun: str
-    """Place where the run was started."""
+    """Event that started the run."""
     settled: str
-    """Place of the last event of the run's own stream."""
+    """Last event of the run's own stream."""
     record: Checked
-    """Of what is recorded of the run: its events, and the blobs that they cite."""
+    """Integrity of the run's events and of the blobs that they cite."""
     gaps: tuple[GapShape, ...]
     decisions: tuple[DecisionShape, ...]
-    """On the run as a whole."""
+    """Decisions on the run as a whole."""
     features: tuple[AuditFeature, ...]
     cost: Amounts
     thrown_away: Amounts

@@ -1,4 +1,4 @@
-"""Facts: what the shapes of all JSON documents share. Additions keep a schema's number; anything else raises it.
+"""Base of all JSON documents. Adding a field keeps the schema's number; any other change raises it.
 
 Money is a decimal string of USD or null; times are ISO 8601 in UTC; null means unknown or none.
 """
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what `--json` prints."""
+    """Base class of every `--json` object."""
 
 
 class Tests(Shape, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about estimates: calibrate."""
+"""JSON documents of `mz calibrate`."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from mz_cli.shapes.base import Shape
 
 
 class FittedShape(Shape, frozen=True, kw_only=True):
-    """Calls of one agent, or of one of its models, or of one phase with it."""
+    """Calibration of one agent, of one of its models, or of one phase with that model."""
 
     agent: str
     model: str | None
     phase: str | None
     calls: int
     input: float
-    """Tokens of input used for each one that was reserved: of the prompt, and in a session of all that it held."""
+    """Input tokens used per reserved token; in a session, reservations cover all that it holds."""
     output: float
-    """Tokens of output used for each token of the reply that estimates assume."""
+    """Output tokens used per estimated reply token."""
     cache_read: float
-    """Share of the input."""
+    """Cache reads as a share of the input."""
     cache_write: float
     input_tokens: int
-    """Of a typical call."""
+    """Input tokens of a typical call."""
     output_tokens: int
     error_before: float
     """Median of |estimated - used| / used over all tokens, without calibration."""
     error_after: float
-    """The same with it, each call estimated by the others alone."""
+    """The same with the calibration, leave-one-out."""
     ratio: float
-    """Used for each token estimated, without calibration: below 0.9 estimates are high, above 1.1 low."""
+    """Tokens used per estimated token, without calibration: below 0.9 estimates are high, above 1.1 low."""
     estimates: str
-    """Of tokens: fits, low (more were used than estimated) or high."""
+    """Quality of token estimates: fits, low (more were used than estimated) or high."""
     helps: bool
-    """Estimates are better with it; else it is not written."""
+    """The calibration improves estimates; otherwise it is not written."""
 
 
 class TooFew(Shape, frozen=True, kw_only=True):
-    """Too few calls for coefficients of their own."""
+    """A phase with too few calls for coefficients of its own."""
 
     agent: str
     model: str
@@ -47,9 +47,9 @@ class CalibrateResult(Shape, frozen=True, kw_only=True):
     """`mz calibrate --json`."""
 
     calls: int
-    """That ended well and whose tokens are known."""
+    """Number of successful calls with known tokens."""
     calls_min: int
     fitted: tuple[FittedShape, ...]
     too_few: tuple[TooFew, ...]
     written: str | None
-    """The file, with --write."""
+    """Path of the written file, with `--write`."""

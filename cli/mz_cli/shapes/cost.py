@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about money: cost, and its gate."""
+"""JSON documents of `mz cost` and its gate."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from mz_cli.shapes.base import Shape
 
 
 class Amounts(Shape, frozen=True, kw_only=True):
-    """Sums over some agent calls, of what is known."""
+    """Sums over agent calls; unknown amounts are left out."""
 
     calls: int
     open_calls: int
-    """Their end is not known yet."""
+    """Calls without an outcome yet."""
     unpriced_calls: int
-    """They ended, and `computed_usd` lacks them."""
+    """Ended calls that `computed_usd` does not include."""
     input_tokens: int | None
-    """Cache reads and writes included."""
+    """Including cache reads and writes."""
     output_tokens: int | None
     cache_read_tokens: int | None
     cache_write_tokens: int | None
     estimated_usd: str | None
-    """Before the calls."""
+    """Estimated before the calls."""
     reported_usd: str | None
-    """By the agents."""
+    """Reported by the agents."""
     computed_usd: str | None
-    """Tokens of each request by the price then in force."""
+    """Tokens of each request at the price of its day."""
     settled_usd: str | None
-    """What the budgets count: of each call the worst of what is known."""
+    """Charged to the budgets: the highest known amount of each call."""
     difference_usd: str | None
-    """Reported less computed, over the calls of which both are known."""
+    """Reported minus computed, over the calls with both."""
     missed_usd: str | None
-    """Computed (or reported, where nobody computed) less estimated, over the calls of which both are known."""
+    """Computed (else reported) minus estimated, over the calls with both."""
 
 
 class CallFate(Shape, frozen=True, kw_only=True):
-    """Where a call stands, and what became of it."""
+    """Position and outcome of one call."""
 
     run: str
     feature: str
@@ -50,13 +50,13 @@ class CallFate(Shape, frozen=True, kw_only=True):
     why: str
     """agree, cache-lifetime, tier, promotion, sub-agent, killed, unexplained or unknown."""
     why_detail: str
-    """More of it in words; may be empty."""
+    """Explanation of `why`; may be empty."""
     prices: str
-    """Name, version and digest of the table that priced it; empty: nobody did."""
+    """Name, version and digest of the price table; empty: not priced."""
 
 
 class WhyCount(Shape, frozen=True, kw_only=True):
-    """Calls whose reported and computed money differ, or agree, for one reason."""
+    """Calls grouped by the cause of their difference between reported and computed cost."""
 
     why: str
     calls: int
@@ -66,7 +66,7 @@ class WhyCount(Shape, frozen=True, kw_only=True):
 class CostGroup(Amounts, frozen=True, kw_only=True):
     name: str
     thrown_away: Amounts
-    """Of these calls, those that were for nothing."""
+    """Wasted calls of the group."""
     call: CallFate | None
     """With `--by attempt`."""
     why: tuple[WhyCount, ...]
@@ -79,19 +79,19 @@ class FateAmounts(Amounts, frozen=True, kw_only=True):
 
 
 class WhatIf(Shape, frozen=True, kw_only=True):
-    """The same tokens under other models."""
+    """Cost of the same tokens with other models."""
 
     models: dict[str, str]
     """A model, a tier, or `model` for all -> the other model."""
     usd: str | None
     paid_usd: str | None
-    """What was paid for those same calls, as far as it is known."""
+    """Known cost of the same calls as paid."""
     change_usd: str | None
-    """What `usd` is more than what was paid, over the calls of which both are known."""
+    """`usd` minus the paid amount, over the calls with both."""
 
 
 class CostReport(Shape, frozen=True, kw_only=True):
-    """`mz cost --json`. Every call is in one group, so that the groups add up to `total`."""
+    """`mz cost --json`. Every call is in exactly one group: the groups add up to `total`."""
 
     repository: str
     run: str | None
@@ -99,31 +99,31 @@ class CostReport(Shape, frozen=True, kw_only=True):
     by: str
     since: str | None
     until: str | None
-    """The first moment that is not in it."""
+    """End of the period, exclusive."""
     prices_on: str | None
-    """With `--prices`: the day whose prices computed all of it."""
+    """With `--prices`: the day whose prices were used."""
     groups: tuple[CostGroup, ...]
     total: Amounts
     why: tuple[WhyCount, ...]
     thrown_away: Amounts
-    """Calls that failed, were lost or refused, or whose work was superseded when a feature went back."""
+    """Wasted calls: failed, lost or rejected, or superseded by a rollback."""
     thrown_away_by_fate: tuple[FateAmounts, ...]
     what_if: WhatIf | None
     estimate_error: float | None
-    """Of money: median over the calls of |estimated - paid| / paid."""
+    """Error of cost estimates: median over the calls of |estimated - paid| / paid."""
     notes: tuple[str, ...]
-    """What the sums lack."""
+    """Known gaps in the sums."""
 
 
 class GateLine(Shape, frozen=True, kw_only=True):
-    """What one delivered feature cost on average, in all or in one phase."""
+    """Average cost of one delivered feature, in total or in one phase."""
 
     phase: str | None
     """Null: all phases."""
     baseline_usd: str | None
     usd: str | None
     change: float | None
-    """As a share of the baseline's: 0.15 is 15 % more."""
+    """Relative to the baseline: 0.15 is 15 % more."""
     baseline_calls: int
     calls: int
     verdict: str
@@ -136,11 +136,11 @@ class CostGate(Shape, frozen=True, kw_only=True):
     run: str
     baseline: str
     allowed: float
-    """Share that is allowed to be more."""
+    """Allowed increase, as a share."""
     floor_usd: str
-    """Smaller differences are noise."""
+    """Differences below this amount are noise."""
     calls_min: int
-    """With fewer calls on either side nothing is judged."""
+    """Minimum number of calls on each side for a verdict."""
     delivered: int
     baseline_delivered: int
     lines: tuple[GateLine, ...]

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about two runs: diff."""
+"""JSON documents of `mz diff`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from mz_cli.shapes.base import Shape
 
 class DifferingShape(Shape, frozen=True, kw_only=True):
     path: str
-    """What it is, such as `attempts.code`, `files.src/app.py`, `config.budget.run_usd`."""
+    """Path of the value, such as `attempts.code`, `files.src/app.py`, `config.budget.run_usd`."""
     left: str | None
-    """Null: there is none, or it is not known. Long texts are given by their digest."""
+    """Null: missing or unknown. Long texts are shown by their digest."""
     right: str | None
     measured: bool
-    """It differs between any two runs, as durations do, and does not count for `--exit-code`."""
+    """The value varies between any two runs, like a duration, and does not count for `--exit-code`."""
 
 
 class FeatureDiff(Shape, frozen=True, kw_only=True):
     id: str
     left: bool
-    """The left run has it."""
+    """The left run has the feature."""
     right: bool
     differences: tuple[DifferingShape, ...]
 
@@ -30,8 +30,8 @@ class DiffReport(Shape, frozen=True, kw_only=True):
     left: str
     right: str
     differs: bool
-    """In more than what is measured."""
+    """At least one difference is not `measured`."""
     start: tuple[DifferingShape, ...]
-    """Pipeline, base, version, and every setting, rule and template that the runs were started with."""
+    """Differences in pipeline, base, version and every pinned setting, rule and template."""
     features: tuple[FeatureDiff, ...]
-    """Those in which something differs."""
+    """Features with differences."""

@@ -1,4 +1,4 @@
-"""Facts: the shape of the JSON of `mz drift`."""
+"""JSON documents of `mz drift`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from mz_cli.shapes.replay import ReplayFinding
 
 
 class DriftClass(Shape, frozen=True, kw_only=True):
-    """All findings of one kind and one risk."""
+    """Number of findings of one kind and one risk."""
 
     kind: str
     risk: str
     """low, medium or high."""
     exit: int
-    """Its own exit code; 0 where its risk is below `fail_on`."""
+    """Exit code of the class; 0 if its risk is below `fail_on`."""
     count: int
 
 
 class DriftedCassette(Shape, frozen=True, kw_only=True):
     path: str
-    """Of the older of two; `noise.yaml` has findings too."""
+    """Path of the cassette, of the older one when two are compared; `noise.yaml` has findings too."""
     name: str
     provenance: str | None
     recordings: int
     played: int
-    """0 with `--static` and where two cassettes are compared."""
+    """Number of replayed calls; 0 with `--static` and when two cassettes are compared."""
     findings: tuple[ReplayFinding, ...]
 
 
@@ -35,18 +35,18 @@ class NoiseShape(Shape, frozen=True, kw_only=True):
     path: str
     """A field, an artifact's text, or a pattern of lines."""
     within: int | None
-    """Per cent by which an amount may vary."""
+    """Allowed variation of an amount, in per cent."""
     reason: str
     cassette: str | None
     """Null: all."""
     until: str | None
-    """The last day on which it holds, `2027-01-31`; null: for ever."""
+    """Last day of validity, such as `2027-01-31`; null: unlimited."""
     hides: int
-    """Differences that it had a part in hiding."""
+    """Number of differences that the entry helped to hide."""
 
 
 class RefusalShape(Shape, frozen=True, kw_only=True):
-    """What cannot be noise."""
+    """A difference that cannot be accepted as noise."""
 
     name: str
     """Such as STRUCTURAL_CHANGE or HIDES_VERDICT."""
@@ -55,7 +55,7 @@ class RefusalShape(Shape, frozen=True, kw_only=True):
 
 
 class BaselineShape(Shape, frozen=True, kw_only=True):
-    """A baseline of streams that was written: what `mz` does with how many fields."""
+    """A baseline of stream shapes that was written, with field counts."""
 
     path: str
     agent: str
@@ -64,22 +64,22 @@ class BaselineShape(Shape, frozen=True, kw_only=True):
     kept: int
     ignored: int
     absent: int
-    """Asked for and never seen."""
+    """Fields that mz reads but never saw."""
 
 
 class DriftResult(Shape, frozen=True, kw_only=True):
     exit: int
     fail_on: str
-    """low, medium or high: drift of less risk is told and does not fail."""
+    """low, medium or high: drift of lower risk is reported and does not fail."""
     against: str
     """`today`, or the path of the newer of two cassettes."""
     classes: tuple[DriftClass, ...]
     cassettes: tuple[DriftedCassette, ...]
     hidden: int
-    """Differences that are not told, since they are noise."""
+    """Number of differences hidden as noise."""
     noise: tuple[NoiseShape, ...]
-    """Entries that hid something."""
+    """Noise entries that hid a difference."""
     learned: tuple[NoiseShape, ...]
     refused: tuple[RefusalShape, ...]
     baselines: tuple[BaselineShape, ...]
-    """Written by `--update-wire`; nothing is checked then."""
+    """Baselines written by `--update-baseline`, which checks nothing."""

@@ -1,4 +1,4 @@
-"""Facts: the shape of the JSON of `mz gate`."""
+"""JSON documents of `mz gate`."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from mz_cli.shapes.replay import ReplayFinding
 
 
 class GateLayer(Shape, frozen=True, kw_only=True):
-    """One kind of proof."""
+    """Result of one layer of checks."""
 
     id: int
     name: str
     about: str
-    """What it proves, in half a sentence."""
+    """Short description."""
     status: str
-    """`passed`, `failed`, `empty` (there was nothing to check, and that was allowed) or `skipped` (not asked for)."""
+    """`passed`, `failed`, `empty` (nothing to check, and that was allowed) or `skipped` (not selected)."""
     reason: str | None
-    """Of an empty or skipped one."""
+    """Reason for an empty or skipped layer."""
     seconds: float
     checks: int
-    """How many things were looked at."""
+    """Total number of checked items."""
     checked: dict[str, int]
-    """The same by what they are, such as `templates`."""
+    """Checked items by kind, such as `templates`."""
     findings: tuple[ReplayFinding, ...]
-    """Kinds beside those of `mz replay`: ADAPTER, RULE, FORMAT, VARIANT, EMPTY, CRASH."""
+    """Kinds beside those of `mz replay`: ADAPTER, RULE, FORMAT, VARIANT, NOTHING-CHECKED, INTERNAL-ERROR."""
     remarks: tuple[str, ...]
-    """Worth knowing, and no reason to fail."""
+    """Remarks that do not fail the layer."""
 
 
 class GateFailure(Shape, frozen=True, kw_only=True):
-    """The first layer that failed, and what it found first."""
+    """First failed layer and its first finding."""
 
     layer: int
     name: str
@@ -38,7 +38,7 @@ class GateFailure(Shape, frozen=True, kw_only=True):
 
 class GateReport(Shape, frozen=True, kw_only=True):
     version: str
-    """Of `mz`."""
+    """Version of `mz`."""
     verdict: str
     """`passed` or `failed`."""
     exit: int

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about past runs: where today's code parts from them, and what today's rules say."""
+"""JSON documents of past-run replay: divergences from the current code, and verdicts of the current rules."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from mz_cli.shapes.base import Shape
 
 
 class FieldShape(Shape, frozen=True, kw_only=True):
-    """One field that is not as it was recorded."""
+    """One field that differs from the recording."""
 
     field: str
     """Path within the event, such as `ref.attempt`."""
     recorded: str | None
-    """As JSON; null: there was no such field."""
+    """As JSON; null: the field is missing."""
     produced: str | None
     lines: tuple[str, ...]
-    """Of a text that the field cites: `-` recorded, `+` today."""
+    """Diff of a text that the field cites: `-` recorded, `+` current."""
 
 
 class DivergenceShape(Shape, frozen=True, kw_only=True):
@@ -23,20 +23,20 @@ class DivergenceShape(Shape, frozen=True, kw_only=True):
     kind: str
     """order, missing, extra, decision, arguments, result, verdict or nondeterminism."""
     finding: str
-    """Its class of drift, as in `mz replay`."""
+    """Class of drift, as in `mz replay`."""
     risk: str
     recorded: str | None
     """Type of the recorded event; null: none."""
     produced: str | None
-    """Type of the event that today's code produces; null: none."""
+    """Type of the event that the current code produces; null: none."""
     differences: tuple[FieldShape, ...]
     note: str | None
     explained: str | None
-    """Id of the intended change of mz that is the reason."""
+    """Id of the intended change of mz that explains it."""
 
 
 class CauseShape(Shape, frozen=True, kw_only=True):
-    """Divergences with one reason."""
+    """Divergences with the same cause."""
 
     kind: str
     recorded: str | None
@@ -46,7 +46,7 @@ class CauseShape(Shape, frozen=True, kw_only=True):
 
 
 class LeftShape(Shape, frozen=True, kw_only=True):
-    """What was taken from the record and not computed again, or could not be judged."""
+    """Something that was read from the log instead of being recomputed, or could not be checked."""
 
     what: str
     times: int
@@ -56,12 +56,12 @@ class StreamShape(Shape, frozen=True, kw_only=True):
     stream: str
     events: int
     compared: int
-    """Intents and derived events that were held against today's code."""
+    """Number of intents and derived events compared with the current code."""
     first: str | None
-    """Place of the first divergence; null: none."""
+    """First diverging event; null: none."""
     divergences: int
     unfollowed: int
-    """Events after a divergence of which nothing can be said."""
+    """Number of events after a divergence that cannot be compared."""
 
 
 class PastRun(Shape, frozen=True, kw_only=True):
@@ -84,29 +84,29 @@ class BrokenShape(Shape, frozen=True, kw_only=True):
 
 
 class JudgementShape(Shape, frozen=True, kw_only=True):
-    """An artifact that today's rules judge otherwise."""
+    """An artifact on which the current rules reach another verdict."""
 
     run: str
     feature: str
     place: str
-    """`stream@version` of the verdict of then."""
+    """`stream@version` of the recorded verdict."""
     phase: str
     artifact: str
     path: str | None
-    """Null: it was the agent's reply."""
+    """Null: the artifact is the agent's reply."""
     rules: str
-    """Name of today's rule set."""
+    """Name of the current rule set."""
     was: str
     """valid or invalid."""
     now: str
     broken: tuple[BrokenShape, ...]
-    """By today's rules; where it is valid today, what was broken then."""
+    """Rules broken now; for an artifact that is valid now, those broken then."""
 
 
 class JudgeResult(Shape, frozen=True, kw_only=True):
     exit: int
     runs: tuple[str, ...]
     artifacts: int
-    """Judged again, refused attempts included."""
+    """Number of artifacts rechecked, including rejected attempts."""
     differing: tuple[JudgementShape, ...]
     left: tuple[LeftShape, ...]

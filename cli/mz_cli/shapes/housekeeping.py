@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about what is cleaned up: clean, gc."""
+"""JSON documents of `mz clean` and `mz gc`."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from mz_cli.shapes.base import Shape
 
 
 class HeapShape(Shape, frozen=True, kw_only=True):
-    """So many things of one kind."""
+    """Number and size of the files of one kind."""
 
     count: int
     bytes: int
-    """On the disk: blobs are compressed."""
+    """Size on disk; blobs are compressed."""
 
 
 class GcResult(Shape, frozen=True, kw_only=True):
     """`mz gc --json`."""
 
     dry_run: bool
-    """Nothing went; the numbers say what would."""
+    """Nothing was removed; the numbers say what would be."""
     blobs: HeapShape
-    """That no event cites."""
+    """Blobs that no event cites."""
     spools: HeapShape
-    """Output of agent calls whose outcome is recorded, or that no event knows."""
+    """Output of agent calls whose outcome is recorded, or that no event cites."""
     files: HeapShape
-    """Never finished: their writer was killed."""
+    """Unfinished files whose writer was killed."""
     freed_bytes: int
     kept_blobs: HeapShape
-    """That stay, those that are too young to be sure included."""
+    """Remaining blobs, including those too young to judge."""
     young_blobs: HeapShape
-    """That no event cites, younger than 24 hours."""
+    """Blobs that no event cites, younger than 24 hours."""
 
 
 class LeftoverShape(Shape, frozen=True, kw_only=True):
-    """One thing that a run left."""
+    """One leftover of a run."""
 
     kind: str
     """`worktree`, `capture`, `rescue`, `spool`, `temporary` or `pull-request`."""
@@ -41,16 +41,16 @@ class LeftoverShape(Shape, frozen=True, kw_only=True):
     name: str
     """A path relative to the repository, for `temporary` an absolute one; or the name of a ref."""
     bytes: int | None
-    """Null for a ref: git decides when its objects go."""
+    """Null for a ref: git decides when its objects are deleted."""
     stays: str | None
-    """Why it stays; null: it goes."""
+    """Reason for keeping it; null: it is removed."""
 
 
 class CleanResult(Shape, frozen=True, kw_only=True):
     """`mz clean --json`."""
 
     dry_run: bool
-    """Nothing went; the list says what would."""
+    """Nothing was removed; the list says what would be."""
     removed: tuple[LeftoverShape, ...]
     stays: tuple[LeftoverShape, ...]
     freed_bytes: int

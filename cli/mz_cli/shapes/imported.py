@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about sessions that were imported."""
+"""JSON documents about imported sessions: import, cost, audit."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ class ImportResult(Shape, frozen=True, kw_only=True):
     log: str
     """The directory of the log."""
     files: int
-    """That were looked at."""
+    """Files examined."""
     files_read: int
-    """In which something was new."""
+    """Files with new content."""
     files_unchanged: int
-    """Not opened: nothing happened to them since they were read."""
+    """Files not opened, because they have not changed since the last import."""
     files_passed_over: int
-    """In directories, of no format that mz reads."""
+    """Files in directories whose format mz does not read."""
     passed_over: tuple[str, ...]
-    """The first of them."""
+    """Paths of the first of them."""
     unknown: tuple[UnreadFile, ...]
-    """Files that were named and are of no format that mz reads."""
+    """Named files whose format mz does not read."""
     unreadable: tuple[UnreadFile, ...]
     sessions: int
-    """Of which something was read."""
+    """Sessions with new content."""
     sessions_short: int
-    """Of these, those whose files may tell fewer tokens than were used."""
+    """Sessions whose files may report fewer tokens than were used."""
     bytes_read: int
     lines: int
     bad_lines: int
     requests_new: int
     requests_known: int
-    """Counted before, in this import or an earlier one."""
+    """Requests counted earlier, in this import or a previous one."""
     requests_corrected: int
-    """Counted before with fewer tokens."""
+    """Requests counted earlier with fewer tokens."""
     requests_settled: int
-    """That no line shows, but sums at the ends of files tell; below zero where files now show what they were."""
+    """Requests known only from totals at the ends of files; negative if files now show them one by one."""
     requests_undated: int
-    """Without a time of their own."""
+    """Requests without a timestamp."""
     requests_ahead: int
-    """Their time lies in the future."""
+    """Requests dated in the future."""
     computed_usd: str
-    """Of what is new."""
+    """Cost of the new requests."""
     unpriced: tuple[UnpricedModel, ...]
 
 
@@ -62,22 +62,22 @@ class ImportedAmounts(Shape, frozen=True, kw_only=True):
 
     requests: int
     unpriced_requests: int
-    """`computed_usd` lacks them."""
+    """Requests that `computed_usd` does not include."""
     input_tokens: int
-    """Cache reads and writes included."""
+    """Including cache reads and writes."""
     uncached_input_tokens: int
     cache_read_tokens: int
     cache_write_5m_tokens: int
     cache_write_1h_tokens: int
     output_tokens: int
-    """Reasoning included."""
+    """Including reasoning."""
     reasoning_tokens: int
     total_tokens: int
-    """Input and output."""
+    """Input plus output."""
     computed_usd: str | None
-    """Null: there is no request, or none has a price."""
+    """Null: no request has a price."""
     reported_usd: str | None
-    """By the agents; null: they reported none. It may cover other requests than `computed_usd` does."""
+    """Reported by the agents; null: none. It may cover other requests than `computed_usd`."""
 
 
 class ImportedGroup(ImportedAmounts, frozen=True, kw_only=True):
@@ -85,16 +85,16 @@ class ImportedGroup(ImportedAmounts, frozen=True, kw_only=True):
     models: tuple[str, ...]
     sessions: int
     short_sessions: int
-    """Of these, those whose files may tell fewer tokens than were used."""
+    """Sessions whose files may report fewer tokens than were used."""
     by_mz_requests: int
-    """Driven by mz: they are in a repository's own log too."""
+    """Requests driven by mz, which are in a repository's log too."""
     first: str | None
     last: str | None
-    """All requests lie between: when the first quarter of an hour with requests began, and the last one ended."""
+    """`first` and `last` enclose all requests, rounded out to quarters of an hour."""
 
 
 class ImportedCostReport(Shape, frozen=True, kw_only=True):
-    """`mz cost --imported --json`. Every request is in one group, so that the groups add up to `total`."""
+    """`mz cost --imported --json`. Every request is in exactly one group: the groups add up to `total`."""
 
     log: str
     by: str
@@ -104,7 +104,7 @@ class ImportedCostReport(Shape, frozen=True, kw_only=True):
     groups: tuple[ImportedGroup, ...]
     total: ImportedAmounts
     short_sessions: int
-    """Whose files may tell fewer tokens than were used."""
+    """Sessions whose files may report fewer tokens than were used."""
     notes: tuple[str, ...]
 
 
@@ -120,7 +120,7 @@ class TypeCount(Shape, frozen=True, kw_only=True):
 
 class SessionFile(Shape, frozen=True, kw_only=True):
     path: str | None
-    """Null: it was erased from the log."""
+    """Null: erased from the log."""
     format: str
     part: str | None
     bytes: int
@@ -130,7 +130,7 @@ class SessionFile(Shape, frozen=True, kw_only=True):
 
 
 class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
-    """What is known of one session."""
+    """Contents and cost of one imported session."""
 
     session: str
     """`<agent>/<id>`."""
@@ -141,10 +141,10 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     by_mz: bool
     models: tuple[str, ...]
     parts: tuple[str, ...]
-    """Sub-agents."""
+    """Names of the subagents."""
     first: str | None
     last: str | None
-    """When the first and the last request were made; null: none has a time of its own."""
+    """`first` and `last`: times of the first and last request; null: no request has a timestamp."""
     prompts: int
     tool_calls: int
     failed_tool_calls: int
@@ -155,10 +155,10 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     undated_requests: int
     requests_ahead: int
     lacks: tuple[str, ...]
-    """Codes of notes, as in `mz transcript`, that say that the files may tell fewer tokens than were used."""
+    """Codes, as in `mz transcript`, of the reasons why the files may report fewer tokens than were used."""
     files: tuple[SessionFile, ...]
     place: str
-    """`stream@version` of the last event."""
+    """`stream@version` of the session's last event."""
 
 
 class ImportedAudit(Shape, frozen=True, kw_only=True):
@@ -166,6 +166,6 @@ class ImportedAudit(Shape, frozen=True, kw_only=True):
 
     log: str
     whole: bool
-    """The chain and all cited blobs are as they were recorded."""
+    """The hash chain and all cited blobs are undamaged."""
     findings: tuple[FindingShape, ...]
     sessions: tuple[SessionAudit, ...]

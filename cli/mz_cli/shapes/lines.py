@@ -1,4 +1,4 @@
-"""Facts: the shapes of JSON that is not the answer of a command: the lines of `mz log --json`, and errors."""
+"""JSON lines of `mz log --json`, and error documents."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ class LogHeader(Shape, frozen=True, kw_only=True):
 
 
 class LogEntry(Shape, frozen=True, kw_only=True):
-    """One event. JSON Lines: one object a line."""
+    """One event: one object per line."""
 
     type: str
     """Such as `gate.checked`."""
     role: str
-    """`intent`, `outcome`, `fact` or `derived`."""
+    """`intent`, `outcome`, `external` or `derived`."""
     place: str
-    """`stream@version`: where everything else cites it."""
+    """`stream@version`, the event's address."""
     stream: str
     version: int
-    """Within the stream, from 1."""
+    """Number within the stream, from 1."""
     position: int
-    """Within this log, from 1, without gaps."""
+    """Number within the log, from 1, without gaps."""
     recorded_at: str
-    """Never falls within a stream."""
+    """Time of recording; never decreases within a stream."""
     observed_at: str
-    """What the clock said."""
+    """Time shown by the clock."""
     causation: str | None
-    """The place of the event that led to it."""
+    """Address of the event that caused it."""
     event: dict[str, Any]
-    """The fields of the event as the log keeps them; `mz schema events` describes them."""
+    """Stored fields of the event; `mz schema events` describes them."""
 
 
 class ErrorPlace(Shape, frozen=True, kw_only=True):
-    """Where in a file; line and column count from 1."""
+    """Location in a file; line and column count from 1."""
 
     file: str
     line: int | None
@@ -50,23 +50,23 @@ class ErrorPlace(Shape, frozen=True, kw_only=True):
 
 
 class ErrorPart(Shape, frozen=True, kw_only=True):
-    """One thing that is wrong."""
+    """One error or warning."""
 
     severity: str
     """`error` or `warning`."""
     code: str
-    """Such as `MZ2005`; `mz explain` says more."""
+    """Error code such as `MZ2005`; `mz explain` describes it."""
     message: str
     hint: str | None
-    """What to do about it."""
+    """Suggested fix."""
     where: ErrorPlace | None
 
 
 class ErrorDocument(ErrorPart, frozen=True, kw_only=True):
-    """What went wrong: on stderr, in one line, wherever `--json` was asked for and no answer came. The fields beside
-    `errors` are those of the first of them."""
+    """Errors of a failed command: one line on stderr, when `--json` is given. The fields beside `errors` are those of
+    the first error."""
 
     exit: int
-    """The exit code."""
+    """Exit code."""
     errors: tuple[ErrorPart, ...]
-    """All, in the order in which they are to be read."""
+    """All errors, in reading order."""

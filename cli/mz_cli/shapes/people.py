@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about questions to people, their answers, and messages left for a run."""
+"""JSON documents about questions to people, their answers, and messages for a run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from mz_cli.shapes.base import Shape
 
 
 class LetterShape(Shape, frozen=True, kw_only=True):
-    """Something that a person left for a run."""
+    """A message from a person to a run."""
 
     kind: str
     """`answer`, `retry`, `cancel`, `pause` or `resume`."""
     verdict: str | None
-    """Of an answer: `approve`, `retry` or `reject`."""
+    """For an answer: `approve`, `retry` or `reject`."""
     phase: str | None
-    """Of a retry: from where on; null: from where the feature stands."""
+    """For a retry: the first phase; null: the current phase."""
     who: str
     at: str | None
     note: str | None
@@ -21,11 +21,11 @@ class LetterShape(Shape, frozen=True, kw_only=True):
     fate: str
     """`waits`, `taken` or `refused`."""
     why: str | None
-    """Code of the refusal."""
+    """Code of the reason for rejecting the message."""
 
 
 class DecisionShape(Shape, frozen=True, kw_only=True):
-    """Something that a person said and the run took up."""
+    """A person's message that the run accepted."""
 
     kind: str
     verdict: str | None
@@ -35,12 +35,12 @@ class DecisionShape(Shape, frozen=True, kw_only=True):
     note: str | None
     place: str
     ask: str | None
-    """The kind of the question that it answered."""
+    """Kind of the answered question."""
     code: str | None
 
 
 class QuestionShape(Shape, frozen=True, kw_only=True):
-    """What a feature waits for a person with."""
+    """An open question of a feature."""
 
     run: str
     feature: str
@@ -48,18 +48,18 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
     phase: str | None
     unit: str | None
     ask: str
-    """Kind of the question; `dependency`: the feature that it needs came to nothing; `budget`: it is used up."""
+    """Kind of the question; `dependency`: a required feature was not delivered; `budget`: the budget is used up."""
     code: str | None
-    """What it is about: a rule, a gate, a problem, a check, a feature."""
+    """Subject of the question: a rule, gate, problem, check or feature."""
     words: str
-    """The same for people."""
+    """Text of the question."""
     detail: str | None
     since: str | None
     place: str | None
     answered: LetterShape | None
-    """An answer, a retry or a cancellation that no process has taken yet."""
+    """A posted answer, retry or cancellation that the run has not read yet."""
     commands: tuple[str, ...]
-    """What helps it on, the most natural first."""
+    """Commands that answer it, the most likely first."""
 
 
 class ReviewList(Shape, frozen=True, kw_only=True):
@@ -70,15 +70,15 @@ class ReviewList(Shape, frozen=True, kw_only=True):
 
 
 class EvidenceShape(Shape, frozen=True, kw_only=True):
-    """A piece of what a person needs to decide."""
+    """One piece of evidence for a decision."""
 
     kind: str
     """`words`, `violations`, `output`, `references`, `paths`, `reply`, `artifact` or `diff`."""
     title: str
     place: str | None
-    """Event that tells of it."""
+    """Event that recorded it."""
     digest: str | None
-    """Blob that holds it."""
+    """Digest of the blob with the evidence."""
     text: str
 
 
@@ -97,18 +97,18 @@ class ReviewDetail(Shape, frozen=True, kw_only=True):
     status: str
     branch: str | None
     question: QuestionShape | None
-    """Null: nothing is asked now."""
+    """Null: no question is open."""
     halt: str | None
-    """Where nothing is asked and the feature does not go on: why, in words."""
+    """Reason why the feature does not continue, if no question is open."""
     helps: str | None
-    """And what helps then."""
+    """Suggested fix for `halt`."""
     effects: tuple[EffectShape, ...]
-    """What each answer does, the most natural first."""
+    """Effect of each answer, the most likely first."""
     evidence: tuple[EvidenceShape, ...]
     decisions: tuple[DecisionShape, ...]
-    """What people said of the feature, the oldest first."""
+    """Decisions about the feature, the oldest first."""
     letters: tuple[LetterShape, ...]
-    """What was left for it and is not taken, or was refused."""
+    """Messages for the feature that are unread or were rejected."""
 
 
 class MessageResult(Shape, frozen=True, kw_only=True):
@@ -120,10 +120,10 @@ class MessageResult(Shape, frozen=True, kw_only=True):
     verdict: str | None
     phase: str | None
     place: str | None
-    """Where it lies: `inbox/<run>@version`; null: there was nothing to leave."""
+    """Address of the message, `inbox/<run>@version`; null: no message was needed."""
     held: bool
-    """A process works on the run; otherwise the message waits for the resume."""
+    """A process is running the run; otherwise the message waits for `mz resume`."""
     taken: bool
-    """That process has taken it."""
+    """That process has read the message."""
     resume: str
-    """The command that goes on where no process works."""
+    """Command that continues the run if no process is running it."""

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about pipelines: list, show, lint, new."""
+"""JSON documents of `mz pipelines`: list, show, lint, new."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class PipelineListed(Shape, frozen=True, kw_only=True):
 
     name: str
     file: str | None
-    """Relative to the repository; null: it comes with mz."""
+    """Relative to the repository; null: built in."""
     chosen: bool
-    """mz.yaml, a variable or the default chooses it."""
+    """Selected by mz.yaml, a variable or the default."""
     phases: tuple[str, ...]
-    """Empty where the file cannot be understood."""
+    """Phases of the pipeline; empty if the file cannot be parsed."""
     errors: int
     warnings: int
 
@@ -32,13 +32,13 @@ class PipelineShown(Shape, frozen=True, kw_only=True):
 
     name: str
     file: str | None
-    """Relative to the repository; null: it comes with mz."""
+    """Relative to the repository; null: built in."""
     definition: dict[str, Any]
-    """All keys as docs/pipelines.md names them, defaults included; timeouts in seconds."""
+    """All keys of docs/pipelines.md, including defaults; timeouts in seconds."""
 
 
 class Where(Shape, frozen=True, kw_only=True):
-    """A place in a file; line and column count from 1."""
+    """Location in a file; line and column count from 1."""
 
     file: str
     line: int | None
@@ -47,19 +47,19 @@ class Where(Shape, frozen=True, kw_only=True):
 
 
 class Found(Shape, frozen=True, kw_only=True):
-    """One thing that is wrong, or looks wrong."""
+    """One error or warning."""
 
     severity: str
     """`error` or `warning`."""
     code: str
-    """`mz explain CODE` says more."""
+    """Error code; `mz explain CODE` describes it."""
     message: str
     hint: str | None
     where: Where | None
 
 
 class LintResult(Shape, frozen=True, kw_only=True):
-    """`mz pipelines lint --json`; the exit code is 10 where there are errors."""
+    """`mz pipelines lint --json`; the exit code is 10 if there are errors."""
 
     files: tuple[str, ...]
     errors: int
@@ -75,5 +75,5 @@ class NewPipeline(Shape, frozen=True, kw_only=True):
     """Relative to the repository."""
     copied_from: str | None
     errors: int
-    """Of the lint: a copy may name commands that mz.yaml does not have."""
+    """Lint errors: a copy may name commands that mz.yaml does not define."""
     warnings: int

@@ -1,4 +1,4 @@
-"""Facts: the shape of the JSON that `mz run --dry-run` prints."""
+"""JSON document of `mz run --dry-run`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from mz_cli.shapes.base import Shape
 
 
 class HoldShape(Shape, frozen=True, kw_only=True):
-    """Why a feature will have to wait, or may have to."""
+    """A certain or possible reason for a feature to wait."""
 
     why: str
-    """`dependency`: until another one is delivered; `run-budget`: when the features before it cost what is estimated,
-    the budget of the run has no room for it; `feature-budget`: the estimate is above what one feature may cost."""
+    """`dependency`: until another feature is delivered; `run-budget`: earlier features are estimated to use up the
+    run's budget; `feature-budget`: the estimate exceeds the budget of one feature."""
     because: str | None
-    """The feature that it waits for."""
+    """Feature that must be delivered first."""
 
 
 class PlannedFeature(Shape, frozen=True, kw_only=True):
@@ -22,36 +22,36 @@ class PlannedFeature(Shape, frozen=True, kw_only=True):
     depends_on: tuple[str, ...]
     quarantined: bool
     score: int
-    """Of the injection screen."""
+    """Score of the injection screen."""
     holds: tuple[HoldShape, ...]
     estimated_tokens: int | None
-    """Every phase at its first attempt; null: the agent is not known."""
+    """Estimate for one attempt per phase; null: unknown agent."""
     estimated_usd: str | None
 
 
 class PlannedCall(Shape, frozen=True, kw_only=True):
-    """An agent that a phase calls, once where all goes well."""
+    """An agent call of a phase, made once if nothing fails."""
 
     role: str
     tier: str
     model: str | None
-    """Null: the agent is not known."""
+    """Null: unknown agent."""
     tools: tuple[str, ...]
 
 
 class PlannedPhase(Shape, frozen=True, kw_only=True):
     phase: str
     calls: tuple[PlannedCall, ...]
-    """The builder's, then the reviewer's."""
+    """The builder's call, then the reviewer's."""
     per_unit: bool
-    """The calls are made for each unit of work that an earlier phase lists; estimates count one."""
+    """The calls are made for each unit that an earlier phase lists; estimates count one unit."""
     gates: tuple[str, ...]
-    """Commands and rules that decide, commands that mz.yaml does not name left out."""
+    """Deciding commands and rules, without commands that mz.yaml does not define."""
     asks: tuple[str, ...]
-    """When a person is asked, under this autonomy: `checkpoint` is always, else the rule or field that asks."""
+    """Occasions to ask a person at this autonomy: `checkpoint` is always, otherwise the asking rule or field."""
     delivers: tuple[str, ...]
     estimated_tokens: int | None
-    """Of all features of the plan."""
+    """Estimate over all features of the plan."""
     estimated_usd: str | None
 
 
@@ -69,21 +69,21 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     base: str
     agent: str
     failover: tuple[str, ...]
-    """Agents that go on, in this order, where that one cannot."""
+    """Agents to switch to, in this order, when `agent` fails."""
     autonomy: str
     parallel_max: int
     budget_run_usd: str | None
     """Null: no limit."""
     budget_feature_usd: str | None
     goes_on: str | None
-    """The unfinished run that these features join."""
+    """Unfinished run that these features join."""
     steps: tuple[PlannedPhase, ...]
-    """What each phase calls, checks and asks."""
+    """Calls, gates and questions of each phase."""
     features: tuple[PlannedFeature, ...]
-    """In the order of readiness."""
+    """Features in the order of their start."""
     left_out: tuple[LeftOutShape, ...]
     estimated_tokens: int | None
-    """Of all features."""
+    """Estimate over all features."""
     estimated_usd: str | None
     within_budget: bool | None
-    """Whether the estimate is; null: no budget, or no estimate."""
+    """The estimate is within the budget; null: no budget, or no estimate."""

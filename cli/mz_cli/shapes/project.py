@@ -1,4 +1,4 @@
-"""Facts: the JSON of commands about a project's set-up: `init`, `doctor`, `config`, `explain`."""
+"""JSON documents of `mz init`, `mz doctor`, `mz config` and `mz explain`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class FirstFile(Shape, frozen=True, kw_only=True):
     path: str
     """Relative to the repository."""
     does: Literal["keep", "make", "add to", "renew"]
-    """What becomes of it; in a dry run, what would."""
+    """Action on the file; in a dry run, the planned one."""
     about: str
     content: str | None
-    """What is written; with `add to`, what is added. Null: nothing is."""
+    """Text written; with `add to`, the added text. Null: nothing is written."""
 
 
 class InitShape(Shape, frozen=True, kw_only=True):
@@ -28,17 +28,17 @@ class InitShape(Shape, frozen=True, kw_only=True):
     setup: tuple[str, ...]
     agent: str
     agents: tuple[str, ...]
-    """Those that are installed."""
+    """Installed agents."""
     files: tuple[FirstFile, ...]
     hints: tuple[str, ...]
-    """What is still to be done by hand."""
+    """Steps left to do by hand."""
 
 
 class CheckShape(Shape, frozen=True, kw_only=True):
     name: str
-    """Stable; an agent's is `agent:NAME`."""
+    """Stable name; for an agent `agent:NAME`."""
     status: Literal["ok", "warn", "fail"]
-    """`fail`: runs cannot work so."""
+    """`fail`: runs cannot work."""
     summary: str
     hint: str | None
 
@@ -47,19 +47,19 @@ class DoctorShape(Shape, frozen=True, kw_only=True):
     """`mz doctor --json`."""
 
     repository: str | None
-    """Null: the directory is in none, and nothing about a project was checked."""
+    """Null: outside of a repository; no project was checked."""
     online: bool
     status: Literal["ok", "warn", "fail"]
-    """The worst of all checks."""
+    """Worst status of all checks."""
     exit: int
     checks: tuple[CheckShape, ...]
 
 
 class SettingShape(Shape, frozen=True, kw_only=True):
     name: str
-    """As the file names it, such as `budget.run`."""
+    """Key in mz.yaml, such as `budget.run`."""
     value: Any
-    """As the file would have it: text, number, list, mapping; null: none."""
+    """Value as in mz.yaml: text, number, list, mapping; null: none."""
     origin: str
     """`default`, `mz.yaml:14:7`, or the name of a variable."""
     description: str
@@ -70,18 +70,18 @@ class ConfigShape(Shape, frozen=True, kw_only=True):
 
     repository: str
     file: str | None
-    """Null: there is no mz.yaml."""
+    """Null: no mz.yaml."""
     settings: tuple[SettingShape, ...]
 
 
 class ValidShape(Shape, frozen=True, kw_only=True):
-    """`mz config validate --json`, where everything is valid; what is not is an error on stderr (`mz.error/1`)."""
+    """`mz config validate --json` if everything is valid; errors go to stderr (`mz.error/1`)."""
 
     repository: str
     file: str | None
     pipeline: str
     features: int | None
-    """In the backlog; null: there is none yet."""
+    """Number of features in the backlog; null: no backlog yet."""
     warnings: tuple[str, ...]
 
 
@@ -94,9 +94,9 @@ class ExplainShape(Shape, frozen=True, kw_only=True):
     title: str
     explanation: str
     exit: int | None
-    """null: it is only ever a warning."""
+    """Null: the code is only used for warnings."""
     codes: tuple[str, ...]
-    """Of an exit code: the errors that lead to it."""
+    """For an exit code: the errors that lead to it."""
 
 
 class ExplainAllShape(Shape, frozen=True, kw_only=True):

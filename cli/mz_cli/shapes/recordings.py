@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about a library of recordings: what is in it, and what should not be."""
+"""JSON documents of `mz recordings`: list and lint."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from mz_cli.shapes.replay import ReplayFinding
 
 
 class CassetteLine(Shape, frozen=True, kw_only=True):
-    """One cassette. What cannot be known is null; then `problem` says why."""
+    """One cassette. Unknown values are null; then `problem` has the reason."""
 
     path: str
     name: str | None
     pipeline: str | None
     agent: str | None
     provenance: str | None
-    """`live`, `scripted-model`, `documented` or `seeded`."""
+    """`live`, `scripted-model`, `documented` or `copied`."""
     recordings: int
     features: tuple[str, ...]
     recorded: str | None
-    """When its run began; ISO 8601, UTC."""
+    """Start of the recorded run; ISO 8601, UTC."""
     age_days: int | None
     max_age_days: int | None
-    """How long its answers are believed; null: for ever."""
+    """Days until its replies expire; null: never."""
     format: int | None
     bytes: int
     problem: str | None
-    """Why it cannot be played; null where nothing was seen: only `mz recordings lint` reads every file."""
+    """Reason why it cannot be replayed. Only `mz recordings lint` reads every file; null here is no proof."""
 
 
 class CassetteList(Shape, frozen=True, kw_only=True):
     exit: int
     library: tuple[str, ...]
-    """Where it was looked."""
+    """Searched folders."""
     cassettes: tuple[CassetteLine, ...]
 
 
 class NoticeShape(Shape, frozen=True, kw_only=True):
-    """Something to look at that is no fault for certain."""
+    """A possible problem, to be judged by a person."""
 
     what: str
     file: str
-    """Within the cassette; what lies in its repository follows `world.bundle:`."""
+    """Path within the cassette; files of its repository follow `world.bundle:`."""
     line: int | None
     column: int | None
     """From 1."""

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about recordings: what was recorded, and what a replay found."""
+"""JSON documents of `mz record` and `mz replay`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CommittedSecret(Shape, frozen=True, kw_only=True):
     file: str
     line: int
     what: str
-    """In words, without the secret."""
+    """Description without the secret."""
 
 
 class RecordResult(Shape, frozen=True, kw_only=True):
@@ -28,38 +28,38 @@ class RecordResult(Shape, frozen=True, kw_only=True):
     pipeline: str
     agent: str
     provenance: str
-    """`live`, `scripted-model`, `documented` or `seeded`."""
+    """`live`, `scripted-model`, `documented` or `copied`."""
     features: tuple[str, ...]
     recordings: int
     left_out: tuple[LeftOutShape, ...]
     committed: tuple[CommittedSecret, ...]
-    """What `mz recordings lint` will refuse."""
+    """Secrets that `mz recordings lint` will reject."""
 
 
 class ReplayFinding(Shape, frozen=True, kw_only=True):
-    """One thing that is not as it was recorded."""
+    """One difference from the recording, or defect of it."""
 
     kind: str
-    """A class of drift (PROMPT, CONFIG, WIRE, EVENT, ARTIFACT, EFFECT, COST, POLICY, STALE, UNUSED), or MISSING,
-    SEEDED, NETWORK, SECRET, PIPELINE, UNUSABLE."""
+    """A class of drift (PROMPT, CONFIG, STREAM, TRACE, ARTIFACT, FILES, COST, DECISION, EXPIRED, UNUSED), or MISSING,
+    COPIED, NETWORK, SECRET, PIPELINE, UNREADABLE."""
     risk: str
     """low, medium or high."""
     exit: int
-    """What the command ends with for it; 0: it fails nothing."""
+    """Exit code for this finding; 0: it does not fail the command."""
     what: str
     feature: str | None
     call: str | None
     """The recording, such as `code.a2`."""
     cause: str | None
-    """Of a drift: the template, or the setting."""
+    """For a drift: the template or setting."""
     detail: tuple[str, ...]
-    """Lines: `-` recorded, `+` today."""
+    """Diff lines: `-` recorded, `+` current."""
     mend: str
-    """The command that mends it."""
+    """Command that repairs it."""
     file: str | None
-    """What it is about, relative to the repository: a template, a rule set, mz.yaml, a file of the cassette."""
+    """File concerned, relative to the repository: a template, a rule set, mz.yaml, a file of the cassette."""
     line: int | None
-    """Of that file, from 1, where it is known."""
+    """Line in that file, from 1; null: unknown."""
 
 
 class ReplayedCassette(Shape, frozen=True, kw_only=True):
@@ -70,19 +70,19 @@ class ReplayedCassette(Shape, frozen=True, kw_only=True):
     recordings: int
     played: int
     predates: int
-    """Answers that were kept when their prompt was renewed."""
+    """Number of replies that were kept when their prompt changed."""
     offline: bool
-    """The network was cut off; otherwise only the proxy variables lead nowhere."""
+    """The network was cut off; otherwise only the proxy variables point nowhere."""
     stories: dict[str, str]
-    """By feature, the log digest of what happened now."""
+    """Digest of each feature's current trace."""
     compared: int
-    """Features whose recorded story was there to compare with."""
+    """Number of features with a recorded trace to compare."""
     duration_ms: int
     findings: tuple[ReplayFinding, ...]
     held: tuple[str, ...]
-    """Settings, such as `commands.test`, that mz.yaml has otherwise: the cassette's count."""
+    """Settings, such as `commands.test`, used from the cassette instead of mz.yaml."""
     renewed: tuple[str, ...]
-    """What was written into the cassette, in words."""
+    """Description of each change written into the cassette."""
 
 
 class ReplayResult(Shape, frozen=True, kw_only=True):

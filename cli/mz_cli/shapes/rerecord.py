@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about recordings that were made again."""
+"""JSON documents of `mz rerecord`."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from mz_cli.shapes.base import Shape
 
 
 class PlannedCall(Shape, frozen=True, kw_only=True):
-    """A call that the agent was to answer again."""
+    """A call to be re-recorded."""
 
     call: str
     """Feature and name, such as `login/code.a2`."""
     why: tuple[str, ...]
-    """PROMPT, CONFIG, EFFECT, WIRE, STALE, SEEDED, MISSING; ASKED: named on the command line; AGENT: another agent is
-    to answer."""
+    """PROMPT, CONFIG, FILES, STREAM, EXPIRED, COPIED, MISSING; ASKED: named on the command line; AGENT: another agent
+    is to reply."""
     follows: str | None
-    """The call, or the feature, whose new answer probably changes what this one is asked."""
+    """Call or feature whose new reply probably changes this call's prompt."""
     paid: bool
-    """An attempt that did not come to its end had its answer already."""
+    """An earlier, incomplete attempt already has the reply."""
     estimated_tokens: int
     estimated_usd: str | None
     """Null: unpriced."""
 
 
 class DroppedFeature(Shape, frozen=True, kw_only=True):
-    """A feature whose old recordings stay."""
+    """A feature that keeps its old recordings."""
 
     feature: str
     why: str
 
 
 class Difference(Shape, frozen=True, kw_only=True):
-    """What the new cassette has otherwise than the old one."""
+    """A difference between the new cassette and the old one."""
 
     kind: str
     """A class of drift, MISSING (only the new one makes the call) or UNUSED (only the old one)."""
@@ -40,34 +40,34 @@ class Difference(Shape, frozen=True, kw_only=True):
     feature: str | None
     call: str | None
     detail: tuple[str, ...]
-    """Lines: `-` old, `+` new."""
+    """Diff lines: `-` old, `+` new."""
 
 
 class RerecordedCassette(Shape, frozen=True, kw_only=True):
     path: str
     planned: tuple[PlannedCall, ...]
     called: tuple[str, ...]
-    """Calls that the real agent answered."""
+    """Calls made to the real agent."""
     served: tuple[str, ...]
-    """Calls that recordings answered."""
+    """Calls served from recordings."""
     spent_usd: str
-    """For the former: the higher of what the agent reported and what its tokens cost."""
+    """Cost of `called`: the higher of reported and computed."""
     stopped: str | None
-    """`interrupted`, `budget`, or the code of a problem that no further call could mend; null: it came to its end."""
+    """`interrupted`, `budget`, or the code of a problem that further calls cannot fix; null: completed."""
     kept: tuple[str, ...]
-    """Features whose new recordings are taken."""
+    """Features with accepted new recordings."""
     dropped: tuple[DroppedFeature, ...]
     differences: tuple[Difference, ...]
     refused: tuple[str, ...]
-    """Classes of differences that nobody has accepted."""
+    """Classes of differences that were not accepted."""
     written: bool
     """The cassette holds the new recordings."""
     waits: str | None
-    """Where the new cassette waits to be accepted."""
+    """Path of the new cassette that waits to be accepted."""
     backup: str | None
-    """Where a copy is, had the cassette an older format."""
+    """Path of a copy, if the cassette had an older format."""
     helps: str | None
-    """The command that goes on from here."""
+    """Command to run next."""
 
 
 class RerecordResult(Shape, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about runs: status, show, demo, cancel."""
+"""JSON documents about runs: run, status, runs, show, demo, cancel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class FeatureSummary(Shape, frozen=True, kw_only=True):
     status: str
     branch: str | None
     phases: tuple[str, ...]
-    """Completed ones, in order."""
+    """Completed phases, in order."""
     attempts: dict[str, int]
-    """By phase: calls of its own agent, over all iterations and units."""
+    """Builder calls by phase, over all iterations and units."""
     tests: Tests | None
     tokens: Tokens
     estimated_usd: str | None
@@ -35,13 +35,13 @@ class WaitingShape(Shape, frozen=True, kw_only=True):
     place: str
     detail: str | None
     answers: tuple[str, ...]
-    """What `--answer` takes, the likeliest first."""
+    """Possible verdicts, the most likely first."""
     resume: str
-    """The command that gives the likeliest; where one was given, the one that takes it up."""
+    """Command that gives the most likely answer; after an answer, the one that continues the run."""
     commands: tuple[str, ...]
-    """To look at what is asked, then to answer it, the likeliest answer first."""
+    """Commands that show the question, then that answer it, the most likely first."""
     answered: bool
-    """Something was left for it, and waits for the run to take it."""
+    """A message for the question was posted and not read yet."""
 
 
 class ChecksShape(Shape, frozen=True, kw_only=True):
@@ -51,44 +51,44 @@ class ChecksShape(Shape, frozen=True, kw_only=True):
 
 
 class BrokenShape(Shape, frozen=True, kw_only=True):
-    """A template of which no prompt could be made."""
+    """A template that could not be rendered."""
 
     template: str
-    """Below `pipelines/templates/`."""
+    """Path below `pipelines/templates/`."""
     line: int | None
     detail: str | None
-    """What is wrong there."""
+    """Error message."""
 
 
 class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     title: str
     source: str | None
     phase: str | None
-    """The one it is in, or was in last."""
+    """Current or last phase."""
     iteration: int | None
     depends_on: tuple[str, ...]
     quarantined: bool
     rollbacks: int
     unpriced_calls: int
-    """Calls that `computed_usd` lacks."""
+    """Calls that `computed_usd` does not include."""
     pull_request: str | None
     checks: ChecksShape | None
-    """Of the pull request, when it was last looked at."""
+    """CI checks of the pull request when last polled."""
     pull_request_text: str | None
-    """The file with the text of a pull request that a person is to open."""
+    """File with the text of a pull request to be opened by hand."""
     target: str | None
-    """The branch that its own is for: the base, or that of the feature on which it builds."""
+    """Target branch: the base, or the branch of the feature that this one is stacked on."""
     worktree: str | None
-    """Where its files are, as long as they are there."""
+    """Path of the worktree, while it exists."""
     hold: str | None
     until: str | None
     because: str | None
     code: str | None
     broken: BrokenShape | None
-    """What halted the run, where that was a template."""
+    """Template error that halted the run."""
     waiting: WaitingShape | None
     next: str | None
-    """The command that helps it on, where one is needed."""
+    """Command needed to continue; null: none."""
 
 
 class RunStatus(Shape, frozen=True, kw_only=True):
@@ -98,12 +98,12 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     run: str
     status: str
     held: bool
-    """A process works on it. Without one, a run whose status is `running` was interrupted."""
+    """A process is running the run. Without one, a run with the status `running` was interrupted."""
     pipeline: str
     base: str
     base_commit: str
     mz: str
-    """Version that started the run."""
+    """Version of mz that started the run."""
     started_at: str | None
     last_event_at: str | None
     events: int
@@ -135,10 +135,10 @@ class DemoResult(Shape, frozen=True, kw_only=True):
 class ViolationShape(Shape, frozen=True, kw_only=True):
     rule: str
     path: str | None
-    """File, or place within the artifact."""
+    """File, or path within the artifact."""
     line: int | None
     message: str | None
-    """Null: its words were erased."""
+    """Null: the text was erased."""
 
 
 class RefusalShape(Shape, frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ class RefusalShape(Shape, frozen=True, kw_only=True):
     rules: tuple[str, ...]
     messages: tuple[str, ...]
     violations: tuple[ViolationShape, ...]
-    """Empty where a command refused: its output says why."""
+    """Empty if a command failed: its output has the reason."""
 
 
 class ArtifactShape(Shape, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ class ArtifactShape(Shape, frozen=True, kw_only=True):
     phase: str
     unit: str | None
     path: str | None
-    """Null: it is the reply itself."""
+    """Null: the artifact is the reply itself."""
     digest: str
 
 
@@ -178,13 +178,13 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     problem: str | None
     detail: str | None
     bad_lines: int
-    """Of its output: lines that could not be read."""
+    """Number of undecodable lines in the output."""
     stdout_digest: str | None
     stderr_digest: str | None
     stdout: str | None
-    """With `--output`, of a call that failed: all that it printed."""
+    """With `--output`, for a failed call: its complete output."""
     stderr: str | None
-    """With `--output`, of a call that failed."""
+    """With `--output`, for a failed call."""
     changed: tuple[str, ...]
     reverted: tuple[str, ...]
     refusals: tuple[RefusalShape, ...]
@@ -196,9 +196,9 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     prompt: str | None
     """With `--prompt`."""
     artifacts: tuple[ArtifactShape, ...]
-    """What this reply handed over, whether it stands or not."""
+    """Artifacts produced by this reply, current or not."""
     diff: str | None
-    """With `--diff` and `--attempt`: what it changed, as a patch."""
+    """With `--diff` and `--attempt`: its changes as a patch."""
 
 
 class PhaseShape(Shape, frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ class PhaseShape(Shape, frozen=True, kw_only=True):
     units: tuple[str, ...]
     units_done: tuple[str, ...]
     diff: str | None
-    """With `--diff`: what all attempts of the iteration changed, as a patch."""
+    """With `--diff`: the changes of all attempts of the iteration, as a patch."""
 
 
 class CommandShape(Shape, frozen=True, kw_only=True):
@@ -223,14 +223,14 @@ class CommandShape(Shape, frozen=True, kw_only=True):
     failed: int | None
     duration_ms: int
     iteration: int
-    """Of the phase; 0: the set-up."""
+    """Iteration of the phase; 0: set-up."""
     attempt: int
-    """That it judged; 0: none was made yet."""
+    """Attempt that was checked; 0: before the first."""
     excerpt: str
-    """Normalised and shortened."""
+    """Normalised and shortened output."""
     output_digest: str
     output: str | None
-    """With `--output`: all of it."""
+    """With `--output`: the complete output."""
 
 
 class CommitShape(Shape, frozen=True, kw_only=True):
@@ -244,7 +244,7 @@ class CommitShape(Shape, frozen=True, kw_only=True):
 
 
 class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
-    """`mz show FEATURE --json`; with `--phase` or `--attempt`, the lists hold only what belongs there."""
+    """`mz show FEATURE --json`; `--phase` and `--attempt` filter the lists."""
 
     run: str
     history: tuple[PhaseShape, ...]
@@ -260,27 +260,27 @@ class CancelResult(Shape, frozen=True, kw_only=True):
 
     run: str
     features: tuple[str, ...]
-    """Empty: the whole run."""
+    """Empty: all features of the run."""
     places: tuple[str, ...]
-    """Where the messages lie, as `inbox/<run>@version`."""
+    """Addresses of the messages, `inbox/<run>@version`."""
     held: bool
-    """A process works on the run; otherwise the message waits for the resume."""
+    """A process is running the run; otherwise the message waits for `mz resume`."""
     taken: bool
-    """That process has taken the messages."""
+    """That process has read the messages."""
     resume: str
 
 
 class RunLine(Shape, frozen=True, kw_only=True):
     run: str
     status: Literal["started", "interrupted", "paused", "halted", "stopped", "rested", "finished"]
-    """Interrupted: it was at work, and its process is gone."""
+    """`interrupted`: the run was active, and its process is gone."""
     pipeline: str
     base: str
     started: str
     features: dict[str, str]
-    """How each stands, in the order of the backlog."""
+    """Status of each feature, in backlog order."""
     fork_of: str | None
-    """`stream@version` that it goes on from; null: a run of its own."""
+    """`stream@version` that the run was forked from; null: not a fork."""
 
 
 class RunList(Shape, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Facts: the shape of the JSON of `mz cost --sessions`."""
+"""JSON document of `mz cost --sessions`."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from mz_cli.shapes.base import Shape
 
 
 class SessionSums(Shape, frozen=True, kw_only=True):
-    """Calls of one feature, or of all of them."""
+    """Sums over the calls of one feature, or of all features."""
 
     name: str | None
     """Null: all."""
     calls: int
     continued_calls: int
-    """They went on in a session."""
+    """Calls that continued a session."""
     sessions: int
-    """Begun to be continued; calls of reviewers, and of phases that begin anew, are not counted."""
+    """Sessions started to be continued, without calls of reviewers and of phases that start new sessions."""
     broken: dict[str, int]
-    """Sessions that could not go on, by reason."""
+    """Number of dropped sessions by reason."""
     sent_tokens: int
-    """Estimated: the prompts of the continued calls, as they were sent."""
+    """Estimated tokens of the continued calls' prompts as sent."""
     whole_tokens: int
-    """Estimated: the same prompts with everything in them."""
+    """Estimated tokens of the same prompts in full."""
     saved: float | None
-    """As a share of `whole_tokens`; null: no call went on in a session."""
+    """Saved share of `full_prompt_tokens`; null: no call continued a session."""
 
 
 class SessionFigure(Shape, frozen=True, kw_only=True):
     """One measured figure over the features that both runs delivered."""
 
     figure: str
-    """input (all that models were given), new-input (what no cache had), cache-reads, output, calls or usd."""
+    """input (all input), new-input (input not in a cache), cache-reads, output, calls or usd."""
     baseline: str
-    """A whole number, or with usd a decimal one."""
+    """Integer, or a decimal number for usd."""
     run: str
     saved: float | None
-    """As a share of the baseline; negative: it was more. Null: the baseline had none."""
+    """Saved share of the baseline; negative: an increase. Null: the baseline is zero."""
 
 
 class SessionsReport(Shape, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class SessionsReport(Shape, frozen=True, kw_only=True):
 
     run: str
     baseline: str | None
-    """Null: no run to compare with was named, so that nothing is measured."""
+    """Null: no run to compare with, so nothing is measured."""
     total: SessionSums
     features: tuple[SessionSums, ...]
     compared: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about a past state: log --at."""
+"""JSON document of `mz log --at`: a past state."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from mz_cli.shapes.cost import Amounts
 
 
 class TriesShape(Shape, frozen=True, kw_only=True):
-    """Calls of one role in the present unit and iteration."""
+    """Calls of one role in the current unit and iteration."""
 
     role: str
     attempt: int
-    """Requests so far, failed and lost ones too."""
+    """Number of requests so far, including failed and lost ones."""
     refused: int
-    """Replies refused since a person last answered."""
+    """Rejected replies since the last answer of a person."""
     failures: int
-    """Calls failed or lost since a person last answered."""
+    """Failed or lost calls since the last answer of a person."""
 
 
 class KnownArtifact(Shape, frozen=True, kw_only=True):
@@ -35,12 +35,12 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
 
 
 class FeatureState(Shape, frozen=True, kw_only=True):
-    """What the engine knew of a feature, and decided on."""
+    """State of a feature from which the engine decides."""
 
     state: str
-    """unborn, opening, setting, between, working, restoring, held, waiting, or how it ended."""
+    """State of the engine, such as held or waiting; of an ended feature, its outcome."""
     within: str | None
-    """What is held or waits: opening, setting, between, working or restoring."""
+    """State that is held or waits."""
     phase: str | None
     unit: str | None
     iteration: int | None
@@ -51,13 +51,13 @@ class FeatureState(Shape, frozen=True, kw_only=True):
     rollbacks: int
     tries: tuple[TriesShape, ...]
     checked: dict[str, bool]
-    """Gates and rules that were run on the present reply, and whether they passed."""
+    """Gates and rules run on the current reply; true: passed."""
     owed: str | None
-    """Type of an intent whose outcome is not known yet."""
+    """Type of an intent without an outcome yet."""
     hold: str | None
     until: str | None
     code: str | None
-    """Of a hold or a failure."""
+    """Code of a hold or a failure."""
     question: QuestionShape | None
     branch: str | None
     target: str | None
@@ -68,39 +68,39 @@ class FeatureState(Shape, frozen=True, kw_only=True):
 
 
 class TrackShape(Shape, frozen=True, kw_only=True):
-    """One item, as the run saw it."""
+    """One feature as the run sees it."""
 
     id: str
     state: str
-    """queued, working, skipped, or how it came to rest."""
+    """queued, working, skipped, or the feature's outcome."""
     hold: str | None
     until: str | None
     code: str | None
     held_by: str | None
-    """The dependency that was not delivered."""
+    """Dependency that was not delivered."""
     claim: tuple[str, ...]
     spent_usd: str
     reserved_usd: str
 
 
 class RunStateShape(Shape, frozen=True, kw_only=True):
-    """What the engine knew of the run as a whole, and decided on."""
+    """State of the run from which the engine decides."""
 
     status: str
-    """running, paused, halted, stopped, rested or finished."""
+    """running, paused, halted, stopped, idle or finished."""
     code: str | None
     pipeline: str | None
     base: str | None
     base_commit: str | None
     inbox: int
-    """Messages of people that were dealt with."""
+    """Number of processed messages of people."""
     committed_usd: str
-    """Spent and set aside."""
+    """Spent and reserved."""
     features: tuple[TrackShape, ...]
 
 
 class StateAt(Shape, frozen=True, kw_only=True):
-    """`mz log --at PLACE --json`, with the schema mz.state/1: the state after that event."""
+    """`mz log --at STREAM@VERSION --json`, with the schema mz.state/1: the state after that event."""
 
     repository: str
     place: str
@@ -108,10 +108,10 @@ class StateAt(Shape, frozen=True, kw_only=True):
     event: str
     """Type of the event."""
     text: str
-    """What it says."""
+    """Description of the event."""
     newest: int
-    """Version that the stream has now."""
+    """Current version of the stream."""
     feature: FeatureState | None
-    """Of a feature's stream."""
+    """Set for a feature's stream."""
     run: RunStateShape | None
-    """Of a run's own stream."""
+    """Set for a run's own stream."""

@@ -1,4 +1,4 @@
-"""Facts: the shape of the JSON of `mz transcript`."""
+"""JSON document of `mz transcript`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from mz_cli.shapes.base import Shape
 
 
 class TranscriptUsage(Shape, frozen=True, kw_only=True):
-    """Tokens of all requests, each counted once; null where the file does not say."""
+    """Tokens of all requests, each counted once; null: unknown."""
 
     input: int | None
-    """All of it, what a cache had or took included."""
+    """Including cache reads and writes."""
     output: int | None
-    """Reasoning included."""
+    """Including reasoning."""
     cache_read: int | None
     cache_write_5m: int | None
-    """Cache writes that live for five minutes, and those whose lifetime is not told."""
+    """Cache writes with a lifetime of five minutes or an unknown one."""
     cache_write_1h: int | None
     reasoning: int | None
 
@@ -26,21 +26,21 @@ class TranscriptReport(Shape, frozen=True, kw_only=True):
 
     agent: str
     version: str | None
-    """Of the agent's program."""
+    """Version of the agent's program."""
     session_id: str | None
     status: Literal["success", "error", "no-terminal"]
-    """Of the last terminal event; a session's log has none, and is no-terminal."""
+    """Status of the last ending event; session logs have none: no-terminal."""
     models: tuple[str, ...]
-    """In the order in which they are met."""
+    """Models in order of appearance."""
     usage: TranscriptUsage
     reported_usd: str | None
-    """By the agent, once where it tells it again and again."""
+    """Reported by the agent; repeated reports count once."""
     computed_usd: str | None
-    """Tokens of each request by the price then in force; null where a model has no price."""
+    """Tokens of each request at the price of its day; null if a model has no price."""
     unpriced: tuple[str, ...]
     """Models without a price."""
     final_text: str | None
     bad_lines: int
-    """Lines that cannot be read."""
+    """Number of undecodable lines."""
     notes: tuple[str, ...]
-    """What to know about these numbers: `code: words`, with codes that stay."""
+    """Remarks about the numbers: `code: text`, with stable codes."""

@@ -1,4 +1,4 @@
-"""Facts: the shapes of the JSON about what would have been: variants of recordings, and faults put into them."""
+"""JSON documents about variants of recordings and injected faults."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from mz_cli.shapes.base import Shape
 
 
 class BrokenVariant(Shape, frozen=True, kw_only=True):
-    """A variant for which something does not hold."""
+    """A variant that violates an invariant."""
 
     feature: str
     call: str | None
-    """The recording, such as `code.a2`; null where the features were at work in another order."""
+    """The recording, such as `code.a2`; null if only the order of the features was changed."""
     variant: str
     how: str
-    """`memory`, `crash` (mz was killed during the call, and found the output afterwards) or `process`."""
+    """`memory`, `crash` (mz was killed during the call and found the output afterwards) or `process`."""
     end: str | None
-    """Null: it has no name."""
+    """State at the end; null: unnamed."""
     violations: tuple[str, ...]
 
 
 class VariedCassette(Shape, frozen=True, kw_only=True):
     path: str
     played: int
-    """Variants."""
+    """Number of variants played."""
     ends: dict[str, int]
-    """How many ended in which state, such as `waiting (recording-missing)`."""
+    """Number of variants by final state, such as `waiting (recording-missing)`."""
     broken: tuple[BrokenVariant, ...]
 
 
@@ -40,8 +40,8 @@ class InjectResult(Shape, frozen=True, kw_only=True):
     """Feature and recording, such as `alpha/code.U1`."""
     fault: str
     what: str
-    """What the agent does."""
+    """Behaviour of the agent with the fault."""
     did: tuple[str, ...]
-    """What the pipeline did about it, in order."""
+    """Reactions of the pipeline, in order."""
     end: str | None
-    """The state in which the feature ended; null: it has no name."""
+    """Final state of the feature; null: unnamed."""

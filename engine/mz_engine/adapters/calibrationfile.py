@@ -1,4 +1,4 @@
-"""Adapter: `calibration.yaml` beside `mz.yaml`: written by `mz calibrate --write`, committed, read by every run."""
+"""`calibration.yaml` beside `mz.yaml`: written by `mz calibrate --write`, committed, read by every run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CalibrationFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def read_calibration(root: Path) -> tuple[Coefficients, ...]:
-    """None where there is no file. Raises MzError (MZ20nn) with the place of what is wrong."""
+    """Read the file; empty without one. Raises MzError (MZ20nn) with the location of the error."""
     path = root / FILE_NAME
     if not os.path.lexists(path):
         return ()
@@ -31,7 +31,7 @@ def read_calibration(root: Path) -> tuple[Coefficients, ...]:
 
 
 def write_calibration(root: Path, coefficients: tuple[Coefficients, ...]) -> Path:
-    """At once or not at all: beside it first. Raises MzError (MZ1007)."""
+    """Write the file atomically. Raises MzError (MZ1007)."""
     path = root / FILE_NAME
     beside = path.with_name(f".{FILE_NAME}.new")
     try:
@@ -44,7 +44,7 @@ def write_calibration(root: Path, coefficients: tuple[Coefficients, ...]) -> Pat
 
 
 def format_calibration(coefficients: tuple[Coefficients, ...]) -> str:
-    """As YAML: texts in JSON's quotes, which YAML understands."""
+    """Format as YAML, with strings in JSON quotes."""
     lines = ["calibration:" if coefficients else "calibration: []"]
     for each in coefficients:
         mark = "-"

@@ -1,5 +1,5 @@
-"""Adapter: removes what nothing needs any more below `.mz`: blobs that no event cites, spools of calls whose outcome is
-recorded, files that were never finished. Safe beside a run at work, and after being killed anywhere."""
+"""Remove garbage below `.mz`: blobs that no event cites, spools of calls with a recorded outcome, unfinished files.
+Safe beside a running process, and safe to kill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mz_engine.agents.spool import directory
 from mz_engine.home import SPOOL
 
 SPARED_SECONDS = 24 * 3600.0
-"""What is younger stays: an event that cites it may be about to be appended."""
+"""Younger files stay: an event that cites one may be about to be appended."""
 DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 UNFINISHED = (
     f"blobs/*/{FRESH}*",
@@ -34,12 +34,12 @@ UNFINISHED = (
     "worktree-notes/*/*/ignored/*.partial",
     "pull-requests/*/*.partial",
 )
-"""What is left of files whose writer was killed, relative to `.mz`."""
+"""Partial files of killed writers, relative to `.mz`."""
 OUTCOMES = (AgentReplied, AgentFailed, AgentLost)
 
 
 class Heap(msgspec.Struct):
-    """So many things of one kind, and their bytes."""
+    """Number and total size of files of one kind."""
 
     count: int = 0
     size_bytes: int = 0
@@ -50,32 +50,32 @@ class Heap(msgspec.Struct):
 
 
 class Collected(msgspec.Struct):
-    """What went, or in a dry run would go; and what stays."""
+    """Files removed (in a dry run: to be removed), and files kept."""
 
     blobs: Heap = msgspec.field(default_factory=Heap)
     spools: Heap = msgspec.field(default_factory=Heap)
     files: Heap = msgspec.field(default_factory=Heap)
-    """Never finished."""
+    """Files that were never finished."""
     kept: Heap = msgspec.field(default_factory=Heap)
     """Blobs that stay."""
     young: Heap = msgspec.field(default_factory=Heap)
-    """Of these, blobs that no event cites but that are too young to be sure."""
+    """Those of `kept_blobs` that no event cites but that are younger than the limit."""
 
 
 class Cited:
-    """What the log speaks of; grows as the log does."""
+    """Digests and calls in the log; updated as the log grows."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store, self._after = store, 0
         self.digests: set[str] = set()
         self.asked: set[str] = set()
-        """Keys of agent calls."""
+        """Keys of all agent calls."""
         self.recorded: set[str] = set()
-        """Keys of those whose outcome is known."""
+        """Keys of calls with a recorded outcome."""
 
     def catch_up(self) -> None:
-        """Reads what came since. Any digest counts, in whatever field it stands. Raises UnknownEvent, StoreUnusable:
-        where a newer mz wrote, nobody knows what it cites."""
+        """Read new events. Digests in any field count. Raises UnknownEvent (citations of a newer mz are unknown),
+        StoreUnusable."""
         for recorded in self._store.read_all(self._after):
             self._after = recorded.position
             self._take(recorded.event)
@@ -89,7 +89,7 @@ class Cited:
 
 
 def collect(home: Path, store: SqliteStore, dry_run: bool, now: float | None = None) -> Collected:
-    """`home` is `.mz`; `now` counts seconds since the epoch. Raises UnknownEvent, StoreUnusable."""
+    """Remove garbage. `home` is `.mz`; `now` in seconds since the epoch. Raises UnknownEvent, StoreUnusable."""
     before = (time.time() if now is None else now) - SPARED_SECONDS
     done, cited = Collected(), Cited(store)
     cited.catch_up()
@@ -97,7 +97,7 @@ def collect(home: Path, store: SqliteStore, dry_run: bool, now: float | None = N
     _files(home, before, dry_run, done)
     blobs = FileBlobs(home / "blobs")
     for shard in SHARDS:
-        # In portions: whoever wants to append waits for one of them only.
+        # One shard at a time, so that an appending process waits for one of them only.
         with contextlib.nullcontext() if dry_run else store.alone():
             cited.catch_up()
             for digest in blobs.kept(shard):
@@ -120,7 +120,7 @@ def _blob(blobs: FileBlobs, digest: Digest, cited: Cited, before: float, dry_run
 
 
 def _spools(folder: Path, cited: Cited, before: float, dry_run: bool, done: Collected) -> None:
-    """A spool goes when the outcome of its call is recorded, or when no event knows the call."""
+    """Remove spools of calls whose outcome is recorded, or that no event mentions."""
     owed = {directory(folder, key).name for key in cited.asked - cited.recorded}
     for spool in sorted(folder.iterdir()) if folder.is_dir() else ():
         if spool.name in owed or not spool.is_dir() or newest(spool) > before:
@@ -142,14 +142,14 @@ def _files(home: Path, before: float, dry_run: bool, done: Collected) -> None:
 
 
 def newest(folder: Path) -> float:
-    """When the directory or something directly in it changed last, in seconds since the epoch."""
+    """Return the newest modification time of the directory and its direct entries, in seconds since the epoch."""
     with contextlib.suppress(FileNotFoundError):
         return max(each.lstat().st_mtime for each in (folder, *folder.iterdir()))
     return float("inf")
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a directory; what vanishes meanwhile counts for nothing."""
+    """Return the bytes of a file, or of all files below a directory; files that vanish meanwhile count 0."""
     return sum(_sizes(os.fsencode(path)))
 
 

@@ -1,4 +1,4 @@
-"""Adapter: what an outside command finds around it: its variables, its directory, and what it may not write to."""
+"""Environment of an outside command: its variables, directory, and write access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INHERITED = re.compile(
     |VIRTUAL_ENV|JAVA_HOME|GOPATH|GOROOT|CARGO_HOME|RUSTUP_HOME|NVM_DIR|PYENV_ROOT""",
     re.VERBOSE,
 )
-"""Where tools are and how they reach the network; whatever else may be a secret is passed on by name only."""
+"""Variables that locate tools and the network; anything else may be a secret and is passed by name only."""
 
 WRITABLE = ("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
@@ -26,19 +26,20 @@ WRITABLE = ("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOM
 def variables(
     environment: Mapping[str, str], key: str, *, passed: Iterable[str] = (), own: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The whole environment of a command: the allow list and `passed` out of `environment`, then `own`, then MZ_KEY."""
+    """Return the complete environment of a command: the allow list and `passed` from `environment`, then `extra`, then
+    MZ_KEY."""
     names = frozenset(passed)
     kept = {name: value for name, value in environment.items() if name in names or INHERITED.fullmatch(name)}
     return {**kept, **(own or {}), MARK: key}
 
 
 def worktree(root: pathlib.Path, place: Place) -> pathlib.Path:
-    """Where a feature is worked on; it need not exist."""
+    """Return the path of a feature's worktree; it need not exist."""
     return root / HOME / WORKTREES / place.run / place.feature
 
 
 def fenced(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    """The user's own checkout, and the repository's configuration and hooks, as far as they exist. `root` may itself
+    """Return the existing paths of the user's checkout and the repository's configuration and hooks. `root` may itself
     be a linked worktree."""
     directory = git_directory(root)
     if directory is None:
@@ -49,15 +50,15 @@ def fenced(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
 def opened(
     root: pathlib.Path, place: Place, environment: Mapping[str, str], around: pathlib.Path | None = None
 ) -> tuple[pathlib.Path, ...]:
-    """What a command may write to although it lies in the user's checkout (`around`, where that is not `root`): its
-    worktree, git's own directory, and a home or temporary directory that happens to be in there."""
+    """Return what a command may write to although it is in the user's checkout (`checkout`, default `root`): its
+    worktree, git's own directory, and a home or temporary directory in there."""
     wanted = [worktree(root, place), git_directory(root)]
     wanted += [pathlib.Path(environment[name]) for name in WRITABLE if environment.get(name)]
     return tuple(path for path in wanted if path is not None and path.is_relative_to(around or root) and path.exists())
 
 
 def git_directory(root: pathlib.Path) -> pathlib.Path | None:
-    """The directory that all worktrees of the repository share; None where `root` is no repository."""
+    """Return the directory that all worktrees of the repository share; None if `root` is no repository."""
     place = root / ".git"
     if place.is_file():
         place = root / place.read_text().removeprefix("gitdir:").strip()

@@ -1,4 +1,4 @@
-"""Adapter: runs the user's own commands in a worktree, with whole trees, limits and redaction as for agents."""
+"""Run the user's own commands in a worktree, with time limits, redaction and process-tree clean-up as for agents."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mz_engine.agents.supervise import Bounds, Denied, Ended, Ending, Launch, of
 from mz_engine.ports import CommandResult, Interrupted, Place
 
 KEPT_BYTES = 20_000_000
-"""Of a command's output; half from its beginning, half from its end."""
+"""Bytes kept of a command's output; half from its beginning, half from its end."""
 
 NOT_STARTED = 127
-"""What a shell answers for a command that it cannot start."""
+"""Exit code of a shell for a command that it cannot start."""
 
 
 class ProcessExecutor:
-    """Implements `ports.Executor`; thread-safe. Parameters as for `AgentProcesses`. With `denied`, commands are cut
-    off from the network where that can be, and it hears of those that tried."""
+    """Implements `ports.Executor`; thread-safe. Parameters as for `AgentProcesses`. With `denied`, commands run without
+    network where possible, and `denied` is called for those that tried to use it."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ProcessExecutor:
         self._passed, self._stop, self._kept_bytes = passed, stop, kept_bytes
 
     def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
-        """`sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
+        """Run `sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
         launch = Launch(
             argv=("sh", "-c", command),
             env=variables(self._environment, key, passed=self._passed),
@@ -69,7 +69,7 @@ def exit_of(ended: Ended) -> int | None:
 
 
 class Kept:
-    """A sink that remembers the first and the last half of what may be kept, redacted."""
+    """A sink that keeps the redacted first and last half of what fits into its limit."""
 
     def __init__(self, redactor: Redactor, kept_bytes: int) -> None:
         self._redactor, self._half = redactor, kept_bytes // 2
@@ -82,7 +82,7 @@ class Kept:
     err = out
 
     def joined(self) -> bytes:
-        """All of it, or both ends and a line that says how much is missing. Once, after the last byte."""
+        """Return the output, with a line in place of any omitted middle. Call once, after the last byte."""
         self._keep(self._redactor.finish())
         self._trim(self._half)
         gap = f"\n[mz: {self._left_out} bytes left out]\n".encode() if self._left_out else b""

@@ -1,9 +1,8 @@
-"""Adapter: pull requests and their checks through GitHub's `gh`: implements `ports.Forge`.
+"""Pull requests and their checks through GitHub's `gh`: implements `ports.Forge`.
 
-What it opens is found again by its head branch and the `Mz-Key` line in its body, so that a reply that was lost on the
-way does no harm. Flags, fields and answers: the manual pages of `gh pr create`, `list`, `view` and `checks`, `gh run
-view` and `rerun`, and `gh api`.
-"""
+A pull request is found again by its head branch and the `Mz-Key` line in its body, so a lost reply does no harm. Flags,
+fields and replies: the manual pages of `gh pr create`, `list`, `view` and `checks`, `gh run view` and `rerun`, and `gh
+api`."""
 
 from __future__ import annotations
 
@@ -24,15 +23,15 @@ from mz_engine.home import HOME, PULL_REQUESTS
 from mz_engine.ports import Check, Place, PullRequest, RemoteRefused
 
 FOUND_MAX = 100
-"""Pull requests of one branch that are looked through."""
+"""Pull requests of one branch that are listed."""
 LOG_BYTES_MAX = 4 << 20
-"""Of a log, the end that is read."""
+"""Bytes read from the end of a log."""
 
 NONE_REQUIRED = "no required checks reported"
 NO_CHECKS = "no checks reported"
-"""How `gh pr checks` refuses where there is nothing to show."""
+"""Error messages of `gh pr checks` when there is nothing to list."""
 NO_LOG = re.compile(r"still in progress|log not found|HTTP 404|HTTP 410|admin rights", re.IGNORECASE)
-"""Why there is no log: not yet, no longer, or not for us."""
+"""Error messages when there is no log: not yet, no longer, or no permission."""
 KEY = re.compile(r"^Mz-Key:[ \t]*(\S+)[ \t]*\r?$", re.MULTILINE)
 
 
@@ -41,7 +40,7 @@ class Oid(msgspec.Struct, frozen=True):
 
 
 class Pull(msgspec.Struct, frozen=True, rename="camel"):
-    """One pull request as `gh pr list --json` gives it."""
+    """One pull request as `gh pr list --json` prints it."""
 
     number: int
     url: str
@@ -53,13 +52,13 @@ class Pull(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Head(msgspec.Struct, frozen=True, rename="camel"):
-    """`gh pr view --json headRefOid`."""
+    """Output of `gh pr view --json headRefOid`."""
 
     head_ref_oid: Commit
 
 
 class Run(msgspec.Struct, frozen=True):
-    """`gh run view --json status,conclusion`."""
+    """Output of `gh run view --json status,conclusion`."""
 
     status: str
     conclusion: str | None
@@ -91,26 +90,26 @@ class GhForge:
     # pull requests ----------------------------------------------------------------------------------------------------
     def find(self, branch: str, key: str) -> PullRequest | None:
         for pull in self._pulls(branch):
-            found = next((each for each in keys_of(pull.body) if each.startswith(key)), None)
-            if found is not None:
+            full_key = next((candidate for candidate in keys_of(pull.body) if candidate.startswith(key)), None)
+            if full_key is not None:
                 state: State = STATES.get(pull.state, "open")
-                return PullRequest(url=pull.url, number=pull.number, key=found, state=state)
+                return PullRequest(url=pull.url, number=pull.number, key=full_key, state=state)
         return None
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
-        """The caller has looked with `find` before, and looks again when this fails."""
+        """Open a pull request. The caller calls `find` before, and again if this fails."""
         flags = ("--base", target, "--head", branch, "--title", title, "--body-file", "-")
-        said = self._gh.ask("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body)
-        urls = re.findall(r"https?://\S+/pull/\d+", said)
+        output = self._gh.ask("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body)
+        urls = re.findall(r"https?://\S+/pull/\d+", output)
         if not urls:
-            raise RemoteRefused(f"`gh pr create` did not say where the pull request is: {said.strip()[:500]}")
+            raise RemoteRefused(f"`gh pr create` printed no URL of a pull request: {output.strip()[:500]}")
         keys = keys_of(body)
         return PullRequest(url=urls[-1], number=int(urls[-1].rpartition("/")[2]), key=keys[0] if keys else "")
 
     def update(self, number: int, target: str, title: str, body: str) -> None:
-        # `gh pr edit` reads the projects too, which GitHub refuses to versions before 2.82.1 (cli/cli issue 11983).
-        words = json.dumps({"base": target, "title": title, "body": body}, ensure_ascii=False)
-        answer = self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=words)
+        # `gh pr edit` reads the projects too, which fails in versions before 2.82.1 (cli/cli issue 11983).
+        payload = json.dumps({"base": target, "title": title, "body": body}, ensure_ascii=False)
+        answer = self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
         if answer.code:
             raise refusal(answer)
 
@@ -123,7 +122,7 @@ class GhForge:
         return newest.merge_commit.oid
 
     def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
-        """Write the whole pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""
+        """Write the pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""
         name = pathlib.PurePosixPath(HOME, PULL_REQUESTS, place.run, f"{place.feature}.md")
         command = f"gh pr create --base {target} --head {place.branch} --title TITLE --body-file FILE"
         head = f"<!-- {place.branch} into {target}; to open it: git push, then {command} -->\n"
@@ -131,31 +130,30 @@ class GhForge:
         return str(name)
 
     def _pulls(self, branch: str) -> list[Pull]:
-        """Those of our own branch, newest first: one of the same name in a fork is somebody else's."""
+        """List the pull requests of our own branch, newest first, without those of forks with the same branch name."""
         flags = ("--head", branch, "--state", "all", "--limit", str(FOUND_MAX), "--json", PULL_FIELDS)
-        found = understood(PULLS, "gh pr list", self._gh.ask("pr", "list", *flags))
-        ours = (pull for pull in found if pull.head_ref_name == branch and not pull.is_cross_repository)
-        return sorted(ours, key=lambda pull: -pull.number)
+        pulls = understood(PULLS, "gh pr list", self._gh.ask("pr", "list", *flags))
+        own = (pull for pull in pulls if pull.head_ref_name == branch and not pull.is_cross_repository)
+        return sorted(own, key=lambda pull: -pull.number)
 
     # checks -----------------------------------------------------------------------------------------------------------
     def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
-        """The head is looked at before, and again after an answer that decides: gh does not say which commit the checks
-        are of."""
+        """Return the checks of `head`. Gh does not report the commit of the checks, so the head is read before, and
+        again after a decisive result."""
         if self._head(number) != head:
             return None
-        found = self._checks(number, "--required")
-        if found is None:
-            found = self._checks(number) or ()
-        return None if decisive(found) and self._head(number) != head else found
+        checks = self._checks(number, "--required")
+        if checks is None:
+            checks = self._checks(number) or ()
+        return None if decisive(checks) and self._head(number) != head else checks
 
     def _head(self, number: int) -> Commit:
-        return understood(
-            HEAD, "gh pr view", self._gh.ask("pr", "view", str(number), "--json", "headRefOid")
-        ).head_ref_oid
+        reply = self._gh.ask("pr", "view", str(number), "--json", "headRefOid")
+        return understood(HEAD, "gh pr view", reply).head_ref_oid
 
     def _checks(self, number: int, *flags: str) -> tuple[Check, ...] | None:
-        """None: there are some, but none of this kind. The exit code tells their state (1: red, 8: pending) or of a
-        failure, and versions differ in whether it does so with `--json`."""
+        """List checks; None: there are some, but none of this kind. The exit code reports their state (1: red, 8:
+        pending) or a failure; versions differ in whether they set it with `--json`."""
         answer = self._gh.run("pr", "checks", str(number), *flags, "--json", FIELDS)
         if answer.text.strip():
             listed = understood(CHECKS, answer.verb, answer.text)
@@ -173,14 +171,14 @@ class GhForge:
         which = ("--job", job) if job else (check.run or "",)
         answer = self._gh.run("run", "view", *which, "--log-failed", bytes_max=LOG_BYTES_MAX)
         if job and not answer.text.strip() and (answer.code == 0 or NO_LOG.search(answer.words)):
-            # gh waits for the whole run; the job's own log is there as soon as the job has ended.
+            # gh waits for the end of the run; the job's own log exists as soon as the job has ended.
             answer = self._gh.api(f"actions/jobs/{job}/logs", bytes_max=LOG_BYTES_MAX)
         if answer.code and not NO_LOG.search(answer.words):
             raise refusal(answer)
         return "" if answer.code else ending(answer.text)
 
     def rerun(self, run: str) -> None:
-        """What gh says when it refuses is the same for many reasons, so the run itself is asked."""
+        """Rerun failed jobs. Gh reports many causes with the same error, so the state of the run decides."""
         refused = self._gh.run("run", "rerun", run, "--failed")
         if refused.code == 0:
             return
@@ -190,16 +188,16 @@ class GhForge:
 
 
 def keys_of(body: str) -> list[str]:
-    """What the `Mz-Key` lines hold, the last one first."""
+    """Return the values of the `Mz-Key` lines, the last one first."""
     return KEY.findall(body)[::-1]
 
 
 def understood(decoder: msgspec.json.Decoder[T], verb: str, text: str) -> T:
-    """Raises RemoteRefused when it is no such answer."""
+    """Decode a reply of gh. Raises RemoteRefused if it has another form."""
     try:
         return decoder.decode(text)
     except msgspec.DecodeError as error:
-        raise RemoteRefused(f"`{verb}` answered something that is not understood: {error}") from error
+        raise RemoteRefused(f"`{verb}` printed an unexpected reply: {error}") from error
 
 
 __all__ = ["ForgeUnavailable", "GhForge", "forge_name", "keys_of"]

@@ -1,8 +1,7 @@
-"""Pure: what `gh` says of checks and their logs, in the words of the port.
+"""Checks and their logs as `gh` reports them, converted to the types of the port.
 
-States: `CheckStatusState`, `CheckConclusionState` and `StatusState` of GitHub's GraphQL schema. Lines of a log:
-`gh run view --log-failed` writes job, step, and `TIME TEXT`, with tabs between them; the API only the last of them.
-"""
+States: `CheckStatusState`, `CheckConclusionState` and `StatusState` of GitHub's GraphQL schema. Lines of a log: `gh run
+view --log-failed` writes job, step, and `TIME TEXT`, separated by tabs; the API writes only `TIME TEXT`."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ LOG_BYTES_MAX = 32_000
 COLUMNS = re.compile(r"^[^\t]*\t[^\t]*\t(?=\ufeff?\d{4}-\d\d-\d\dT)")
 TIME = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z ?")
 CARETS = re.compile(r"\^\[\[[0-9;]*[A-Za-z]")
-"""An escape sequence as newer versions of gh show it."""
+"""An escape sequence as newer versions of gh print it."""
 ERROR = "##[error]"
-"""How the line begins with which a step ends that failed."""
+"""Start of the line that ends a failed step."""
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """One check as `gh pr checks --json` gives it."""
+    """One check as `gh pr checks --json` prints it."""
 
     name: str
     state: str
@@ -49,13 +48,13 @@ def check_of(listed: Listed) -> Check:
 
 
 def state_of(state: str) -> Literal["pending", "green", "red"]:
-    """A state that is not known is one to wait for."""
-    known = state.upper()
-    return "green" if known in GREEN else "red" if known in RED else "pending"
+    """Map a state of gh; unknown states are pending."""
+    state = state.upper()
+    return "green" if state in GREEN else "red" if state in RED else "pending"
 
 
 def decisive(checks: tuple[Check, ...]) -> bool:
-    """Whether more waiting changes nothing: something is red, or nothing is pending."""
+    """Return True if more waiting changes nothing: a check is red, or none is pending."""
     states = {check.state for check in checks}
     return "red" in states or "pending" not in states
 
@@ -66,7 +65,7 @@ def job_of(check: Check) -> str | None:
 
 
 def ending(log: str) -> str:
-    """The last lines up to the error with which the failing step ended; cleaning up afterwards says nothing."""
+    """Return the last lines up to the error that ended the failing step, without the clean-up after it."""
     lines = [plain(line) for line in log.split("\n")]
     last = max((number for number, line in enumerate(lines) if line.startswith(ERROR)), default=len(lines))
     text = "\n".join(lines[: last + 1][-LOG_LINES_MAX:]).strip("\n")
@@ -74,6 +73,6 @@ def ending(log: str) -> str:
 
 
 def plain(line: str) -> str:
-    """Without job, step, time, colours, and what a progress bar wrote over."""
+    """Return a line of a log without job, step, time, colours and text that a progress bar overwrote."""
     text = TIME.sub("", COLUMNS.sub("", line))
     return CARETS.sub("", ESCAPE.sub("", text)).rstrip("\r ").rpartition("\r")[2]

@@ -1,7 +1,6 @@
-"""Adapter: runs GitHub's `gh` for one repository: without prompts, with a time limit, its answer bounded.
+"""Run GitHub's `gh` for one repository: without prompts, with a time limit and bounded output.
 
-Exit codes: `gh help exit-codes`. Raises RemoteRefused with gh's words.
-"""
+Exit codes: `gh help exit-codes`. Raises RemoteRefused with gh's message."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ TIMEOUT_SECONDS = 120
 NOT_LOGGED_IN = 4
 WORDS_BYTES_MAX = 20_000
 ANSWER_BYTES_MAX = 16 << 20
-"""Of what gh prints, the end that is kept."""
+"""Bytes kept from the end of gh's output."""
 
 QUIET = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "GH_SPINNER_DISABLED": "1", "NO_COLOR": "1"}
 LOUD = frozenset({"GH_FORCE_TTY", "CLICOLOR_FORCE", "GH_DEBUG", "DEBUG"})
-"""These would make gh print what is for people: `gh help environment`."""
+"""Variables that make gh print output for people: `gh help environment`."""
 OLD = re.compile(r"unknown flag: |unknown json field|unknown command ", re.IGNORECASE)
 
 GITHUB = re.compile(
@@ -39,7 +38,7 @@ GITHUB = re.compile(
 
 
 class ForgeUnavailable(RemoteRefused):
-    """`gh` cannot be used at all; the message says what to do."""
+    """`gh` cannot be used at all; the message names the fix."""
 
     def __init__(self, code: Literal["gh-missing", "gh-login", "gh-timeout", "gh-too-old"], message: str) -> None:
         super().__init__(message)
@@ -47,37 +46,37 @@ class ForgeUnavailable(RemoteRefused):
 
 
 class Answer(NamedTuple):
-    """What one call of gh came to."""
+    """Result of one call of gh."""
 
     verb: str
     """As in `gh pr view`, for messages."""
     code: int
     text: str
     words: str
-    """stderr, with passwords in URLs masked."""
+    """With passwords in URLs masked."""
 
 
 class Gh:
-    """gh in one checkout, for the repository behind one remote. Thread-safe."""
+    """Runs gh in one checkout, for the repository behind one remote. Thread-safe."""
 
     def __init__(self, root: pathlib.Path, remote: str, environment: Mapping[str, str], timeout_seconds: float) -> None:
         self._root, self._remote, self._user, self._timeout = root, remote, environment, timeout_seconds
         self._environment = {name: value for name, value in clean(environment).items() if name not in LOUD} | QUIET
 
     def ask(self, *words: str, stdin: str = "") -> str:
-        """What it prints. Raises RemoteRefused when it fails."""
+        """Run gh and return its output. Raises RemoteRefused if it fails."""
         answer = self.run(*words, stdin=stdin)
         if answer.code:
             raise refusal(answer)
         return answer.text
 
     def run(self, *words: str, stdin: str = "", bytes_max: int = ANSWER_BYTES_MAX) -> Answer:
-        """`gh pr ...` or `gh run ...` on the repository. Raises ForgeUnavailable."""
+        """Run `gh pr ...` or `gh run ...` on the repository. Raises ForgeUnavailable."""
         where = ("--repo", self._repository) if self._repository else ()
         return self._run(words[:2], (*where, *words[2:]), stdin, bytes_max)
 
     def api(self, path: str, *flags: str, stdin: str = "", bytes_max: int = ANSWER_BYTES_MAX) -> Answer:
-        """`gh api` on what lies below the repository's own address. Raises ForgeUnavailable."""
+        """Run `gh api` on a path below the repository's own address. Raises ForgeUnavailable."""
         *host, owner, name = (self._repository or "{owner}/{repo}").split("/")
         there = ("--hostname", *host) if host else ()
         return self._run(("api",), (*there, *flags, f"repos/{owner}/{name}/{path}"), stdin, bytes_max)
@@ -90,7 +89,7 @@ class Gh:
         if code == NOT_LOGGED_IN:
             raise ForgeUnavailable("gh-login", "`gh` is not logged in; run `gh auth login`, or set GH_TOKEN")
         if code and OLD.search(answer.words):
-            raise ForgeUnavailable("gh-too-old", f"`{said}` cannot do what mz needs: {answer.words}; update gh")
+            raise ForgeUnavailable("gh-too-old", f"`{said}` lacks a feature that mz needs: {answer.words}; update gh")
         return answer
 
     def _spawn(self, command: tuple[str, ...], said: str, stdin: bytes, out: IO[bytes], errors: IO[bytes]) -> int:
@@ -104,34 +103,34 @@ class Gh:
                 stderr=errors,
                 start_new_session=True,
             )
-        except FileNotFoundError as absent:
+        except FileNotFoundError as error:
             hint = "install it from https://cli.github.com, or set `pull_requests: {strategy: none}` in mz.yaml"
-            raise ForgeUnavailable("gh-missing", f"`gh` is not installed, or not on PATH; {hint}") from absent
+            raise ForgeUnavailable("gh-missing", f"`gh` is not installed, or not on PATH; {hint}") from error
         with process:
             try:
                 process.communicate(stdin, timeout=self._timeout)
-            except BaseException as early:
-                # It leads a session of its own; what it started ends with it.
+            except BaseException as error:
+                # gh leads its own session, so its child processes end with it.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                if not isinstance(early, subprocess.TimeoutExpired):
+                if not isinstance(error, subprocess.TimeoutExpired):
                     raise
-                raise ForgeUnavailable("gh-timeout", f"`{said}` did not end within {self._timeout} s") from early
+                raise ForgeUnavailable("gh-timeout", f"`{said}` did not end within {self._timeout} s") from error
         return process.returncode
 
     @cached_property
     def _repository(self) -> str | None:
-        """`[HOST/]OWNER/NAME` of the remote; None: let gh find out."""
+        """`[HOST/]OWNER/NAME` of the remote; None: gh finds it."""
         told = ask(self._root, self._user, "remote", "get-url", "--push", "--", self._remote)
         return forge_name(told.text) if told.code == 0 else None
 
 
 def refusal(answer: Answer) -> RemoteRefused:
-    return RemoteRefused(f"`{answer.verb}` was refused: {answer.words or f'it ended with exit code {answer.code}'}")
+    return RemoteRefused(f"`{answer.verb}` failed: {answer.words or f'it ended with exit code {answer.code}'}")
 
 
 def forge_name(url: str) -> str | None:
-    """`[HOST/]OWNER/NAME` for `gh --repo`, out of a remote's URL; None when it is no URL of a forge."""
+    """Return `[HOST/]OWNER/NAME` for `gh --repo` from a remote's URL; None if it is no URL of a forge."""
     match = GITHUB.fullmatch(url)
     if match is None:
         return None

@@ -1,8 +1,7 @@
-"""Adapter: the user's repository through the git command line: implements `ports.Workspace`.
+"""The user's repository through the git command line: implements `ports.Workspace`.
 
-Worktrees live in `.mz/worktrees/<run>/<feature>`, captures under `refs/mz/<run>/<feature>`. What each method promises
-is said in the port; how it is kept, in the `git_*` modules beside this one.
-"""
+Worktrees are in `.mz/worktrees/<run>/<feature>`, captures under `refs/mz/<run>/<feature>`. The port documents each
+method; the `git_*` modules beside this one implement them."""
 
 from __future__ import annotations
 
@@ -34,13 +33,13 @@ from mz_engine.home import HOME
 from mz_engine.ports import Capture, Conflicted, MadeCommit, Merged, Moved, Opened, Place, RepositoryUnusable
 
 CAPTURE_TRIES = 3
-"""Something may still write while a tree is captured: what it had begun ends soon."""
+"""Other processes may still write during a capture; they usually end soon."""
 
 
 class GitWorkspace:
-    """One repository. Thread-safe as long as each place is used by one thread at a time.
+    """One repository. Thread-safe as long as each worktree is used by one thread at a time.
 
-    Raises RepositoryUnusable from the start when `root` is no repository that mz can work in."""
+    The constructor raises RepositoryUnusable if `root` is no repository that mz can work in."""
 
     def __init__(
         self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str] = os.environ
@@ -56,14 +55,14 @@ class GitWorkspace:
 
     # opening and closing ----------------------------------------------------------------------------------------------
     def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
-        worktree = self._worktree(place)
-        seen = worktree.look()
+        git_worktree = self._worktree(place)
+        seen = git_worktree.look()
         if seen.capture is None:
             start = self._start(place, starts_from)
             if isinstance(start, Conflicted):
                 return start
-            worktree.claim(start)
-            seen = worktree.look()
+            git_worktree.claim(start)
+            seen = git_worktree.look()
         head, tree = seen.branch or seen.capture, seen.capture
         assert head is not None
         assert tree is not None
@@ -73,51 +72,51 @@ class GitWorkspace:
 
     def close(self, place: Place) -> None:
         with self._lock:
-            worktree = self._worktrees.pop(place, None) or Worktree(self._git, self._repository.root, place)
-            worktree.disconnect()
+            git_worktree = self._worktrees.pop(place, None) or Worktree(self._git, self._repository.root, place)
+            git_worktree.disconnect()
 
     # trees ------------------------------------------------------------------------------------------------------------
     def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
-        worktree = self._worktree(place)
+        git_worktree = self._worktree(place)
         target = self._objects.listing(tree)
-        worktree.forget_if_lost()
+        git_worktree.forget_if_lost()
         with self._lock:
-            entry = worktree.attach(head)
-        notes = worktree.notebook.read()
-        scan = self._walk(worktree, tree, target, notes)
-        written = restore(self._objects, worktree.top, target, scan, worktree.notebook.manifest(tree))
-        copy_missing(self._repository.root, worktree.path, worktree.notebook.scratch, self._copied, target)
+            entry = git_worktree.attach(head)
+        notes = git_worktree.notebook.read()
+        scan = self._walk(git_worktree, tree, target, notes)
+        written = restore(self._objects, git_worktree.top, target, scan, git_worktree.notebook.manifest(tree))
+        copy_missing(self._repository.root, git_worktree.path, git_worktree.notebook.scratch, self._copied, target)
         notes = msgspec.structs.replace(notes, known=scan.known)
-        worktree.notebook.write(worktree.set_index(entry, head, notes, written))
+        git_worktree.notebook.write(git_worktree.set_index(entry, head, notes, written))
         return not notes.adopted
 
     def capture(self, place: Place, before: Commit) -> Capture:
-        worktree = self._worktree(place)
+        git_worktree = self._worktree(place)
         for _ in range(CAPTURE_TRIES - 1):
             with contextlib.suppress(Restless):
-                return self._capture(worktree, before)
-        return self._capture(worktree, before)
+                return self._capture(git_worktree, before)
+        return self._capture(git_worktree, before)
 
-    def _capture(self, worktree: Worktree, before: Commit) -> Capture:
+    def _capture(self, git_worktree: Worktree, before: Commit) -> Capture:
         tracked = self._objects.listing(before)
-        newest = worktree.look().capture
-        notes = worktree.notebook.read()
-        scan = self._walk(worktree, before, tracked, notes)
-        worktree.notebook.write(msgspec.structs.replace(notes, known=scan.known))
+        newest = git_worktree.look().capture
+        notes = git_worktree.notebook.read()
+        scan = self._walk(git_worktree, before, tracked, notes)
+        git_worktree.notebook.write(msgspec.structs.replace(notes, known=scan.known))
         content, offences = git_content.judge(scan, tracked)
         same = newest is not None and self._objects.listing(newest) == content
-        if newest is None or not same or worktree.notebook.manifest(newest) != scan.ignored:
-            newest = self._record(worktree, content, newest, before, worktree.path)
-            worktree.notebook.write_manifest(newest, scan.ignored)
+        if newest is None or not same or git_worktree.notebook.manifest(newest) != scan.ignored:
+            newest = self._record(git_worktree, content, newest, before, git_worktree.path)
+            git_worktree.notebook.write_manifest(newest, scan.ignored)
         return Capture(tree=newest, offences=offences)
 
     def adopt(self, place: Place, tree: Commit) -> None:
-        worktree = self._worktree(place)
+        git_worktree = self._worktree(place)
         tracked = self._objects.listing(tree)
-        notes = worktree.notebook.read()
-        scan = self._walk(worktree, tree, tracked, notes)
-        worktree.notebook.write_manifest(tree, scan.ignored)
-        worktree.notebook.write(msgspec.structs.replace(notes, adopted=True))
+        notes = git_worktree.notebook.read()
+        scan = self._walk(git_worktree, tree, tracked, notes)
+        git_worktree.notebook.write_manifest(tree, scan.ignored)
+        git_worktree.notebook.write(msgspec.structs.replace(notes, adopted=True))
 
     def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
         try:
@@ -127,23 +126,24 @@ class GitWorkspace:
             raise RepositoryUnusable("worktree-lost", message) from error
 
     def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
-        worktree = self._worktree(place)
+        git_worktree = self._worktree(place)
         content = git_content.put_back(self._objects.listing(tree), self._objects.listing(before), revert)
-        made = self._record(worktree, content, worktree.look().capture, tree)
-        worktree.notebook.write_manifest(made, worktree.notebook.manifest(tree))
+        made = self._record(git_worktree, content, git_worktree.look().capture, tree)
+        git_worktree.notebook.write_manifest(made, git_worktree.notebook.manifest(tree))
         return made
 
     def _record(
         self,
-        worktree: Worktree,
+        git_worktree: Worktree,
         content: Listing,
         newest: Commit | None,
         before: Commit,
         files: pathlib.Path | None = None,
     ) -> Commit:
-        """A capture after `newest`, leading back to `before` too. `files`: where to read what git does not have."""
+        """Write a capture with parent `newest` that also descends from `before`. `files`: where to read what git does
+        not have."""
         parents: tuple[Commit, ...] = (newest or before,)
-        if newest and before not in worktree.reachable and not git_commits.is_ancestor(self._git, before, newest):
+        if newest and before not in git_worktree.reachable and not git_commits.is_ancestor(self._git, before, newest):
             parents = (newest, before)
         known = self._objects.listing(before)
         fresh = {
@@ -151,10 +151,10 @@ class GitWorkspace:
             for path, entry in content.items()
             if files is not None and entry.mode != SUBMODULE and known.get(path) != entry
         }
-        made = worktree.unlocked(
-            worktree.capture_ref, lambda: self._objects.record(worktree.capture_ref, content, fresh, parents)
+        made = git_worktree.unlocked(
+            git_worktree.capture_ref, lambda: self._objects.record(git_worktree.capture_ref, content, fresh, parents)
         )
-        worktree.reachable |= {before, made}
+        git_worktree.reachable |= {before, made}
         return made
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
@@ -172,7 +172,7 @@ class GitWorkspace:
         flags = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
         return self._git.run("diff-tree", "-r", "-p", *flags, old, new).out
 
-    # the fence --------------------------------------------------------------------------------------------------------
+    # refs and hooks ---------------------------------------------------------------------------------------------------
     def snapshot(self) -> Mapping[str, str]:
         return git_fence.snapshot(self._git, self._repository.hooks)
 
@@ -185,38 +185,38 @@ class GitWorkspace:
         return git_commits.count(self._git, commit) if commit else None
 
     def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
-        worktree = self._worktree(place)
+        git_worktree = self._worktree(place)
         with self._lock:
-            entry = worktree.attach(parent)
+            entry = git_worktree.attach(parent)
         made = git_commits.make_commit(self._git, tree, (parent,), message, self._who)
-        worktree.move_branch(made, parent)
-        worktree.notebook.write(worktree.set_index(entry, made, worktree.notebook.read(), written=False))
+        git_worktree.move_branch(made, parent)
+        git_worktree.notebook.write(git_worktree.set_index(entry, made, git_worktree.notebook.read(), written=False))
         return git_commits.count(self._git, made)
 
     def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
-        worktree = self._worktree(place)
+        git_worktree = self._worktree(place)
         if git_commits.is_ancestor(self._git, other, head):
-            return Merged(commit=head, tree=self._captured(worktree, head), changed=False)
+            return Merged(commit=head, tree=self._captured(git_worktree, head), changed=False)
         content = git_commits.merge_trees(self._git, head, other)
         made = git_commits.join(self._git, head, other, content, message, self._who)
-        worktree.forget_if_lost()
+        git_worktree.forget_if_lost()
         with self._lock:
-            worktree.attach(made if worktree.look().branch == made else head)
-        # Ignored files stay, as they do in a merge by hand: by the rules of before, what was tracked is none of them.
-        ignored = self._walk(worktree, head, self._objects.listing(head), worktree.notebook.read()).ignored
-        if worktree.look().branch != made:
-            worktree.move_branch(made, head)
-        tree = self._captured(worktree, made)
-        worktree.notebook.write_manifest(tree, ignored - self._objects.listing(tree).keys())
+            git_worktree.attach(made if git_worktree.look().branch == made else head)
+        # Ignored files stay, as in a merge by hand. Under the rules of `head`, files that were tracked are not ignored.
+        ignored = self._walk(git_worktree, head, self._objects.listing(head), git_worktree.notebook.read()).ignored
+        if git_worktree.look().branch != made:
+            git_worktree.move_branch(made, head)
+        tree = self._captured(git_worktree, made)
+        git_worktree.notebook.write_manifest(tree, ignored - self._objects.listing(tree).keys())
         self.ensure(place, made, tree)
         return Merged(commit=made, tree=tree, conflicts=content.conflicts, changed=True)
 
-    def _captured(self, worktree: Worktree, commit: Commit) -> Commit:
-        """A capture with the commit's content: the newest one where it has it, else a new one."""
-        content, newest = self._objects.listing(commit), worktree.look().capture
+    def _captured(self, git_worktree: Worktree, commit: Commit) -> Commit:
+        """Return a capture with the commit's content: the newest one if it matches, else a new one."""
+        content, newest = self._objects.listing(commit), git_worktree.look().capture
         if newest is not None and self._objects.listing(newest) == content:
             return newest
-        return self._record(worktree, content, newest, commit)
+        return self._record(git_worktree, content, newest, commit)
 
     def contains(self, head: Commit, commit: Commit) -> bool:
         return git_commits.contains(self._git, head, commit)
@@ -258,9 +258,9 @@ class GitWorkspace:
                 raise RepositoryUnusable("no-base", message)
         return git_commits.merge_all(self._git, starts_from, place.feature, self._who)
 
-    def _walk(self, worktree: Worktree, commit: Commit, tracked: Listing, notes: Notes) -> Scan:
+    def _walk(self, git_worktree: Worktree, commit: Commit, tracked: Listing, notes: Notes) -> Scan:
         return Walker(
-            top=worktree.top,
+            top=git_worktree.top,
             tracked=tracked,
             rules=self._objects.rules(commit),
             keep=self._keep,

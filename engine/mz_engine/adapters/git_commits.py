@@ -1,4 +1,4 @@
-"""Adapter: the commits that the engine makes in the user's name, and finds again by their `Mz-Key` trailer."""
+"""Commits that the engine makes in the user's name and finds again by their `Mz-Key` trailer."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ LABELS = ("ours", "theirs")
 
 
 def identity(git: Git) -> dict[str, str]:
-    """The user's name and address as variables for git, as they have configured them; else `mz <mz@localhost>`."""
-    found: dict[str, str] = {}
+    """Return the user's configured name and address as variables for git; else `mz <mz@localhost>`."""
+    variables: dict[str, str] = {}
     for role in ("AUTHOR", "COMMITTER"):
-        told = git.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
-        name, _, rest = told.text.partition(" <")
-        who = {"NAME": name, "EMAIL": rest.partition(">")[0]} if told.code == 0 and name else NOBODY
-        found |= {f"GIT_{role}_{part}": value for part, value in who.items()}
-    return found
+        ident = git.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
+        name, _, address = ident.text.partition(" <")
+        person = {"NAME": name, "EMAIL": address.partition(">")[0]} if ident.code == 0 and name else NOBODY
+        variables |= {f"GIT_{role}_{part}": value for part, value in person.items()}
+    return variables
 
 
 def make_commit(git: Git, tree: str, parents: tuple[str, ...], message: bytes, who: Mapping[str, str]) -> Commit:
-    """A commit with the content of `tree` (a commit or a tree); no ref is moved."""
+    """Commit the content of `tree` (a commit or a tree) without moving a ref."""
     flags = [part for parent in parents for part in ("-p", parent)]
     settings = ("-c", "i18n.commitEncoding=UTF-8")
     made = git.run(*settings, "commit-tree", f"{tree}^{{tree}}", *flags, "-F", "-", stdin=message, env=who)
@@ -38,7 +38,7 @@ def make_commit(git: Git, tree: str, parents: tuple[str, ...], message: bytes, w
 
 
 def count(git: Git, commit: Commit) -> MadeCommit:
-    """The commit against its first parent; binary files count no lines."""
+    """Count the commit's changes against its first parent; binary files count no lines."""
     out = git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-commit-id", f"{commit}^1", commit).out
     rows = [line.split(b"\t", 2) for line in out.split(b"\0")[:-1]]
     added, deleted = (sum(int(row[column]) for row in rows if row[column] != b"-") for column in (0, 1))
@@ -46,7 +46,7 @@ def count(git: Git, commit: Commit) -> MadeCommit:
 
 
 def find(git: Git, branch_ref: str, key: str) -> Commit | None:
-    """The newest commit of the branch itself (first parents) whose `Mz-Key` trailer is exactly `key`."""
+    """Return the newest commit of the branch itself (first parents) whose `Mz-Key` trailer is exactly `key`."""
     search = ("--first-parent", "--fixed-strings", f"--grep=Mz-Key: {key}")
     form = ("-z", "--no-show-signature", "--no-mailmap", "--format=%H%n%(trailers:key=Mz-Key,valueonly,unfold)")
     log = git.run("-c", "trailer.separators=:", "log", *search, *form, branch_ref, "--", check=False)
@@ -62,7 +62,7 @@ def find(git: Git, branch_ref: str, key: str) -> Commit | None:
 
 
 def merge_all(git: Git, commits: tuple[Commit, ...], feature: str, who: Mapping[str, str]) -> Commit | Conflicted:
-    """One commit that holds them all, made of two-parent merges where none leads to the other."""
+    """Merge the commits pairwise into one; none is merged that is already an ancestor."""
     joined: Commit | Conflicted = commits[0]
     for commit in commits[1:]:
         if isinstance(joined, Conflicted):
@@ -72,7 +72,7 @@ def merge_all(git: Git, commits: tuple[Commit, ...], feature: str, who: Mapping[
 
 
 def merge(git: Git, ours: Commit, theirs: Commit, message: bytes, who: Mapping[str, str]) -> Commit | Conflicted:
-    """In the object store, touching no worktree; no new commit where one leads to the other."""
+    """Merge in the object store, touching no worktree; no new commit if one side is an ancestor of the other."""
     if is_ancestor(git, theirs, ours):
         return ours
     if is_ancestor(git, ours, theirs):
@@ -82,15 +82,15 @@ def merge(git: Git, ours: Commit, theirs: Commit, message: bytes, who: Mapping[s
 
 
 class MergedTree(NamedTuple):
-    """What `git merge-tree` makes of two commits."""
+    """Result of `git merge-tree` for two commits."""
 
     tree: str
     conflicts: tuple[Path, ...]
-    """These hold both sides between conflict markers, or only ours where git cannot tell lines apart."""
+    """Files with both sides between conflict markers, or only ours where git cannot merge by lines."""
 
 
 def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
-    """Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
+    """Merge two commits. Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
     with tempfile.TemporaryDirectory(prefix="mz-merge-") as directory:
         alone = bare_view(git, pathlib.Path(directory), dict(zip(LABELS, (ours, theirs), strict=True)))
         flags = ("--write-tree", "-z", "--name-only", "--no-messages")
@@ -104,7 +104,7 @@ def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
 
 
 def join(git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes, who: Mapping[str, str]) -> Commit:
-    """The merge commit. A killed call makes the very same one again: its time is that of the newer parent."""
+    """Make the merge commit. Its time is that of the newer parent, so a repeated call makes the same commit."""
     dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
     when = f"{max(map(int, dates))} +0000"
     dated = {**who, "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
@@ -112,8 +112,8 @@ def join(git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: b
 
 
 def bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:
-    """Make a repository without configuration or attributes that has the same objects: no merge driver runs in it. The
-    names of its branches are what conflict markers say, so that they do not depend on commits."""
+    """Make a repository without configuration or attributes over the same objects, so that no merge driver runs.
+    Conflict markers show its branch names, which do not depend on commits."""
     object_format = git.run("rev-parse", "--show-object-format").text
     version = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n"
     (directory / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {object_format}\n")
@@ -125,7 +125,7 @@ def bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit])
 
 
 def is_ancestor(git: Git, old: str, new: str) -> bool:
-    """Whether `new` leads back to `old`, or is it. Raises RepositoryUnusable."""
+    """Return True if `old` is `new` or one of its ancestors. Raises RepositoryUnusable."""
     done = git.run("merge-base", "--is-ancestor", old, new, check=False)
     if done.code > 1:
         raise failed(("merge-base",), done)
@@ -133,12 +133,12 @@ def is_ancestor(git: Git, old: str, new: str) -> bool:
 
 
 def contains(git: Git, head: Commit, commit: Commit) -> bool:
-    """Whether `commit` is `head` or one of its ancestors; one that is not in the repository is neither."""
+    """Return True if `commit` exists and is `head` or one of its ancestors."""
     there = git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).code == 0
     return there and is_ancestor(git, commit, head)
 
 
 def touched(git: Git, base: Commit, head: Commit) -> Iterator[bytes]:
-    """Paths that `head` changed since it left `base`."""
+    """Yield the paths that `head` changed since it left `base`."""
     fork = git.run("merge-base", base, head, check=False).text or base
     yield from git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", fork, head).out.split(b"\0")[:-1]

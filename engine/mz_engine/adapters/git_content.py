@@ -1,4 +1,4 @@
-"""Pure: what belongs into a capture, given what a walk found and what was there before."""
+"""Content of a capture, from a scan and the previous tree."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mz_engine.adapters.git_paths import below, named, parents_of, shown
 
 
 def judge(scan: Scan, before: Listing) -> tuple[dict[bytes, Entry], tuple[Offence, ...]]:
-    """The content to capture, and what stays out of it. What offends at a path that `before` holds changes nothing
-    there: the tree keeps what it had."""
+    """Return the content to capture, and the forbidden changes left out of it. Where one is at a path in `before`, the
+    old entry stays."""
     content = dict(scan.files)
     offences = []
     for stray in scan.strays:
@@ -31,7 +31,7 @@ def judge(scan: Scan, before: Listing) -> tuple[dict[bytes, Entry], tuple[Offenc
 
 
 def put_back(tree: Listing, before: Listing, paths: Iterable[Path]) -> dict[bytes, Entry]:
-    """`tree` with these paths as they are in `before`, absent ones absent."""
+    """Return `tree` with these paths as they are in `before`, absent ones absent."""
     content = dict(tree)
     keys = [path.encode("utf-8", "surrogateescape") for path in paths]
     for key in keys:
@@ -41,7 +41,7 @@ def put_back(tree: Listing, before: Listing, paths: Iterable[Path]) -> dict[byte
 
 
 def _put(content: dict[bytes, Entry], old: Listing) -> None:
-    """Add, removing what cannot stand beside it: a file where a directory is needed, or the other way round."""
+    """Add entries, removing conflicting ones: a file where a directory is needed, or the other way round."""
     for directory in parents_of(old):
         content.pop(directory, None)
     if not old.keys().isdisjoint(parents_of(content)):
@@ -51,7 +51,7 @@ def _put(content: dict[bytes, Entry], old: Listing) -> None:
 
 
 def changes(differences: Iterable[tuple[bytes, Entry | None, Entry | None]]) -> Iterator[Change]:
-    """As events hold them; paths that no event may hold are left out."""
+    """Yield the differences as events hold them, without paths that no event may hold."""
     for key, old, new in differences:
         path = named(key)
         if path is None or (old is None and new is None):

@@ -1,4 +1,4 @@
-"""Facts: what a tree or a worktree holds, by byte path: names on a disk need not be text."""
+"""Content of a tree or a worktree by byte path: names on disk need not be text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 FILE, EXECUTABLE, LINK, SUBMODULE = 0o100644, 0o100755, 0o120000, 0o160000
-"""The modes that trees know."""
+"""The file modes in trees."""
 
 
 class Entry(NamedTuple):
-    """What a tree says of one path."""
+    """Mode and object id of one path of a tree."""
 
     mode: int
     oid: str
@@ -22,11 +22,11 @@ Listing = Mapping[bytes, Entry]
 """All files, symbolic links and submodules of a tree."""
 
 Signature = tuple[int, int, int, int, int]
-"""mtime and ctime in ns, size, inode, mode: when none differs, neither does the content."""
+"""mtime and ctime in ns, size, inode, mode: if none differs, neither does the content."""
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True):
-    """What a file was when it was hashed last."""
+    """Object id and signature of a file when it was last hashed."""
 
     signature: Signature
     hashed_ns: int
@@ -34,7 +34,7 @@ class Known(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stray(msgspec.Struct, frozen=True):
-    """Something that never belongs in a tree, with all that is below it."""
+    """A path that never belongs in a tree, with everything below it."""
 
     path: bytes
     kind: Literal["special", "nested-git", "too-big"]
@@ -42,14 +42,14 @@ class Stray(msgspec.Struct, frozen=True):
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """What a directory holds."""
+    """Content of a directory."""
 
     files: dict[bytes, Entry]
-    """Tracked or not ignored; submodules as the reference tree has them."""
+    """Tracked or not ignored; submodules as in the reference tree."""
     ignored: set[bytes]
-    """Ignored files, and ignored directories with a `/` at the end; without what is kept."""
+    """Ignored files, and ignored directories with a `/` at the end, without those that settings keep."""
     directories: set[bytes]
-    """Those that are not ignored; without the top."""
+    """Directories that are not ignored, without the top."""
     strays: list[Stray]
     known: dict[bytes, Known]
     """For the next walk."""

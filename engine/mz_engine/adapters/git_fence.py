@@ -1,4 +1,4 @@
-"""Adapter: notices when something of the user's repository changes that no feature may touch, and keeps what it was."""
+"""Detect changes to refs, configuration and hooks that no feature may change, and keep the old values of refs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from mz_engine.adapters.git_worktree import rescue_ref
 from mz_engine.ports import Moved, Place
 
 OWN = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
-"""Captures, and what each worktree has to itself."""
+"""Captures, and refs that are private to a worktree."""
 
 
 def snapshot(git: Git, hooks: tuple[pathlib.Path, ...]) -> dict[str, str]:
-    """Every ref by its value; `config`, `config.worktree` and `hooks/<name>` by digest. Raises RepositoryUnusable."""
+    """Return every ref by its value; `config`, `config.worktree` and `hooks/<name>` by digest. Raises
+    RepositoryUnusable."""
     lines = git.run("for-each-ref", "--format=%(objectname) %(refname)").out.decode("utf-8", "surrogateescape")
     refs = (line.split(" ", 1) for line in lines.splitlines())
     found = {shown_ref(name): oid for oid, name in refs if not name.startswith(OWN)}
@@ -30,12 +31,12 @@ def snapshot(git: Git, hooks: tuple[pathlib.Path, ...]) -> dict[str, str]:
 
 
 def shown_ref(name: str) -> str:
-    """A ref's name as events may hold it: bytes that are no text are escaped."""
+    """Return a ref's name as events may hold it: bytes that are not UTF-8 are escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
-    """What runs is the content and the executable bit; a link counts as what it leads to as well."""
+    """Digest content, executable bit and link target; for a link, content and bit are those of its target."""
     try:
         status = file.stat()
         link = str(file.readlink()) if file.is_symlink() else ""
@@ -47,13 +48,13 @@ def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
 
 
 def rescue(git: Git, place: Place, moved: tuple[Moved, ...]) -> None:
-    """Keep the old values of refs; one whose object is gone already cannot be kept. Raises RepositoryUnusable."""
-    refs = (each for each in moved if each.name.startswith("refs/"))
-    old = [(each.name, each.old) for each in refs if re.fullmatch(r"[0-9a-f]{40,64}", each.old)]
+    """Keep the old values of refs, except objects that no longer exist. Raises RepositoryUnusable."""
+    refs = (change for change in moved if change.name.startswith("refs/"))
+    old = [(change.name, change.old) for change in refs if re.fullmatch(r"[0-9a-f]{40,64}", change.old)]
     if not old:
         return
-    asked = "".join(f"{oid}\n" for _, oid in old).encode()
-    answers = git.run("cat-file", "--batch-check", stdin=asked).out.splitlines()
-    there = [pair for pair, answer in zip(old, answers, strict=True) if not answer.endswith(b" missing")]
-    commands = "".join(f"update {rescue_ref(place, name, oid)} {oid}\n" for name, oid in there)
+    oids = "".join(f"{oid}\n" for _, oid in old).encode()
+    lines = git.run("cat-file", "--batch-check", stdin=oids).out.splitlines()
+    existing = [pair for pair, line in zip(old, lines, strict=True) if not line.endswith(b" missing")]
+    commands = "".join(f"update {rescue_ref(place, name, oid)} {oid}\n" for name, oid in existing)
     git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,6 @@
-"""Pure: git's own ignore rules (gitignore(5), and the matching in git's `dir.c` and `wildmatch.c`) over byte paths.
+"""Git's ignore rules (gitignore(5), and the matching in git's `dir.c` and `wildmatch.c`) over byte paths.
 
-Only for paths that are not tracked; a path below an ignored directory is ignored, which the walker sees to.
-"""
+Only for paths that are not tracked. The walker handles paths below ignored directories."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class Pattern(NamedTuple):
 
 
 class Rules(msgspec.Struct, frozen=True, dict=True):
-    """Ignore rules: the text of each `.gitignore`, by the directory that it lies in (b"" is the top)."""
+    """Ignore rules: the text of each `.gitignore` by its directory (b"" is the top)."""
 
     texts: Mapping[bytes, bytes]
 
@@ -49,7 +48,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         return {directory: tuple(parse(text)) for directory, text in self.texts.items()}
 
     def ignores(self, path: bytes, is_directory: bool) -> bool:
-        """Whether the path itself is ignored, not counting ignored directories above it."""
+        """Return True if the path itself is ignored, regardless of ignored directories above it."""
         directory, _, name = path.rpartition(b"/")
         while True:
             inside = path[len(directory) + 1 :] if directory else path
@@ -64,12 +63,12 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
 
 
 def rules_of(patterns: Iterable[str]) -> Rules:
-    """Rules from patterns as a person writes them in a setting, all relative to the top."""
+    """Return rules from the patterns of a setting, all relative to the top."""
     return Rules({b"": "\n".join(patterns).encode("utf-8", "surrogateescape")})
 
 
 def parse(text: bytes) -> Iterable[Pattern]:
-    """The patterns of one `.gitignore`, in order; what git cannot match is left out."""
+    """Yield the patterns of one `.gitignore` in order, without those that can match nothing."""
     for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         pattern = _parse_line(_trim(line.removesuffix(b"\r")))
         if pattern is not None:
@@ -89,7 +88,7 @@ def _parse_line(line: bytes) -> Pattern | None:
 
 
 def _trim(line: bytes) -> bytes:
-    """Without trailing spaces, but for one that a backslash keeps."""
+    """Remove trailing spaces that are not escaped by a backslash."""
     end, at = None, 0
     while at < len(line):
         if line[at : at + 1] == b" ":
@@ -102,9 +101,9 @@ def _trim(line: bytes) -> bytes:
 
 
 def translate(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
-    """A glob as a regular expression; `crossing`: wildcards match `/` too. None: it can match nothing."""
+    """Translate a glob to a regular expression; `crossing`: wildcards also match `/`. None: it can match nothing."""
     one, some = (b".", b".*") if crossing else (b"[^/]", b"[^/]*")
-    # git compares what stands before the first wildcard by itself: a `**` right after it counts as if it came first.
+    # git matches the text before the first wildcard separately, so a `**` right after it counts as leading.
     plain = next((at for at, char in enumerate(glob) if char in SPECIAL), len(glob))
     out, at = [], 0
     while at < len(glob):
@@ -129,7 +128,7 @@ def translate(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
 
 
 def _stars(glob: bytes, at: int, some: bytes, crossing: bool, first: bool) -> tuple[bytes, int]:
-    """`*`, or `**` where it stands for whole directories: at either end or between slashes."""
+    """Translate `*`, or `**` where it means whole directories: at either end or between slashes."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
@@ -146,7 +145,7 @@ def _stars(glob: bytes, at: int, some: bytes, crossing: bool, first: bool) -> tu
 
 
 def _bracket(glob: bytes, at: int, crossing: bool) -> tuple[bytes, int] | None:
-    """`[...]` from after the bracket: the expression and where it ends; None when it is not closed or malformed."""
+    """Translate `[...]` from after the bracket; return the expression and its end, None if it is malformed."""
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
     out: list[bytes] = []
@@ -174,13 +173,13 @@ def _bracket(glob: bytes, at: int, crossing: bool) -> tuple[bytes, int] | None:
 
 
 def _class_name(glob: bytes, at: int) -> bytes | None:
-    """`alpha` of `[:alpha:]`; None where the text up to the next `]` is no class but plain characters."""
+    """Return `alpha` of `[:alpha:]`; None if the text up to the next `]` is no class but plain characters."""
     end = glob.find(b"]", at)
     return glob[at : end - 1] if end > at and glob[end - 1 : end] == b":" else None
 
 
 def _literal(glob: bytes, at: int) -> tuple[bytes, int]:
-    """One character, escaped or not, and where the next one is; empty at the end of the text."""
+    """Return one character, escaped or not, and the position after it; empty at the end of the text."""
     at += glob[at : at + 1] == b"\\"
     return glob[at : at + 1], at + 1
 

@@ -1,4 +1,4 @@
-"""Adapter: our own notes about a worktree. They only save work: each of them may be lost."""
+"""Notes of mz about a worktree: a cache, each of them may be lost."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mz_engine.adapters.git_scan import signature_of
 
 
 class Notes(msgspec.Struct, frozen=True):
-    """What a worktree was when we left it."""
+    """State of a worktree after its last use."""
 
     known: dict[bytes, Known] = {}
     index_of: str = ""
-    """Commit that the index holds."""
+    """Commit in the index."""
     index: Signature | None = None
     adopted: bool = False
-    """What the set-up made is in it."""
+    """The worktree contains the results of the set-up."""
 
 
 NOTES = msgspec.msgpack.Decoder(Notes)
 
 
 class Notebook:
-    """The notes of one place, in a directory of their own. Used by one thread at a time."""
+    """Notes of one worktree, in a directory of their own. Used by one thread at a time."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
@@ -35,7 +35,7 @@ class Notebook:
 
     @property
     def scratch(self) -> pathlib.Path:
-        """A place on the same file system for what is put into the worktree whole or not at all."""
+        """A path on the worktree's file system, for atomic moves into it."""
         return self.directory / "scratch"
 
     def read(self) -> Notes:
@@ -52,7 +52,7 @@ class Notebook:
         self._noted = notes
 
     def manifest(self, capture: Commit) -> set[bytes]:
-        """The ignored files that were there when it was captured; none when that is not known."""
+        """Return the ignored files present at that capture; empty if unknown."""
         try:
             return set(zlib.decompress((self.directory / "ignored" / capture).read_bytes()).split(b"\0")) - {b""}
         except (FileNotFoundError, zlib.error):
@@ -63,7 +63,7 @@ class Notebook:
 
 
 def write_bytes(file: pathlib.Path, data: bytes) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.partial")
     partial.write_bytes(data)

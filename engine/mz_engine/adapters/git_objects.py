@@ -1,4 +1,4 @@
-"""Adapter: reads and writes git objects: listings of trees, files, and captures (each by one `git fast-import`)."""
+"""Read and write git objects: tree listings, files, and captures (each written by one `git fast-import`)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from mz_engine.ports import RepositoryUnusable
 REMEMBERED = 8
 """Listings kept in memory; one of 10 000 files takes about 3 MB."""
 NO_COMMANDS = b"-\n\nActive Branch"
-"""In a crash report of a `git fast-import` that read nothing: it is of use to nobody."""
+"""In a crash report of a `git fast-import` that read nothing, which is useless."""
 AT_ONCE = 64
-"""Requests written before their answers are read: well within what a pipe holds."""
+"""Requests written before their replies are read: few enough for the buffer of a pipe."""
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
 class Restless(RepositoryUnusable):
-    """Something still writes while a capture is made: trying again may help."""
+    """A concurrent change during a capture: a file or a ref moved. A retry may help."""
 
 
 class Objects:
-    """The object store of one repository. Thread-safe: what was read never changes, so that it can be remembered."""
+    """The object store of one repository. Thread-safe; objects never change, so results are cached."""
 
     def __init__(self, git: Git, object_format: str) -> None:
         self._git = git
@@ -44,15 +44,15 @@ class Objects:
         self._lock = threading.Lock()
 
     def hasher(self, size: int) -> Hasher:
-        """For the id of a file of so many bytes."""
+        """Return a hasher for the id of a file of `size` bytes."""
         return Hasher(self._format, size)
 
     def listing(self, commit: str) -> Listing:
-        """Raises RepositoryUnusable when the commit is not there."""
+        """List a commit's tree. Raises RepositoryUnusable if the commit does not exist."""
         return self._remembered(self._listings, commit, lambda: self._list(commit))
 
     def rules(self, commit: str) -> Rules:
-        """The ignore rules that the commit's tree holds; a linked `.gitignore` counts for nothing, as in git."""
+        """Return the ignore rules in the commit's tree, without linked `.gitignore` files, as in git."""
         files = tuple(
             (path, entry.oid)
             for path, entry in self.listing(commit).items()
@@ -61,7 +61,7 @@ class Objects:
         return self._remembered(self._rules, files, lambda: self._read_rules(files))
 
     def blobs(self, oids: Sequence[str]) -> Iterator[bytes]:
-        """Their bytes, in order; one process, and one file at a time in memory."""
+        """Yield the bytes of these objects in order, from one process and with one file at a time in memory."""
         if not oids:
             return
         with self._git.talk("cat-file", "--batch") as process:
@@ -75,13 +75,14 @@ class Objects:
                     yield data
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
-        """A file's bytes, or where a link points to; None for what is neither."""
+        """Return a file's bytes or a link's target; None for anything else."""
         with self._git.talk("cat-file", "--batch") as process:
             ask(process, f"{tree}:{path}")
             return answer(process)
 
     def changes(self, old: Commit, new: Commit) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
-        """Paths that differ, with what they were and are; None: not there. A rename is a deletion and an addition."""
+        """Yield differing paths with their old and new entries; None: absent. A rename is a deletion and an
+        addition."""
         if old == new:
             return
         out = self._git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new).out
@@ -93,8 +94,8 @@ class Objects:
     def record(
         self, ref: str, content: Listing, fresh: Mapping[bytes, Callable[[], bytes]], parents: tuple[str, ...]
     ) -> Commit:
-        """A new commit of `content`, durable, with `ref` on it. `parents[0]` is where `ref` stands, or where it begins;
-        `fresh` reads the files that git may not have. Raises RepositoryUnusable, Restless."""
+        """Commit `content` durably and set `ref` to the commit. `parents[0]` is the current or first value of `ref`;
+        `fresh` reads the files that git may not have. Raises RepositoryUnusable, RefMovedError."""
         before = self.listing(parents[0])
         crash_report = None
         try:
@@ -126,7 +127,7 @@ class Objects:
         fresh: Mapping[bytes, Callable[[], bytes]],
         parents: Sequence[str],
     ) -> Iterator[bytes]:
-        """Input of `git fast-import`: the files, then one commit as its difference from the first parent."""
+        """Yield the input of `git fast-import`: the files, then one commit as its difference from the first parent."""
         changed = [path for path, entry in content.items() if before.get(path) != entry]
         marks: dict[str, int] = {}
         for path in changed:
@@ -152,7 +153,7 @@ class Objects:
         yield b"\nget-mark :%d\ndone\n" % last
 
     def sweep(self) -> None:
-        """Remove the reports that `git fast-import` wrote when an earlier process was killed while it captured."""
+        """Remove crash reports of `git fast-import` processes that were killed during a capture."""
         for report in self._git.directory.glob("fast_import_crash_*"):
             with contextlib.suppress(OSError):
                 text = report.read_bytes()
@@ -185,7 +186,7 @@ class Objects:
 
 
 class Hasher:
-    """The id that git gives to a file, bytes at a time."""
+    """Incremental git blob id."""
 
     def __init__(self, object_format: str, size: int) -> None:
         self._hash = hashlib.new(object_format, b"blob %d\0" % size, usedforsecurity=False)
@@ -207,7 +208,8 @@ def ask(process: Process, *names: str) -> None:
 
 
 def answer(process: Process) -> bytes | None:
-    """What `cat-file --batch` gives next; None for what is missing or no blob. Raises RepositoryUnusable."""
+    """Read the next reply of `cat-file --batch`; None if the object is missing or no blob. Raises
+    RepositoryUnusable."""
     head = process.out.readline()
     fields = head.split()
     if not head.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Pure: byte paths: which may be in a tree, which may be in an event, how people see the others."""
+"""Byte paths: validity in trees and events, and how to display invalid ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 def git_takes(name: bytes, is_link: bool) -> bool:
-    """Whether git accepts this part of a path in a tree on every system: nothing that is `.git` to some of them, no
-    linked `.gitmodules`. Source: `verify_path` in git's `read-cache.c`."""
+    """Return True if git accepts this part of a path in a tree on every system: nothing that some system reads as
+    `.git`, no linked `.gitmodules`. Source: `verify_path` in git's `read-cache.c`."""
     if any(DOT_GIT.match(part) for part in name.split(b"\\")):
         return False
     return not is_link or not DOT_GITMODULES.match(name)
 
 
 def named(path: bytes) -> Path | None:
-    """As a path that events may hold; None when its name does not allow that."""
+    """Return the path as events may hold it; None if its name is not allowed there."""
     try:
         text = path.decode()
         return Path(text) if parse_path(text) == text else None
@@ -32,14 +32,14 @@ def named(path: bytes) -> Path | None:
 
 
 def shown(path: bytes) -> Path:
-    """As itself where events may hold it; else escaped and cut, for people to recognise."""
+    """Return the path unchanged if events may hold it, else escaped and cut."""
     text = path.decode("utf-8", "backslashreplace")
     safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     return named(path) or Path(safe.encode()[:PATH_BYTES_MAX].decode("utf-8", "ignore"))
 
 
 def parents_of(paths: Iterable[bytes]) -> set[bytes]:
-    """Every directory above these paths, without the top."""
+    """Return every directory above these paths, without the top."""
     found: set[bytes] = set()
     for path in paths:
         directory = path.rpartition(b"/")[0]
@@ -50,6 +50,6 @@ def parents_of(paths: Iterable[bytes]) -> set[bytes]:
 
 
 def below(listing: Mapping[bytes, T], path: bytes) -> dict[bytes, T]:
-    """What there is at a path and below it."""
+    """Return the entries at a path and below it."""
     prefix = path + b"/"
     return {name: entry for name, entry in listing.items() if name == path or name.startswith(prefix)}

@@ -1,8 +1,7 @@
-"""Adapter: runs git so that nothing in a repository can act by itself: no hooks, filters, prompts or stray variables.
+"""Run git so that nothing in a repository acts by itself: no hooks, filters, prompts or inherited variables.
 
-Local work sees neither the user's nor the machine's configuration, so that a tree is the same everywhere; only what
-is done in the user's name (identity, remotes) sees it, with `theirs=True`. Raises RepositoryUnusable.
-"""
+Local work sees neither the user's nor the system's configuration, so trees are the same everywhere; only work in the
+user's name (identity, remotes) sees it, with `as_user=True`. Raises RepositoryUnusable."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ QUIET = (
     "diff.suppressBlankEmpty=false",
     "advice.graftFileDeprecated=false",
 )
-"""Settings that win over every configuration file, the one that an agent may have edited included."""
+"""Settings that override every configuration file, including one that an agent may have edited."""
 
 ALWAYS = {
     "LC_ALL": "C",
@@ -55,17 +54,17 @@ ALWAYS = {
 OURS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 
 THEIRS = re.compile(r"GIT_((SSH|SSL|HTTP|PROXY|CONFIG)_\w+|SSH|ASKPASS)")
-"""Variables of the user's that say how to reach a remote."""
+"""The user's variables that say how to reach a remote."""
 IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
 
 
 class Done(NamedTuple):
-    """What a git process answered."""
+    """Result of a git process."""
 
     code: int
     out: bytes
     words: str
-    """stderr, with passwords in URLs masked."""
+    """With passwords in URLs masked."""
 
     @property
     def text(self) -> str:
@@ -73,13 +72,13 @@ class Done(NamedTuple):
 
 
 class Git:
-    """One repository's git. `directory` is the directory that all its worktrees share."""
+    """Git in one repository. `directory` is the directory that all its worktrees share."""
 
     def __init__(self, directory: pathlib.Path, environment: Mapping[str, str]) -> None:
         self.directory = directory
         self._base = clean(environment)
         self.theirs: Mapping[str, str] = theirs(environment)
-        """What is set for work in the user's name."""
+        """For work in the user's name."""
 
     def run(
         self,
@@ -90,7 +89,7 @@ class Git:
         as_user: bool = False,
         check: bool = True,
     ) -> Done:
-        """Run to the end. Raises RepositoryUnusable (`git-failed`) on a non-zero exit unless `check` is off."""
+        """Run to the end. Raises RepositoryUnusable (`git-failed`) on a non-zero exit if `check` is set."""
         with self.talk(*args, git_dir=git_dir, env=env, as_user=as_user) as process:
             out, _ = process.communicate(stdin)
         done = Done(process.returncode, out, process.words())
@@ -106,27 +105,27 @@ class Git:
         env: Mapping[str, str] | None = None,
         as_user: bool = False,
     ) -> Iterator[Process]:
-        """A process to write to and read from; it has ended, by itself or killed, when the block is left."""
+        """Open a process to write to and read from; it has ended or been killed when the block is left."""
         directory = git_dir or self.directory
-        # The work tree is a directory without any .gitattributes: attributes of the user's checkout stay out.
-        places = {"GIT_DIR": str(directory), "GIT_WORK_TREE": str(self.directory)}
+        # The work tree is a directory without .gitattributes, so attributes of the user's checkout have no effect.
+        directories = {"GIT_DIR": str(directory), "GIT_WORK_TREE": str(self.directory)}
         base = self.theirs if as_user else {**self._base, **OURS}
-        with start(args, self.directory, {**base, **places, **(env or {})}) as process:
+        with start(args, self.directory, {**base, **directories, **(env or {})}) as process:
             yield process
 
 
 class Process(subprocess.Popen[bytes]):
-    """A git process with both pipes, whose stderr goes to a file so that it never blocks."""
+    """A git process with both pipes; its stderr goes to a file so that it never blocks."""
 
-    errors: IO[bytes]
-    said = b""
+    stderr_file: IO[bytes]
+    stderr_read = b""
 
     def words(self) -> str:
-        """stderr so far, or all of it once the process has ended."""
-        if not self.errors.closed:
-            self.errors.seek(0)
-            self.said = self.errors.read(20_000)
-        return masked(decode(self.said).strip())
+        """Return stderr so far; all of it once the process has ended."""
+        if not self.stderr_file.closed:
+            self.stderr_file.seek(0)
+            self.stderr_read = self.stderr_file.read(20_000)
+        return masked(decode(self.stderr_read).strip())
 
     @property
     def into(self) -> IO[bytes]:
@@ -139,7 +138,8 @@ class Process(subprocess.Popen[bytes]):
         return self.stdout
 
     def kill_all(self) -> None:
-        """Its helpers too: it leads a session of its own, which also keeps it from the user's terminal."""
+        """Kill the process and its helpers: it leads its own session, which also detaches it from the user's
+        terminal."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -148,7 +148,7 @@ class Process(subprocess.Popen[bytes]):
 def start(
     args: tuple[str, ...], cwd: pathlib.Path, environment: Mapping[str, str], settings: tuple[str, ...] = QUIET
 ) -> Iterator[Process]:
-    """Spawn git; kill it when its time is up or when the block is left early. Raises RepositoryUnusable."""
+    """Spawn git; kill it on timeout or when the block is left early. Raises RepositoryUnusable."""
     flags = [part for setting in settings for part in ("-c", setting)]
     late = threading.Event()
 
@@ -169,7 +169,7 @@ def start(
             )
         except FileNotFoundError as absent:
             raise not_startable(cwd) from absent
-        process.errors = errors
+        process.stderr_file = errors
         timer = threading.Timer(TIMEOUT_SECONDS, end)
         timer.daemon = True
         timer.start()
@@ -201,24 +201,24 @@ def not_startable(cwd: pathlib.Path) -> RepositoryUnusable:
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without git's variables and password windows, and with ours."""
+    """Return the environment with git's variables and password dialogs replaced by mz's."""
     kept = {name: value for name, value in environment.items() if not name.startswith("GIT_") and name != "SSH_ASKPASS"}
     return {**kept, **ALWAYS}
 
 
 def theirs(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for what is done in the user's name: their way to a remote and their identity, never a prompt."""
+    """Return the environment for work in the user's name: with their remote access and identity, never prompting."""
     known = {name: value for name, value in environment.items() if THEIRS.fullmatch(name) or IDENTITY.fullmatch(name)}
     return {**clean(environment), **known}
 
 
 def failed(args: tuple[str, ...], done: Done) -> RepositoryUnusable:
-    words = done.words.removeprefix("fatal: ") or f"it ended with exit code {done.code}"
-    return RepositoryUnusable("git-failed", f"`git {args[0]}` failed: {words}")
+    reason = done.words.removeprefix("fatal: ") or f"it ended with exit code {done.code}"
+    return RepositoryUnusable("git-failed", f"`git {args[0]}` failed: {reason}")
 
 
 def masked(text: str) -> str:
-    """Without user names and passwords in URLs."""
+    """Mask user names and passwords in URLs."""
     return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
 
 

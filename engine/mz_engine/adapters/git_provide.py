@@ -1,7 +1,6 @@
-"""Adapter: lays files of the engine's own into a worktree, below `.mz/`, where captures do not look.
+"""Write the engine's own files into a worktree, below `.mz/`, which captures ignore.
 
-What an agent may have put there before is not trusted: a link in the way is removed, never followed.
-"""
+An agent may have written there before: a link in the way is removed, never followed."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ IGNORE_ALL = b"*\n"
 
 
 def provide(top: pathlib.Path, files: Mapping[Path, bytes]) -> None:
-    """Writes them; paths begin with `.mz/`. Git in the worktree does not show them. Raises OSError."""
+    """Write the files; paths begin with `.mz/`. Git in the worktree ignores them. Raises OSError."""
     for path, data in ({Path(f"{HOME}/.gitignore"): IGNORE_ALL} | dict(files)).items():
         place = top
         *folders, name = path.split("/")

@@ -1,8 +1,7 @@
-"""Adapter: values of refs read from git's own files, as git reads them: the loose file first, then `packed-refs`.
+"""Read refs from git's own files, as git reads them: the loose file first, then `packed-refs`.
 
-Asking git takes a process each time, and a worktree's branch is looked at before and after nearly everything. Whatever
-is not plain (another store of refs, symbolic refs, links, damaged files) is left to git.
-"""
+Each git call costs a process, and a worktree's branch is read before and after nearly everything. Anything unusual
+(another ref store, symbolic refs, links, damaged files) is left to git."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ REFTABLE = "reftable"
 
 
 class AskGit(Exception):
-    """Only git can tell."""
+    """Git itself has to read the ref."""
 
 
 def read_ref(directory: pathlib.Path, name: str) -> str | None:
-    """The object that a ref of the repository names; None: there is no such ref. Raises AskGit."""
+    """Return the object id of a ref; None: it does not exist. Raises NeedsGit."""
     if (directory / REFTABLE).exists():
         raise AskGit
     loose = _read(directory / name)
@@ -35,7 +34,7 @@ def read_ref(directory: pathlib.Path, name: str) -> str | None:
 
 
 def read_head(entry: pathlib.Path) -> str:
-    """What HEAD of a worktree's entry is: the full name of a branch, or an object. Raises AskGit."""
+    """Return HEAD of a worktree's entry: the full name of a branch, or an object id. Raises NeedsGit."""
     found = HEAD.fullmatch(_read(entry / "HEAD") or b"")
     if found is None:
         raise AskGit
@@ -43,7 +42,7 @@ def read_head(entry: pathlib.Path) -> str:
 
 
 def _read(file: pathlib.Path) -> bytes | None:
-    """None where there is no such file; a directory of that name holds other refs."""
+    """Return the file's content; None without a file, or for a directory, which holds other refs."""
     try:
         status = file.lstat()
         if stat.S_ISDIR(status.st_mode):

@@ -1,4 +1,5 @@
-"""Adapter: the user's remotes, reached in their name and never interactively. Raises RemoteRefused with git's words."""
+"""The user's remotes, reached with the user's credentials and never interactively. Raises RemoteRefused with git's
+message."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from mz_engine.adapters.git_process import Done, Git
 from mz_engine.ports import RemoteRefused, RepositoryUnusable
 
 TARGETS = "refs/mz/targets/"
-"""What was fetched, by remote and branch. Names of runs begin with `r` and a digest: none is called so."""
+"""Fetched branches, by remote and branch. Run names begin with `r` and a digest, so none equals `targets`."""
 NO_SUCH_BRANCH = "couldn't find remote ref"
 STALE_SECONDS = 2.0
-"""Nothing holds a lock on a ref for that long."""
+"""A lock on a ref older than this was left by a killed process."""
 
 
 def has_remote(git: Git, remote: str) -> bool:
@@ -22,13 +23,13 @@ def has_remote(git: Git, remote: str) -> bool:
 
 
 def remote_url(git: Git, remote: str) -> str | None:
-    """Where pushes go."""
+    """Return the push URL of a remote; None if it does not exist."""
     told = git.run("remote", "get-url", "--push", "--", remote, as_user=True, check=False)
     return told.text if told.code == 0 else None
 
 
 def remote_head(git: Git, remote: str, branch: str) -> Commit | None:
-    """Where the branch stands at the remote now; None: it does not exist there."""
+    """Return the remote's current commit of the branch; None if it does not exist there."""
     told = _ask(git, "ls-remote", "--quiet", "--", remote, f"refs/heads/{branch}")
     for line in told.text.splitlines():
         oid, _, name = line.partition("\t")
@@ -38,8 +39,8 @@ def remote_head(git: Git, remote: str, branch: str) -> Commit | None:
 
 
 def fetch(git: Git, remote: str, branch: str) -> Commit | None:
-    """The branch as the remote has it, with its history, kept under TARGETS; no other ref is moved. None: it
-    does not exist there. Not to be called twice at a time."""
+    """Fetch the remote's branch with its history to a ref under FETCHED_TARGETS; no other ref is moved. None if it does
+    not exist there. Not reentrant."""
     ref = f"{TARGETS}{one_part(remote)}/{one_part(branch)}"
     never = f"remote.{remote}.followRemoteHEAD=never"
     flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
@@ -56,18 +57,18 @@ def fetch(git: Git, remote: str, branch: str) -> Commit | None:
 
 
 def local_head(git: Git, branch: str) -> Commit | None:
-    """Where the user's own branch stands; None: there is none of that name."""
+    """Return the commit of the user's own branch; None without such a branch."""
     told = git.run("rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}", check=False)
     return Commit(told.text) if told.code == 0 else None
 
 
 def one_part(name: str) -> str:
-    """One part of a ref's name, so that no name is a directory of another."""
+    """Escape a name to one part of a ref's name, so that no name is a directory of another."""
     return name.replace("%", "%25").replace("/", "%2F")
 
 
 def _unlock(git: Git, ref: str) -> bool:
-    """Whether a lock that a killed git had left on this ref of ours was removed."""
+    """Remove a stale lock on this ref of mz's; return True if there was one."""
     lock = git.directory / f"{ref}.lock"
     try:
         stale = time.time() - lock.stat().st_mtime > STALE_SECONDS
@@ -79,7 +80,7 @@ def _unlock(git: Git, ref: str) -> bool:
 
 
 def push(git: Git, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
-    """Put the branch at `commit`, if the remote still has it at `old` (None: still has it not)."""
+    """Set the branch to `commit` if the remote still has it at `old` (None: does not have it)."""
     ref = f"refs/heads/{branch}"
     flags = ("--quiet", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no")
     _ask(git, "push", *flags, f"--force-with-lease={ref}:{old or ''}", "--", remote, f"{commit}:{ref}")
@@ -95,18 +96,18 @@ def _ask(git: Git, *args: str) -> Done:
 def _run(git: Git, *args: str) -> Done:
     try:
         return git.run(*args, as_user=True, check=False, env=_ssh(git))
-    except RepositoryUnusable as late:
-        if late.code != "git-timeout":
+    except RepositoryUnusable as error:
+        if error.code != "git-timeout":
             raise
-        raise RemoteRefused(f"the remote did not answer: {late}") from late
+        raise RemoteRefused(f"the remote did not answer: {error}") from error
 
 
 def _refusal(verb: str, done: Done) -> RemoteRefused:
-    return RemoteRefused(f"`git {verb}` was refused: {done.words or f'it ended with exit code {done.code}'}")
+    return RemoteRefused(f"`git {verb}` failed: {done.words or f'it ended with exit code {done.code}'}")
 
 
 def _ssh(git: Git) -> dict[str, str]:
-    """ssh that fails rather than asks. One that the user has chosen keeps its place when it is OpenSSH."""
+    """Return variables that make ssh fail instead of asking. The user's own ssh command is kept if it is OpenSSH."""
     if git.theirs.get("GIT_SSH") and not git.theirs.get("GIT_SSH_COMMAND"):
         return {}
     configured = git.run("config", "--get", "core.sshCommand", as_user=True, check=False).text

@@ -1,7 +1,6 @@
-"""Adapter: finds the user's repository; says what to do when it cannot be used. Everything raises RepositoryUnusable.
+"""Find the user's repository, and name the fix if it cannot be used. Everything raises RepositoryUnusable.
 
-Codes: `git-missing`, `not-a-repository`, `not-trusted`, `bare`, `no-commit`, `read-only`, `detached`, `no-base`.
-"""
+Codes: `git-missing`, `not-a-repository`, `not-trusted`, `bare`, `no-commit`, `read-only`, `detached`, `no-base`."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from mz_engine.ports import RepositoryUnusable
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """What does not change while a run lasts."""
+    """Properties that do not change during a run."""
 
     root: pathlib.Path
     directory: pathlib.Path
@@ -26,13 +25,13 @@ class Repository(msgspec.Struct, frozen=True):
     object_format: str
     """sha1 or sha256."""
     file_modes: bool
-    """Whether the executable bit means anything here."""
+    """The executable bit is meaningful here."""
     hooks: tuple[pathlib.Path, ...]
-    """Where hooks may lie."""
+    """Possible hook directories."""
 
 
 def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) -> pathlib.Path:
-    """The top of the working tree that `cwd` is in; inside one of our own worktrees, that of the user's checkout."""
+    """Return the top of the working tree that contains `cwd`; within a worktree of mz, that of the user's checkout."""
     done = ask(cwd, environment, "rev-parse", "--is-bare-repository", "--show-toplevel")
     if done.text.startswith("true") or "must be run in a work tree" in done.words:
         raise RepositoryUnusable("bare", f"{cwd} is in a bare repository; run mz in a clone with files")
@@ -44,7 +43,7 @@ def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) ->
 
 
 def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> str:
-    """The branch that is checked out."""
+    """Return the branch that is checked out."""
     done = ask(root, environment, "symbolic-ref", "--quiet", "HEAD")
     if done.code == 1 and not done.words:
         raise RepositoryUnusable("detached", "HEAD is at a commit, not on a branch; name the base branch: `base: main`")
@@ -58,7 +57,7 @@ def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.envir
 
 
 def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] = os.environ) -> Commit:
-    """Where a branch stands: a local one, else a remote's (`origin/main`), else any other name of a commit."""
+    """Return the commit of a local branch, else of a remote's (`origin/main`), else of any other revision name."""
     for ref in (f"refs/heads/{name}", f"refs/remotes/{name}", name):
         done = ask(root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{ref}^{{commit}}")
         if done.code == 0:
@@ -73,23 +72,23 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
 
 
 def describe(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Repository:
-    """Everything that the adapter has to know of a repository, in which it must be able to write."""
+    """Describe a repository. Raises RepositoryUnusable if it is not writable."""
     done = ask(root, environment, "rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
     if done.code:
         raise unusable(root, done)
     object_format, hooks, shared = os.fsdecode(done.out).rstrip("\n").split("\n")
     directory = (root / shared).resolve()
-    for place in (directory, directory / "objects", root):
-        if not os.access(place, os.W_OK | os.X_OK):
-            hint = "mz keeps captures and worktrees there; give yourself the right to"
-            raise RepositoryUnusable("read-only", f"{place} cannot be written to; {hint}")
+    for path in (directory, directory / "objects", root):
+        if not os.access(path, os.W_OK | os.X_OK):
+            hint = "mz keeps captures and worktrees there; make it writable"
+            raise RepositoryUnusable("read-only", f"{path} is not writable; {hint}")
     modes = ask(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
-    places = dict.fromkeys((directory / "hooks", (root / hooks).resolve()))
-    return Repository(root.resolve(), directory, object_format, modes != "false", tuple(places))
+    hook_directories = dict.fromkeys((directory / "hooks", (root / hooks).resolve()))
+    return Repository(root.resolve(), directory, object_format, modes != "false", tuple(hook_directories))
 
 
 def unusable(place: pathlib.Path, done: Done) -> RepositoryUnusable:
-    """git's refusal in our words."""
+    """Convert git's error."""
     if "dubious ownership" in done.words:
         hint = f"git config --global --add safe.directory {place}"
         message = f"{place} belongs to another user, so git refuses it; if you trust it: {hint}"
@@ -101,7 +100,7 @@ def unusable(place: pathlib.Path, done: Done) -> RepositoryUnusable:
 
 
 def ask(place: pathlib.Path, environment: Mapping[str, str], *args: str) -> Done:
-    """As the user would ask it, in that directory, with their hooks path: nothing here runs a hook."""
+    """Run git as the user would in that directory, with their hooks path; the commands used here run no hooks."""
     with start(args, place, theirs(environment), settings=()) as process:
         out, _ = process.communicate()
     return Done(process.returncode, out, process.words())

@@ -1,8 +1,7 @@
-"""Adapter: makes a worktree's directory hold exactly one tree, changing as little as it can.
+"""Make a worktree's directory hold exactly one tree, with as few changes as possible.
 
-Never follows a link, never writes through an old file (it may have another name elsewhere), and may be killed at any
-instant: the next walk sees what is still wrong. (Names are bytes and `pathlib` takes none, hence `os` here.)
-"""
+Never follows a link, never writes through an existing file (it may have another name elsewhere), and may be killed at
+any time: the next scan finds what still differs. (Names are bytes, which `pathlib` does not accept, hence `os`.)"""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ from mz_engine.ports import RepositoryUnusable
 
 
 def restore(objects: Objects, top: bytes, target: Listing, scan: Scan, kept: set[bytes]) -> bool:
-    """Remove what `target` does not hold and is not in `kept` (ignored files; directories end in `/`), write what is
-    missing or different. `scan` is what a walk with `target` as the tracked tree found; the answer is whether a file
-    was written. Raises RepositoryUnusable."""
+    """Remove what is neither in `target` nor in `kept_ignored` (ignored files; directories end in `/`), and write what
+    is missing or different. `scan` is the result of a walk with `target` as the tracked tree. Return True if a file was
+    written. Raises RepositoryUnusable."""
     wrong = [path for path, entry in target.items() if scan.files.get(path) != entry]
     try:
         _remove_all(top, target, scan, kept)
@@ -32,8 +31,8 @@ def restore(objects: Objects, top: bytes, target: Listing, scan: Scan, kept: set
             _set_mode(os.path.join(top, path), target[path].mode)
         _write_all(objects, top, {path: target[path] for path in wrong if path not in set(modes)})
     except OSError as error:
-        where = os.fsdecode(error.filename or top)
-        raise RepositoryUnusable("worktree-unusable", f"{where} cannot be restored: {error.strerror}") from error
+        name = os.fsdecode(error.filename or top)
+        raise RepositoryUnusable("worktree-unusable", f"{name} cannot be restored: {error.strerror}") from error
     return bool(wrong)
 
 
@@ -64,25 +63,25 @@ def _write_all(objects: Objects, top: bytes, files: Listing) -> None:
 
 
 def make_directory(top: bytes, path: bytes, made: set[bytes]) -> None:
-    """A real directory, whatever stood there; and those above it."""
+    """Make a real directory and its parents, replacing whatever has that name."""
     if not path or path in made:
         return
     make_directory(top, path.rpartition(b"/")[0], made)
-    place = os.path.join(top, path)
+    directory = os.path.join(top, path)
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISDIR(os.lstat(place).st_mode):
-            os.unlink(place)
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            os.unlink(directory)
     with contextlib.suppress(FileExistsError):
-        os.mkdir(place)
-    open_up(place)
+        os.mkdir(directory)
+    open_up(directory)
     made.add(path)
 
 
 def copy_missing(
     source: pathlib.Path, worktree: pathlib.Path, scratch: pathlib.Path, names: tuple[str, ...], tracked: Listing
 ) -> None:
-    """Copy files or directories of the user's checkout that the worktree has not: those that exist and are not tracked.
-    `scratch` is on the worktree's file system. Raises RepositoryUnusable."""
+    """Copy files or directories of the user's checkout into the worktree if they exist there, are not tracked, and are
+    missing here. `scratch` is on the worktree's file system. Raises RepositoryUnusable."""
     for name in names:
         path = os.fsencode(name)
         if path in tracked or not os.path.lexists(source / name) or os.path.lexists(worktree / name):
@@ -102,7 +101,7 @@ def copy_missing(
 
 
 def write(place: bytes, data: bytes, mode: int) -> None:
-    """A new file or link, in place of whatever stood there."""
+    """Write a new file or link, replacing whatever has that name."""
     remove(place)
     if mode == LINK:
         os.symlink(data, place)
@@ -115,7 +114,7 @@ def write(place: bytes, data: bytes, mode: int) -> None:
 
 
 def remove(place: bytes) -> None:
-    """A file, a link, or a directory with all that is below it; nothing is fine too. Raises OSError."""
+    """Remove a file, a link, or a directory with its content, if it exists. Raises OSError."""
     try:
         is_directory = stat.S_ISDIR(os.lstat(place).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -126,25 +125,25 @@ def remove(place: bytes) -> None:
     try:
         _empty(place)
     except OSError:
-        # Deeper than a path can be long: only relative steps reach it, and rm(1) takes them.
+        # Nested deeper than a path can be long: only relative steps reach it, which rm(1) uses.
         subprocess.run(["rm", "-rf", "--", place], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(place)
 
 
 def _empty(place: bytes) -> None:
-    """Everything inside, without recursion: directories may be nested deeper than the stack."""
-    found, at = [place], 0
-    while at < len(found):
-        open_up(found[at])
-        with os.scandir(found[at]) as entries:
+    """Remove everything inside, without recursion: directories may be nested deeper than the stack."""
+    directories, index = [place], 0
+    while index < len(directories):
+        open_up(directories[index])
+        with os.scandir(directories[index]) as entries:
             for entry in list(entries):
                 if entry.is_dir(follow_symlinks=False):
-                    found.append(entry.path)
+                    directories.append(entry.path)
                 else:
                     os.unlink(entry.path)
-        at += 1
-    for directory in reversed(found[1:]):
+        index += 1
+    for directory in reversed(directories[1:]):
         os.rmdir(directory)
 
 
@@ -153,7 +152,7 @@ def _only_mode(old: Entry | None, new: Entry) -> bool:
 
 
 def _set_mode(place: bytes, mode: int) -> None:
-    """The executable bits follow the readable ones, as git sets them."""
+    """Set executable bits where the readable ones are set, as git does."""
     now = stat.S_IMODE(os.lstat(place).st_mode)
     bits = (now & 0o444) >> 2
     os.chmod(place, now | bits if mode == EXECUTABLE else now & ~0o111)

@@ -1,7 +1,6 @@
-"""Adapter: walks a worktree's directory and says what is there, never asking what git has staged or ignores today.
+"""Scan a worktree's directory, independent of git's index and of ignore rules edited in it.
 
-Names are bytes: what the disk holds need not be text. (`pathlib` takes no bytes, hence `os` here.)
-"""
+Names are bytes, since names on disk need not be text. (`pathlib` does not accept bytes, hence `os`.)"""
 
 from __future__ import annotations
 
@@ -34,14 +33,14 @@ from mz_engine.ports import RepositoryUnusable
 
 FILE_BYTES_MAX = 50_000_000
 RACY_NS = 100_000_000
-"""A file that changed less than this before it was hashed may change again without its times showing it."""
+"""A file changed less than this before it was hashed may change again with the same times."""
 DEPTH_BYTES_MAX = 3000
-"""Of a path; not much deeper the system calls themselves fail."""
+"""Length of a path; system calls fail for slightly longer ones."""
 
 
 class Walker(msgspec.Struct):
-    """One walk. `tracked` is the tree that says what is tracked, `rules` what else is ignored, `keep` which ignored
-    paths are left alone, `copied` which paths are ignored whatever the rules say."""
+    """One scan. `tracked` is the tree that defines tracked files, `rules` define what else is ignored, `keep_rules`
+    which ignored paths are left in place, `copied_paths` are ignored regardless of the rules."""
 
     top: bytes
     tracked: Listing
@@ -51,16 +50,16 @@ class Walker(msgspec.Struct):
     hasher: Callable[[int], Hasher]
     known: dict[bytes, Known]
     modes: bool = True
-    """Whether the file system keeps the executable bit."""
+    """The file system stores the executable bit."""
     scan: Scan = msgspec.field(default_factory=lambda: Scan({}, set(), set(), [], {}))
 
     def walk(self) -> Scan:
-        """Raises RepositoryUnusable (`worktree-lost` when it is not there), Restless."""
+        """Scan the directory. Raises RepositoryUnusable (`worktree-lost` if it does not exist), RefMovedError."""
         try:
             open_up(self.top)
-        except OSError as gone:
-            message = f"the worktree {os.fsdecode(self.top)} is not there any more"
-            raise RepositoryUnusable("worktree-lost", message) from gone
+        except OSError as error:
+            message = f"the worktree {os.fsdecode(self.top)} no longer exists"
+            raise RepositoryUnusable("worktree-lost", message) from error
         folders = parents_of(self.tracked)
         waiting = [(b"", False)]
         try:
@@ -118,7 +117,7 @@ class Walker(msgspec.Struct):
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(os.path.join(self.top, path))
-            found = Entry(LINK, self.hasher(len(target)).of(target))
+            content = Entry(LINK, self.hasher(len(target)).of(target))
         elif not stat.S_ISREG(status.st_mode):
             self.scan.strays.append(Stray(path, "special"))
             return
@@ -126,14 +125,14 @@ class Walker(msgspec.Struct):
             self.scan.strays.append(Stray(path, "too-big", status.st_size))
             return
         else:
-            found = Entry(self._mode(status.st_mode, tracked), self._oid(path, status))
-            if status.st_size > FILE_BYTES_MAX and found != tracked:
+            content = Entry(self._mode(status.st_mode, tracked), self._oid(path, status))
+            if status.st_size > FILE_BYTES_MAX and content != tracked:
                 self.scan.strays.append(Stray(path, "too-big", status.st_size))
                 return
-        if tracked is None and not git_takes(entry.name, found.mode == LINK):
+        if tracked is None and not git_takes(entry.name, content.mode == LINK):
             self.scan.strays.append(Stray(path, "special", status.st_size))
             return
-        self.scan.files[path] = found
+        self.scan.files[path] = content
 
     def _mode(self, mode: int, tracked: Entry | None) -> int:
         if self.modes:
@@ -155,14 +154,14 @@ def signature_of(status: os.stat_result) -> Signature:
 
 
 def list_directory(path: bytes) -> list[os.DirEntry[bytes]]:
-    """Opens up a directory that was closed even to its owner: the worktree is ours. Raises OSError."""
+    """List a directory, making it accessible to its owner first. Raises OSError."""
     open_up(path)
     with os.scandir(path) as entries:
         return list(entries)
 
 
 def open_up(directory: bytes) -> None:
-    """Give its owner every right on a directory. Raises OSError, NotADirectoryError for a link."""
+    """Give the owner every right on a directory. Raises OSError, NotADirectoryError for a link."""
     mode = os.lstat(directory).st_mode
     if not stat.S_ISDIR(mode):
         raise NotADirectoryError(directory)
@@ -171,7 +170,7 @@ def open_up(directory: bytes) -> None:
 
 
 def read_file(path: bytes) -> bytes:
-    """A file's bytes, or where a link points to. Raises RepositoryUnusable, Restless."""
+    """Return a file's bytes or a link's target. Raises RepositoryUnusable, RefMovedError."""
     try:
         if os.path.islink(path):
             return os.readlink(path)
@@ -182,7 +181,7 @@ def read_file(path: bytes) -> bytes:
 
 
 def hash_file(path: bytes, size: int, hasher: Callable[[int], Hasher]) -> str:
-    """Raises OSError."""
+    """Return the object id of a file. Raises OSError."""
     digest = hasher(size)
     with open_file(path) as file:
         while data := file.read(1 << 20):
@@ -191,7 +190,7 @@ def hash_file(path: bytes, size: int, hasher: Callable[[int], Hasher]) -> str:
 
 
 def open_file(path: bytes) -> BinaryIO:
-    """Never through a link, and never waiting for a FIFO that took the file's place."""
+    """Open a file without following links or blocking on a FIFO."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)
@@ -202,7 +201,7 @@ def open_file(path: bytes) -> BinaryIO:
 
 
 def unreadable(error: OSError, path: bytes) -> RepositoryUnusable:
-    where = os.fsdecode(error.filename or path)
+    name = os.fsdecode(error.filename or path)
     if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP:
-        return Restless("worktree-busy", f"{where} went away while it was being read")
-    return RepositoryUnusable("worktree-unusable", f"{where} cannot be read: {error.strerror}")
+        return Restless("worktree-busy", f"{name} vanished while it was being read")
+    return RepositoryUnusable("worktree-unusable", f"{name} cannot be read: {error.strerror}")

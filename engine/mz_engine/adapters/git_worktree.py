@@ -1,4 +1,4 @@
-"""Adapter: one feature's worktree as git sees it: its entry in the repository, its branch, HEAD and index."""
+"""One feature's worktree as git sees it: its entry in the repository, its branch, HEAD and index."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ UNFINISHED = frozenset(
         "BISECT_TERMS",
     ]
 )
-"""What a merge, rebase or bisection that an agent began leaves in the worktree's entry."""
+"""Files that an unfinished merge, rebase or bisection leaves in the worktree's entry."""
 
 STALE_SECONDS = 2.0
-"""Nothing holds a lock on a ref for that long."""
+"""A lock on a ref older than this was left by a killed process."""
 
 T = TypeVar("T")
 
 
 class Seen(NamedTuple):
-    """What the refs say."""
+    """Values of a worktree's refs."""
 
     branch: Commit | None
     attached: bool
-    """HEAD is this branch."""
+    """HEAD is on this branch."""
     capture: Commit | None
-    """The newest one."""
+    """The newest capture."""
 
 
 class Worktree:
-    """Everything about one place. Used by one thread at a time."""
+    """Branch, entry and notes of one worktree. Used by one thread at a time."""
 
     def __init__(self, git: Git, root: pathlib.Path, place: Place) -> None:
         self._git = git
@@ -68,20 +68,20 @@ class Worktree:
         self.branch_ref = f"refs/heads/{place.branch}"
         self.capture_ref = f"refs/mz/{place.run}/{place.feature}"
         self.reachable: set[str] = set()
-        """Commits that the newest capture is known to lead back to."""
+        """Commits known to be ancestors of the newest capture."""
 
     @property
     def top(self) -> bytes:
         return os.fsencode(self.path)
 
     def forget_if_lost(self) -> None:
-        """A worktree that has vanished holds nothing any more that the set-up had made."""
+        """Clear the `adopted` note if the worktree is gone: results of the set-up are gone too."""
         if not self.path.is_dir() or not any(self.path.iterdir()):
             self.notebook.write(msgspec.structs.replace(self.notebook.read(), adopted=False))
 
     # refs -------------------------------------------------------------------------------------------------------------
     def look(self, entry: pathlib.Path | None = None) -> Seen:
-        """With the worktree's entry, HEAD is its own. Raises RepositoryUnusable."""
+        """Return the values of the refs. HEAD is read from `entry` if given. Raises RepositoryUnusable."""
         try:
             return self._read(entry)
         except AskGit:
@@ -108,73 +108,72 @@ class Worktree:
         return Seen(branch, mark == "*", capture)
 
     def move_branch(self, new: Commit, old: Commit | None) -> None:
-        """From `old` (None: it does not exist) to `new`; another value there is an error, `branch-moved`."""
+        """Move the branch from `old` (None: it does not exist) to `new`. Raises `branch-moved` if it has another
+        value."""
         self.update_refs(self.branch_ref, f"update {self.branch_ref} {new} {old or '0' * len(new)}\n")
 
     def update_refs(self, locked: str, commands: str) -> None:
-        """`git update-ref --stdin`; a lock on `locked` that a killed git left is removed."""
+        """Run `git update-ref --stdin`; remove a lock on `locked` that a killed git left."""
         self.unlocked(locked, lambda: self._git.run("update-ref", "--stdin", stdin=commands.encode()))
 
     def unlocked(self, ref: str, act: Callable[[], T]) -> T:
-        """Do it; when a lock on this ref of ours stands in the way although git waited, remove it and do it again."""
+        """Run `act`; if a lock on this ref blocks it although git waited, remove the lock and run it again."""
         try:
             return act()
-        except RepositoryUnusable as refused:
+        except RepositoryUnusable as error:
             lock = self._git.directory / f"{ref}.lock"
-            if ".lock'" not in str(refused) or not lock.exists():
+            if ".lock'" not in str(error) or not lock.exists():
                 raise
             lock.unlink(missing_ok=True)
             return act()
 
     def claim(self, start: Commit) -> None:
-        """Make branch and first capture. Raises RepositoryUnusable, `branch-exists` when the branch is somebody's."""
+        """Create branch and first capture. Raises RepositoryUnusable, `branch-exists` if the branch is not ours."""
         if self.place.feature == "rescue":
             raise RepositoryUnusable(
                 "bad-name", "a feature cannot be called `rescue`: rescued refs are kept under that name"
             )
-        told = self._git.run("for-each-ref", "--format=%(objectname) %(worktreepath)", self.branch_ref).text
-        oid, _, where = told.partition(" ")
-        if (oid and oid != start) or (where and where != str(self.path)):
-            raise RepositoryUnusable("branch-exists", self._taken(oid, where))
+        branch = self._git.run("for-each-ref", "--format=%(objectname) %(worktreepath)", self.branch_ref).text
+        oid, _, checked_out_at = branch.partition(" ")
+        if (oid and oid != start) or (checked_out_at and checked_out_at != str(self.path)):
+            raise RepositoryUnusable("branch-exists", self._taken(oid, checked_out_at))
         try:
             commands = f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n"
             self.update_refs(self.branch_ref, commands)
-        except RepositoryUnusable as refused:
-            if "; cannot create" not in str(refused):
+        except RepositoryUnusable as error:
+            if "; cannot create" not in str(error):
                 raise
-            message = (
-                f"the branch `{self.place.branch}` cannot be made beside the one that is called like its first part"
-            )
-            raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from refused
+            message = f"the branch `{self.place.branch}` cannot exist beside the branch named like its first part"
+            raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from error
 
     def _taken(self, oid: str, where: str) -> str:
-        """Who made the branch that is in the way, and what helps. Of an earlier run its worktree tells, or the trailer
-        of its last commit."""
-        there = f"checked out in {where}" if where else f"at {oid[:12]}"
-        said = f"the branch `{self.place.branch}` exists already, {there}"
-        other = self._maker(oid, where)
-        if not other:
-            return f"{said}, and this run did not make it; rename or delete it, or set another `branch_prefix:`"
-        helps = f"`git branch -D {self.place.branch}`"
-        helps = f"`mz clean {other}`, then {helps}" if where else helps
-        return f"{said}: the run {other} made it; keep what you need of it, then {helps}"
+        """Describe who created the existing branch, and the fix. The run comes from the worktree's path or the last
+        commit's trailer."""
+        position = f"checked out in {where}" if where else f"at {oid[:12]}"
+        message = f"the branch `{self.place.branch}` exists already, {position}"
+        run = self._maker(oid, where)
+        if not run:
+            return f"{message}, and this run did not create it; rename or delete it, or set another `branch_prefix:`"
+        fix = f"`git branch -D {self.place.branch}`"
+        fix = f"`mz clean {run}`, then {fix}" if where else fix
+        return f"{message}: the run {run} created it; save what you need of it, then {fix}"
 
     def _maker(self, oid: str, where: str) -> str:
-        """The run; empty where it was none."""
-        place = pathlib.Path(where)
-        if where and place.name == self.place.feature and place.parent.parent == self.path.parent.parent:
-            return place.parent.name
+        """Return the run that created the branch; empty if none did."""
+        path = pathlib.Path(where)
+        if where and path.name == self.place.feature and path.parent.parent == self.path.parent.parent:
+            return path.parent.name
         keys = self._git.run("log", "-1", "--format=%(trailers:key=Mz-Key,valueonly)", oid, check=False).text.split()
-        run, _, rest = (keys[0] if len(keys) == 1 else "").partition("/")
-        return run if rest.startswith(f"{self.place.feature}/") else ""
+        run, _, feature_key = (keys[0] if len(keys) == 1 else "").partition("/")
+        return run if feature_key.startswith(f"{self.place.feature}/") else ""
 
     def attach(self, head: Commit) -> pathlib.Path:
-        """Branch at `head` (what it was is kept under `refs/mz/<run>/rescue/`) and HEAD on the branch, with nothing
-        unfinished; the worktree's entry is returned."""
+        """Set the branch to `head` (its old value is kept under `refs/mz/<run>/rescue/`) and HEAD to the branch, remove
+        files of unfinished operations, and return the worktree's entry."""
         entry = self.connect(head)
-        for left in entry.iterdir():
-            if left.name in UNFINISHED or left.suffix == ".lock":
-                remove(os.fsencode(left))
+        for file in entry.iterdir():
+            if file.name in UNFINISHED or file.suffix == ".lock":
+                remove(os.fsencode(file))
         for ref in (self.branch_ref, self.capture_ref):
             lock = self._git.directory / f"{ref}.lock"
             if lock.exists() and time.time() - lock.stat().st_mtime > STALE_SECONDS:
@@ -193,13 +192,13 @@ class Worktree:
         try:
             return self.look(entry)
         except RepositoryUnusable:
-            # A HEAD that is no HEAD makes git refuse the entry altogether.
+            # Git rejects an entry with an invalid HEAD altogether.
             write_text(entry / "HEAD", f"ref: {self.branch_ref}\n")
             return self.look(entry)
 
     # the entry --------------------------------------------------------------------------------------------------------
     def connect(self, head: Commit) -> pathlib.Path:
-        """The worktree's directory and its entry in the repository, each pointing to the other; made or mended."""
+        """Make or repair the worktree's directory and its entry in the repository, each pointing to the other."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             remove(self.top)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -226,7 +225,7 @@ class Worktree:
         return self.notebook.directory / "new" / self.place.feature
 
     def _add_entry(self, head: Commit) -> pathlib.Path:
-        """git makes an entry only together with an empty directory: it gets one, and the entry is then ours."""
+        """Add an entry. Git creates one only together with an empty directory, so it gets a temporary one."""
         remove(os.fsencode(self._fresh))
         self._fresh.parent.mkdir(parents=True, exist_ok=True)
         self._git.run("worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(self._fresh), head)
@@ -245,15 +244,15 @@ class Worktree:
 
     # the index --------------------------------------------------------------------------------------------------------
     def set_index(self, entry: pathlib.Path, head: Commit, notes: Notes, written: bool) -> Notes:
-        """The index holds `head` and knows the files as they are; nothing to do when nobody touched it since it was
-        made for `head`, unless files were `written`."""
+        """Make the index match `head` and the files on disk. Nothing is done if it is unchanged since it was made for
+        `head` and no file was `written`."""
         index, ours = entry / "index", self.notebook.directory / "index"
         if notes.index_of == head and notes.index == signature(index) and not written:
             return notes
         ours.parent.mkdir(parents=True, exist_ok=True)
         ours.with_name("index.lock").unlink(missing_ok=True)
         self._read_tree(ours, head)
-        # Refreshing compares contents, for which git would run filters that the repository configures.
+        # Refreshing compares contents, and git would run the repository's filters for that.
         filters = self._git.run("config", "--name-only", "--get-regexp", r"^filter\.", check=False)
         off = [part for name in set(filters.text.splitlines()) for part in ("-c", f"{name}=")]
         env = {"GIT_INDEX_FILE": str(ours), "GIT_WORK_TREE": str(self.path)}
@@ -262,7 +261,8 @@ class Worktree:
         return msgspec.structs.replace(notes, index_of=head, index=signature(index))
 
     def _read_tree(self, index: pathlib.Path, head: Commit) -> None:
-        """Into our own copy, which keeps what it knows of files that stay the same; anew when it is damaged."""
+        """Read `head` into mz's own copy of the index, which keeps the cached data of unchanged files; rebuild it if it
+        is damaged."""
         env = {"GIT_INDEX_FILE": str(index)}
         if index.exists() and self._git.run("read-tree", "-m", head, env=env, check=False).code == 0:
             return
@@ -271,12 +271,12 @@ class Worktree:
 
 
 def rescue_ref(place: Place, ref: str, oid: str) -> str:
-    """Where an old value of a ref is kept. The value ends the name, so that no name is a directory of another."""
+    """Name the ref that keeps an old value. The value comes last, so that no name is a directory of another."""
     return f"refs/mz/{place.run}/rescue/{ref.removeprefix('refs/')}/{oid}"
 
 
 def points_to(file: pathlib.Path) -> pathlib.Path | None:
-    """The path that a file of git's holds, made absolute; None where there is no such file."""
+    """Return the absolute path in a pointer file of git's; None without such a file."""
     text = read_plain(file)
     if text is None:
         return None
@@ -284,7 +284,7 @@ def points_to(file: pathlib.Path) -> pathlib.Path | None:
 
 
 def read_plain(file: pathlib.Path) -> str | None:
-    """The text of a regular file; None for anything else, a FIFO that would block us included."""
+    """Return the text of a regular file; None for anything else, including a FIFO that would block."""
     try:
         return file.read_text(errors="surrogateescape") if stat.S_ISREG(file.lstat().st_mode) else None
     except OSError:
@@ -292,7 +292,7 @@ def read_plain(file: pathlib.Path) -> str | None:
 
 
 def write_text(file: pathlib.Path, text: str) -> None:
-    """Unless it holds just that; whatever else stands there is removed."""
+    """Write a text file unless it already has that content, replacing whatever has that name."""
     if read_plain(file) != text:
         remove(os.fsencode(file))
         write_bytes(file, os.fsencode(text))

@@ -1,7 +1,6 @@
-"""Adapter: what must never be written down: values of variables, of files that git ignores, and passwords in URLs.
+"""Secrets that must never be recorded: values of variables, of ignored `.env` files, and passwords in URLs.
 
-Only the names are ever shown.
-"""
+Only their names are ever shown."""
 
 from __future__ import annotations
 
@@ -16,21 +15,20 @@ from mz_events.redact import VALUE_CHARS_MIN
 from mz_engine.adapters.git_repository import ask
 
 SECRET_NAMES = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
-"""Variables whose values are secrets; their names say so."""
+"""Names of variables whose values are secrets."""
 NOT_SECRET = re.compile(r"(?i)(_sock|_file|_path|_dir|_url|_method|_type|_id)$|^MZ_KEY$")
-"""Names that speak of a secret, and values that only say where it is."""
+"""Names that match SECRET_NAMES although their values only locate a secret."""
 IN_URL = re.compile(r"://([^/\s:@'\"]*)(?::([^/\s@'\"]*))?@")
-"""Who logs in, and with what."""
+"""User and password of a URL."""
 TOKEN_CHARS_MIN = 16
-"""A name before the `@` of a URL, without a password, that is as long as this is a token."""
+"""A user name without a password in a URL is a token if it is at least this long."""
 PASSWORD_CHARS_MIN = 12
-"""Of what stands in URLs: shorter ones are mostly of a database on this machine (`postgres`), and words that
-stand everywhere."""
+"""For passwords in URLs: shorter ones are mostly of a local database (`postgres`), and common words."""
 IN_CONFIG = r"^(remote\..*\.(url|pushurl)|url\..*\.(insteadof|pushinsteadof)|http\.(.*\.)?extraheader)$"
 DEFAULTS = frozenset(
     ("password", "changeme", "changeit", "postgres", "postgresql", "rabbitmq", "minioadmin", "localhost", "development")
 )
-"""What stands in many an `.env` file where a password would, and in many a text too."""
+"""Default passwords in many `.env` files; they also occur in many texts."""
 DOTENV = re.compile(
     r"""
     ^[ \t]* (?:export[ \t]+)? ([A-Za-z_][A-Za-z0-9_]*) [ \t]*=[ \t]*
@@ -41,35 +39,34 @@ DOTENV = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
-"""Name, and the value: in double quotes, where a backslash escapes, in others, or bare; in quotes it may go on over
-several lines."""
+"""Name and value: in double quotes with backslash escapes, in other quotes, or bare; quoted values may span lines."""
 COMMENT = re.compile(r"(?:^|\s)#.*")
-"""Behind a bare value: only after a blank."""
+"""After a bare value: only behind white space."""
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 DOTENV_BYTES_MAX = 1_000_000
 
 
 def secret_values(environment: Mapping[str, str]) -> dict[str, str]:
-    """Secrets of the environment, by variable."""
+    """Return the secrets of the environment by variable."""
     named = {name: value for name, value in environment.items() if is_secret(name)}
     inside = {name: password for name, value in environment.items() if name not in named for password in in_urls(value)}
     return {**named, **inside}
 
 
 def known_secrets(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Those, and what lies in a repository without being in git: logins to its remotes, and its `.env` files. By
-    variable; those of git have names of their own. What is committed is no secret any more."""
+    """Return the secrets of the environment, of the repository's `.env` files that are not committed, and of its
+    remotes, by variable. Secrets from git's configuration get generated names."""
     logins = {f"GIT_LOGIN_{at}": login for at, login in enumerate(_logins(root, environment), 1)}
     return {**_dotenv(root, environment), **logins, **secret_values(environment)}
 
 
 def is_secret(name: str) -> bool:
-    """Whether the name of a variable says that its value is one."""
+    """Return True if the name of a variable says that its value is a secret."""
     return bool(SECRET_NAMES.search(name)) and not NOT_SECRET.search(name)
 
 
 def in_urls(text: str) -> Iterator[str]:
-    """Passwords and tokens in URLs, as they are meant."""
+    """Yield passwords and tokens in URLs, unquoted."""
     for user, password in IN_URL.findall(text):
         if len(password) >= PASSWORD_CHARS_MIN:
             yield unquote(password)
@@ -94,7 +91,7 @@ def _dotenv(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     committed = set(listed.text.split("\0"))
     found: dict[str, str] = {}
     for path in files:
-        # Whoever may not read it may not show it either: agents and commands are the same user.
+        # Agents and commands run as the same user, so they cannot read an unreadable file either.
         with contextlib.suppress(OSError):
             if path.name not in committed and path.stat().st_size <= DOTENV_BYTES_MAX:
                 found |= parse_dotenv(path.read_text("utf-8-sig", "replace"))
@@ -102,7 +99,7 @@ def _dotenv(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_dotenv(text: str) -> dict[str, str]:
-    """The secrets among the settings `NAME=value`, by name; passwords in URLs too."""
+    """Return the secrets among `NAME=value` settings by name, including passwords in URLs."""
     found: dict[str, str] = {}
     for parts in DOTENV.finditer(text):
         name, value = parts[1], _meant(parts).strip()
@@ -116,7 +113,7 @@ def parse_dotenv(text: str) -> dict[str, str]:
 def _meant(parts: re.Match[str]) -> str:
     _, escaped, single, ticked, bare = parts.groups()
     if escaped is not None:
-        return re.sub(r"\\(.)", lambda found: ESCAPES.get(found[1], found[1]), escaped, flags=re.DOTALL)
+        return re.sub(r"\\(.)", lambda match: ESCAPES.get(match[1], match[1]), escaped, flags=re.DOTALL)
     quoted = single if single is not None else ticked
-    # A quote that is never closed belongs to nothing.
+    # A quote that is never closed is no part of the value.
     return quoted if quoted is not None else COMMENT.sub("", bare).strip().strip("\"'`")

@@ -1,4 +1,4 @@
-"""Adapter: what runs left in a repository and below `.mz`: finds it, and removes what may go."""
+"""Find and remove leftovers of runs in a repository and below `.mz`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ PLACES = ("worktrees", "worktree-notes")
 
 
 def standings(store: Store, held: bool) -> dict[str, Standing]:
-    """Every run of the log; `held`: a process works in this repository, so on the run that is not finished."""
+    """Return the state of every run in the log; `process_running`: a process works in this repository, so on its
+    unfinished run."""
     found: dict[str, Standing] = {}
     for stream, _ in store.streams("run/"):
         run = stream.removeprefix("run/")
@@ -54,7 +55,7 @@ def standings(store: Store, held: bool) -> dict[str, Standing]:
 
 
 class Leftovers:
-    """Of one repository. Raises RepositoryUnusable from the start when git cannot be used there."""
+    """Leftovers of one repository. The constructor raises RepositoryUnusable if git cannot be used there."""
 
     def __init__(self, root: pathlib.Path, store: Store, environment: Mapping[str, str] = os.environ) -> None:
         self._repository = describe(root, environment)
@@ -66,26 +67,25 @@ class Leftovers:
 
     # finding ----------------------------------------------------------------------------------------------------------
     def find(self, runs: Iterable[str]) -> tuple[Leftover, ...]:
-        """Everything there is of these runs, and of runs that the log does not know, run by run."""
+        """Return all leftovers of these runs and of runs missing from the log, sorted by run."""
         refs = self._refs()
-        known = tuple(runs)
-        found = [*self._worktrees(refs), *self._captures(refs), *self._bodies()]
-        for run in known:
-            found += self._of_calls(run)
-        return tuple(sorted(found, key=lambda each: each.run))
+        leftovers = [*self._worktrees(refs), *self._captures(refs), *self._bodies()]
+        for run in runs:
+            leftovers += self._of_calls(run)
+        return tuple(sorted(leftovers, key=lambda leftover: leftover.run))
 
     def _refs(self) -> dict[str, str]:
         lines = self._git.run("for-each-ref", "--format=%(refname) %(objectname)", CAPTURES).text.splitlines()
         return {name: oid for name, _, oid in (line.rpartition(" ") for line in lines)}
 
     def _worktrees(self, refs: Mapping[str, str]) -> Iterator[Leftover]:
-        places = {
+        names = {
             (run.name, feature.name)
             for kind in PLACES
             for run in children(self._home / kind)
             for feature in children(run)
         }
-        for run, feature in sorted(places):
+        for run, feature in sorted(names):
             worktree = self._worktree(run, feature)
             yield Leftover(
                 kind="worktree",
@@ -97,8 +97,8 @@ class Leftovers:
             )
 
     def _unheld(self, worktree: Worktree, capture: str | None) -> tuple[str, ...]:
-        """Files whose content is neither in the newest capture nor in the branch. What is missing is no loss, so that a
-        removal that was killed half-way can go on."""
+        """Return files whose content is neither in the newest capture nor in the branch. Missing files are no loss, so
+        an interrupted removal can continue."""
         if not worktree.path.is_dir() or worktree.path.is_symlink():
             return ()
         branch = worktree.look().branch
@@ -120,32 +120,32 @@ class Leftovers:
         except RepositoryUnusable as error:
             return (str(error),)
         oids = [{path: entry.oid for path, entry in listing.items()} for listing in held]
-        lost = [path for path, entry in scan.files.items() if all(each.get(path) != entry.oid for each in oids)]
+        lost = [path for path, entry in scan.files.items() if all(saved.get(path) != entry.oid for saved in oids)]
         return tuple(shown(path) for path in sorted([*lost, *(stray.path for stray in scan.strays)]))
 
     def _captures(self, refs: Mapping[str, str]) -> Iterator[Leftover]:
         for name, oid in refs.items():
             if name.startswith(TARGETS):
                 continue
-            run, _, rest = name.removeprefix(CAPTURES).partition("/")
-            rescued = rest.startswith(f"{RESCUE}/")
+            run, _, feature = name.removeprefix(CAPTURES).partition("/")
+            rescued = feature.startswith(f"{RESCUE}/")
             yield Leftover(
                 kind="rescue" if rescued else "capture",
                 run=run,
-                feature=None if rescued else rest,
+                feature=None if rescued else feature,
                 name=name,
                 value=oid,
                 unheld=(name,) if rescued and not self._led_to(oid) else (),
             )
 
     def _led_to(self, oid: str) -> bool:
-        """Whether a branch, a tag or a remote's branch leads to the commit."""
-        places = ("refs/heads", "refs/tags", "refs/remotes")
-        done = self._git.run("for-each-ref", "--count=1", f"--contains={oid}", *places, check=False)
+        """Return True if the commit is reachable from a branch, a tag or a remote's branch."""
+        namespaces = ("refs/heads", "refs/tags", "refs/remotes")
+        done = self._git.run("for-each-ref", "--count=1", f"--contains={oid}", *namespaces, check=False)
         return done.code == 0 and bool(done.out)
 
     def _of_calls(self, run: str) -> Iterator[Leftover]:
-        """Spools of calls whose outcome is recorded, and temporary directories of any."""
+        """Yield spools of calls with a recorded outcome, and temporary directories of any call."""
         for stream, _ in self._store.streams(f"{run_stream(run)}/"):
             feature = stream.rpartition("/")[2]
             for recorded in self._store.read(stream):
@@ -161,8 +161,8 @@ class Leftovers:
             yield Leftover(kind="spool", run=run, feature=feature, name=name, size_bytes=size_of(place))
 
     def _temporary(self, run: str, feature: str, key: str) -> Iterator[Leftover]:
-        """What stays where `mz` itself was killed. The log names the calls: nothing is looked for by its looks in a
-        directory that is everybody's."""
+        """Yield temporary directories left by a killed `mz`. Names come from the log; a shared directory is never
+        searched by pattern."""
         for place in left_temporary(self._named, key, self._environment):
             yield Leftover(
                 kind="temporary", run=run, feature=feature, name=str(place), size_bytes=size_of(place),
@@ -178,35 +178,35 @@ class Leftovers:
 
     # removing ---------------------------------------------------------------------------------------------------------
     def remove(self, leftovers: Iterable[Leftover]) -> tuple[Leftover, ...]:
-        """Worktrees before the captures that hold what was in them: killed half-way, nothing is without either. What is
-        gone already is fine. Answers with all of them: what is still there after all stays. Raises
-        RepositoryUnusable, OSError; what went until then is gone."""
-        every = tuple(leftovers)
-        going = [each for each in every if each.stays is None]
-        for each in going:
-            if each.kind == "worktree":
-                assert each.feature is not None
-                self._worktree(each.run, each.feature).disconnect()
-            elif each.kind == "spool":
-                shutil.rmtree(self._root / each.name, ignore_errors=True)
-            elif each.kind == "temporary":
-                remove_temporary(pathlib.Path(each.name))
-            elif each.kind == "pull-request":
-                (self._root / each.name).unlink(missing_ok=True)
-        refs = [each for each in going if each.value]
-        commands = "".join(f"delete {each.name} {each.value}\n" for each in refs)
+        """Remove leftovers, worktrees before the captures with their content, so that an interruption loses nothing.
+        Missing ones are ignored. Return all of them; those that could not be removed have `stays` set. Raises
+        RepositoryUnusable, OSError; earlier removals remain."""
+        leftovers = tuple(leftovers)
+        removable = [leftover for leftover in leftovers if leftover.stays is None]
+        for leftover in removable:
+            if leftover.kind == "worktree":
+                assert leftover.feature is not None
+                self._worktree(leftover.run, leftover.feature).disconnect()
+            elif leftover.kind == "spool":
+                shutil.rmtree(self._root / leftover.name, ignore_errors=True)
+            elif leftover.kind == "temporary":
+                remove_temporary(pathlib.Path(leftover.name))
+            elif leftover.kind == "pull-request":
+                (self._root / leftover.name).unlink(missing_ok=True)
+        refs = [leftover for leftover in removable if leftover.value]
+        commands = "".join(f"delete {leftover.name} {leftover.value}\n" for leftover in refs)
         if commands:
             self._git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))
-        for run in {each.run for each in going}:
+        for run in {leftover.run for leftover in removable}:
             for kind in (*PLACES, PULL_REQUESTS):
                 with contextlib.suppress(OSError):
                     (self._home / kind / run / "new").rmdir()
                 with contextlib.suppress(OSError):
                     (self._home / kind / run).rmdir()
-        return tuple(replace(each, stays=STUCK) if self._is_stuck(each) else each for each in every)
+        return tuple(replace(item, stays=STUCK) if self._is_stuck(item) else item for item in leftovers)
 
     def _is_stuck(self, each: Leftover) -> bool:
-        """An absolute name stays what it is."""
+        """Return True if it still exists. (Joining the root with an absolute name gives that name.)"""
         return each.stays is None and not each.value and os.path.lexists(self._root / each.name)
 
     def _worktree(self, run: str, feature: str) -> Worktree:
@@ -219,7 +219,7 @@ class Leftovers:
 
 
 def children(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The directories in it, sorted; links are none."""
+    """Return the directories in a folder, sorted, without links."""
     if not folder.is_dir():
         return []
-    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())

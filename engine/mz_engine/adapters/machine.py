@@ -1,4 +1,4 @@
-"""Adapter: the real ports of one repository, put together in one place."""
+"""The real ports of one repository."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SystemClock:
 
 
 class LogLearnings:
-    """The Learnings port: asks the whole log, when a failure is there to be mended."""
+    """The Learnings port: reads the whole log when a hint for a failure is needed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,14 +40,14 @@ class LogLearnings:
 
 
 def warm_up() -> None:
-    """Reads the tables that feature threads share, before there are any: msgspec learns a type at its first conversion,
-    and two threads that do so at once can crash the interpreter (seen with 0.22)."""
+    """Load tables that feature threads share before there are any: msgspec analyses a type at its first conversion, and
+    two threads doing so at once can crash the interpreter (seen with 0.22)."""
     output_patterns()
     count_patterns()
 
 
 class Machine:
-    """Implements `ports.Ports`. Setting `kill` ends every process that is under way."""
+    """Implements `ports.Ports`. Setting `kill` ends every running process."""
 
     def __init__(self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]) -> None:
         warm_up()

@@ -1,4 +1,4 @@
-"""Adapter: the user's own price file, which holds in every repository, and the prices that a command goes by."""
+"""The user's own price file, which applies to every repository, and the price table that a command uses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mz_engine.textfile import read_text
 from mz_engine.yamlfile import convert_document, load
 
 FILE = Path("mz", "prices.yaml")
-"""Below the user's configuration directory."""
+"""Path below the user's configuration directory."""
 
 
 def price_file(environment: Mapping[str, str]) -> Path | None:
-    """Where the user's own prices are written, by the XDG rules; None: there is no home."""
+    """Return the path of the user's price file by the XDG rules; None without a home directory."""
     named = environment.get("XDG_CONFIG_HOME", "")
     if named.startswith("/"):
         return Path(named) / FILE
@@ -27,13 +27,14 @@ def price_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def has_own_prices(environment: Mapping[str, str]) -> bool:
-    """Whether the user wrote a file of prices."""
+    """Return True if the user has a price file."""
     path = price_file(environment)
     return path is not None and os.path.lexists(path)
 
 
 def user_prices(environment: Mapping[str, str]) -> tuple[PriceRow, ...]:
-    """The rows of the user's file; none where there is none. Raises MzError (MZ20nn) with every place that is wrong."""
+    """Return the rows of the user's file, empty without one. Raises MzError (MZ20nn) with the location of every
+    error."""
     path = price_file(environment)
     if path is None or not os.path.lexists(path):
         return ()
@@ -48,5 +49,6 @@ def user_prices(environment: Mapping[str, str]) -> tuple[PriceRow, ...]:
 
 
 def prices_of(config: Config, environment: Mapping[str, str]) -> GenaiPrices:
-    """The repository's own prices, then the user's, then the table's. Raises MzError as `user_prices` does."""
+    """Return the table of the repository's prices, then the user's, then the built-in ones. Raises MzError as
+    `user_prices` does."""
     return GenaiPrices(config.prices, user_prices(environment))

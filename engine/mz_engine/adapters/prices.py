@@ -1,9 +1,8 @@
-"""Adapter: the price table of `genai-prices`, behind the port `Prices`. Offline: its data lie in the installed package.
+"""The price table of `genai-prices`: implements `ports.Prices`. Offline: its data are in the installed package.
 
-Prices are asked per usage entry at the time of the request. A model without a price is named, never counted as zero.
-What the table says is turned into a rate card once for each model, day and service tier; from then on a price is some
-multiplications of whole numbers. Rows of people's own come before the table.
-"""
+Each usage entry is priced at the time of its request. A model without a price is named, never counted as zero. The
+table is converted to a rate card once per model, day and service tier; after that, pricing is integer arithmetic. Rows
+of the user or the repository take precedence over the table."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ PACKAGE, DATA = "genai-prices", "genai_prices/data.py"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_US = 24 * 3600 * 1_000_000
 STANDARD = frozenset({"", "standard", "default", "auto", "on_demand"})
-"""Names of the service tier that has no name."""
+"""Names of the default service tier."""
 BATCH = "batch"
 HALVED = frozenset({"anthropic", "google", "openai"})
-"""Providers that ask half of every price for batches, also where the table names none."""
+"""Providers that charge half price for batches even where the table has no batch price."""
 CONTEXT = ("processing", "service_tier", "speed")
-"""What the table calls the several kinds of tiers; their names do not overlap within a provider."""
+"""The table's keys for kinds of tiers; their names do not overlap within a provider."""
 RATES = {
     "input_mtok": "input",
     "output_mtok": "output",
@@ -44,21 +43,21 @@ RATES = {
     "cache_write_mtok": "cache_write_5m",
     "cache_write_1h_mtok": "cache_write_1h",
 }
-"""The table's keys -> ours."""
+"""The table's keys -> fields of a rate card."""
 FOREIGN = ("_text_", "requests", "reasoning", "write_5m")
-"""Parts of keys that would make the table count these tokens in another way than a card does."""
+"""Parts of keys for which the table counts tokens in another way than a rate card."""
 
 
 class GenaiPrices:
-    """Implements `mz_engine.ports.Prices`. The table is loaded when the first price is asked (0.3 s). `own`: prices of
-    people's own, layer by layer; the first layer with a row that fits wins. Thread-safe."""
+    """Implements `mz_engine.ports.Prices`. The table is loaded for the first price (0.3 s). `own`: layers of custom
+    rows; the first layer with a matching row wins. Thread-safe."""
 
     def __init__(self, *own: tuple[PriceRow, ...]) -> None:
         self._own = own
         self._cards: dict[tuple[str, str, int], Card | None] = {}
 
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
-        """What the entries cost at that time. `nanousd` is None when any of their models has no price."""
+        """Price the entries at that time. `nanousd` is None if any of their models has no price."""
         total, unpriced, more = 0, set[str](), False
         for entry in usage:
             card = self.card(entry.model, at_us, entry.tier)
@@ -73,7 +72,7 @@ class GenaiPrices:
     def estimate(
         self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
     ) -> int | None:
-        """Nano-dollars of so many tokens; None: the model has no price."""
+        """Return the nano-dollars of these token counts; None: the model has no price."""
         expected = Usage(
             model=model,
             input=input_tokens,
@@ -85,24 +84,24 @@ class GenaiPrices:
         return self.entry(expected, at_us)
 
     def entry(self, usage: Usage, at_us: int) -> int | None:
-        """Nano-dollars of one entry; None: it has no price."""
+        """Return the nano-dollars of one entry; None: it has no price."""
         card = self.card(usage.model, at_us, usage.tier)
         return None if card is None else cost(card, usage)
 
     def card(self, model: str, at_us: int, tier: str = "") -> Card | None:
-        """The prices in force then; None: there are none."""
+        """Return the rate card in force at that time; None: there is none."""
         day = at_us // DAY_US
         try:
             return self._cards[model, tier, day]
         except KeyError:
             pass
-        found, lasting = self._card(model, at_us, "" if tier in STANDARD else tier)
-        if lasting:
-            self._cards[model, tier, day] = found
-        return found
+        card, lasts_a_day = self._card(model, at_us, "" if tier in STANDARD else tier)
+        if lasts_a_day:
+            self._cards[model, tier, day] = card
+        return card
 
     def history(self, model: str) -> tuple[Card, ...]:
-        """All cards that the model ever had, and those that agents are known to go by beside the table's."""
+        """Return all cards that the model ever had, including those that agents use beside the table's."""
         found = _find(model)
         rows = (row for layer in self._own for row in layer if row_for((row,), model, date.max) is not None)
         own = [card for card in map(card_of, rows) if card is not None]
@@ -115,13 +114,13 @@ class GenaiPrices:
 
     @cached_property
     def table(self) -> str:
-        """`genai-prices <version> sha256:<digest of its data module>`: the package names no version of its data. Where
-        people have rows of their own, ` own sha256:<digest of what they say>` follows."""
+        """`genai-prices <version> sha256:<digest of its data module>`: the package does not version its data. With
+        custom rows, ` own sha256:<digest of the rows>` follows."""
         own = digest_of(tuple(row for layer in self._own for row in layer))
         return f"{_table()} own sha256:{own}" if own else _table()
 
     def _card(self, model: str, at_us: int, tier: str) -> tuple[Card | None, bool]:
-        """The prices at a time, and whether they are those of the whole day."""
+        """Return the card at a time, and True if it holds for the whole day."""
         at = EPOCH + timedelta(microseconds=at_us)
         for layer in self._own:
             row = row_for(layer, model, at.date())
@@ -137,7 +136,7 @@ class GenaiPrices:
 # the table ------------------------------------------------------------------------------------------------------------
 @cache
 def _table() -> str:
-    """The package is not loaded for it: who has nothing to price only wants the name."""
+    """Name the table without importing the package, which is slow."""
     import importlib.metadata
 
     package = importlib.metadata.distribution(PACKAGE)
@@ -159,7 +158,7 @@ def _find(model: str) -> tuple[Provider, ModelInfo] | None:
 
 
 def _card_of_table(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> Card | None:
-    """None: the table has no price for that tier, or counts in a way that we do not follow."""
+    """Return the table's card; None: it has no price for that tier, or counts in an unsupported way."""
     named = _named_prices(provider, info, at, tier)
     if named is not None:
         return _card_of_prices(named)
@@ -173,13 +172,13 @@ def _named_prices(provider: Provider, info: ModelInfo, at: datetime, tier: str) 
     if not tier:
         return info.get_prices(at)
     context = dict.fromkeys(CONTEXT, tier)
-    own = any(info is each for each in provider.models)
-    known = any(
+    is_listed = any(info is model for model in provider.models)
+    has_price = any(
         variant.constraint is None or variant.constraint.active(at)
-        for variant in (info.price_variants or () if own else ())
+        for variant in (info.price_variants or () if is_listed else ())
         if all(context.get(key) == value for key, value in variant.when.items())
     )
-    return info.get_prices(at, context) if known else None
+    return info.get_prices(at, context) if has_price else None
 
 
 def _card_of_prices(prices: ModelPrice) -> Card | None:
@@ -210,27 +209,27 @@ def _rate(value: object) -> Rate | None:
 
     if isinstance(value, TieredPrices):
         steps = [(-1, value.base), *((tier.start, tier.price) for tier in value.tiers)]
-        found = tuple((above, whole) for above, price in steps if (whole := scaled(price)) is not None)
-        return found if len(found) == len(steps) else None
+        scaled_steps = tuple((above, amount) for above, price in steps if (amount := scaled(price)) is not None)
+        return scaled_steps if len(scaled_steps) == len(steps) else None
     return _flat(value) if isinstance(value, Decimal) else None
 
 
 def _flat(price: Decimal) -> Rate | None:
-    whole = scaled(price)
-    return None if whole is None else flat(whole)
+    amount = scaled(price)
+    return None if amount is None else flat(amount)
 
 
 def _lasts_a_day(info: ModelInfo) -> bool:
-    """Whether its prices change at midnight only; some change by the time of day."""
+    """Return True if the model's prices change at midnight only; some change by the time of day."""
     from genai_prices.types import StartDateConstraint
 
-    dated = [] if not isinstance(info.prices, list) else [each.constraint for each in info.prices]
-    dated += [each.constraint for each in info.price_variants or ()]
-    return all(each is None or isinstance(each, StartDateConstraint) for each in dated)
+    constraints = [] if not isinstance(info.prices, list) else [price.constraint for price in info.prices]
+    constraints += [variant.constraint for variant in info.price_variants or ()]
+    return all(constraint is None or isinstance(constraint, StartDateConstraint) for constraint in constraints)
 
 
 def _first_days(info: ModelInfo) -> list[datetime]:
-    """Of each of its prices that has one."""
+    """Return the start of each price that has one."""
     from genai_prices.types import StartDateConstraint
 
     if not isinstance(info.prices, list):

@@ -1,4 +1,5 @@
-"""Adapter: the Anthropic API, called by a program of ours (`anthropic_loop`) that runs as any agent's command does."""
+"""Adapter for the Anthropic API, called through mz's own program (`anthropic_loop`), which runs like any agent's
+command."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ INSTALL = "install mz"
 
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 PASSED = (*KEYS, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
-"""Variables of the caller's that the program reads, beyond those that every command gets."""
+"""Variables that the program reads, beyond those that every command gets."""
 
 TELLS = (
     Tells(
@@ -33,7 +34,7 @@ TELLS = (
 
 
 class AnthropicApi(Program):
-    """Exact tokens of every request, sessions, no money: the API does not name any."""
+    """Reports exact tokens of every request and continues sessions; the API reports no money."""
 
     name = "anthropic"
     parser = "anthropic/1"
@@ -53,19 +54,19 @@ class AnthropicApi(Program):
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Looks for the program, its version and a key; calls no model, and shows no secret."""
-        found = find_tool(COMMAND, {**environment, **_path(environment)}, {}, INSTALL)
+        """Look for the program, its version and a key."""
+        check = find_tool(COMMAND, {**environment, **_path(environment)}, {}, INSTALL)
         return with_login(
-            found,
+            check,
             any(environment.get(name) for name in KEYS),
             "the Anthropic API has no key",
             "set ANTHROPIC_API_KEY to a key of console.anthropic.com",
         )
 
     def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
-        """By the API's own count, of instructions and tools too. It costs nothing."""
-        call = invocation(spec, environment)
-        result = spawn(spec, msgspec.structs.replace(call, argv=(*call.argv, "--count")))
+        """Count by the API, including instructions and tools; free of charge."""
+        count_call = invocation(spec, environment)
+        result = spawn(spec, msgspec.structs.replace(count_call, argv=(*count_call.argv, "--count")))
         return None if result.problem or result.exit != 0 else read_count(result.stdout)
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
@@ -76,18 +77,17 @@ class AnthropicApi(Program):
 
 
 def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-    """The process to run: the prompt goes in on stdin, keys in the environment alone."""
+    """Build the process to run: the prompt goes to stdin, keys only into the environment."""
     argv = [COMMAND, "--model", spec.model]
     if spec.session is not None:
         argv += ["--resume" if spec.resumes else "--session", spec.session]
     argv += [f"--tools={','.join(spec.tools)}", f"--max-turns={TURNS_MAX}"]
-    passed = {name: environment[name] for name in PASSED if name in environment}
-    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **_path(environment)})
+    passed_variables = {name: environment[name] for name in PASSED if name in environment}
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed_variables, **_path(environment)})
 
 
 def _path(environment: Mapping[str, str]) -> dict[str, str]:
-    """PATH where it has to be longer: the program lies beside the Python that runs `mz`, which need not be on it.
-    Whatever has that name on PATH comes first."""
+    """Return PATH extended by the directory of mz's Python if the program is not on it; else nothing."""
     path = environment.get("PATH", os.defpath)
     if shutil.which(COMMAND, path=path):
         return {}

@@ -1,6 +1,6 @@
-"""Pure: reads what `mz-anthropic` wrote (see `anthropic_loop.facts`). Total over any bytes.
+"""Parser of `mz-anthropic` output (see `anthropic_loop.facts`); accepts any bytes.
 
-The verdict is the last `end`, never the exit code. Tokens are those of each `request`, as the API counted them.
+The last `end` decides, never the exit code. Tokens are those of each `request`, as the API counted them.
 """
 
 from __future__ import annotations
@@ -19,94 +19,94 @@ from mz_engine.agents.jsonline import Json, count, each_object, last_words, mapp
 from mz_engine.ports import COUNT_MAX, CallResult, Reading
 
 WAIT_SECONDS_MAX = 10**8
-"""Three years; beyond it the number is noise."""
+"""Three years; larger numbers are ignored."""
 
 
 class Told(msgspec.Struct, kw_only=True):
-    """What the lines of one stream say, gathered in one pass."""
+    """Facts from the lines of one stream, collected in one pass."""
 
     bad_lines: int = 0
     session: str | None = None
     version: str = ""
     end: Json | None = None
     said: str = ""
-    """The model's newest text."""
+    """Newest text of the model."""
     requests: dict[str, Usage] = {}
-    """By the message's id, so that a line that is there twice counts once."""
+    """By message id, so that a repeated line counts once."""
 
 
 def read_count(stdout: bytes) -> int | None:
-    """Tokens that `mz-anthropic --count` said a request would take; None where it said none that can be."""
-    said = [count(line.get("input_tokens")) for line in objects(stdout) if line and line.get("type") == "count"]
-    tokens = said[-1] if said else None
+    """Return the count printed by `mz-anthropic --count`; None if missing or out of range."""
+    counts = [count(line.get("input_tokens")) for line in objects(stdout) if line and line.get("type") == "count"]
+    tokens = counts[-1] if counts else None
     return tokens if tokens and tokens <= COUNT_MAX else None
 
 
 def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:
-    """What one call said. Never raises: unreadable lines are counted, a missing end is a problem."""
-    told = gather(result.stdout, watch)
-    end: Json = told.end or {}
+    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
+    summary = gather(result.stdout, watch)
+    end: Json = summary.end or {}
     error = mapping(end.get("error"))
-    text, words, stderr = string(end.get("text")), string(error.get("message")), last_words(result.stderr)
-    terminal = terminal_of(told.end)
-    ending = Ending(
+    text, error_text, stderr = string(end.get("text")), string(error.get("message")), last_words(result.stderr)
+    terminal = terminal_of(summary.end)
+    call_end = Ending(
         ours=result.problem,
         terminal=terminal,
         exit=result.exit,
         stops=tuple(filter(None, (string(error.get("kind")),))),
         status=count(error.get("status")),
-        words="\n".join(part for part in (stderr, words) if part),
+        words="\n".join(part for part in (stderr, error_text) if part),
         text=text,
         retry_after_seconds=_wait(error.get("retry_after_seconds")),
     )
-    problem = classify(ending, patterns)
+    problem = classify(call_end, patterns)
     return Reading(
         parser=parser,
         terminal=terminal,
-        text=text or words or told.said,
-        session=told.session,
-        usage=tuple(told.requests.values()),
+        text=text or error_text or summary.said,
+        session=summary.session,
+        usage=tuple(summary.requests.values()),
         problem=problem,
-        problem_detail=(words or stderr or told.said) if problem else "",
-        bad_lines=told.bad_lines,
-        version=told.version or result.version,
+        problem_detail=(error_text or stderr or summary.said) if problem else "",
+        bad_lines=summary.bad_lines,
+        version=summary.version or result.version,
     )
 
 
 def gather(stdout: bytes, watch: Watch | None = None) -> Told:
-    """One pass over the lines; unknown types and fields are passed over."""
-    told = Told()
-    told.bad_lines = each_object(stdout, lambda event: _note(told, event), watch)
-    return told
+    """Summarise the lines in one pass; unknown types and fields are ignored."""
+    summary = Told()
+    summary.bad_lines = each_object(stdout, lambda event: _note(summary, event), watch)
+    return summary
 
 
-def _note(told: Told, event: Json) -> None:
+def _note(summary: Told, event: Json) -> None:
     match event.get("type"):
         case "start":
-            told.session = session_id(event.get("session")) or told.session
-            told.version = string(event.get("version")) or told.version
+            summary.session = session_id(event.get("session")) or summary.session
+            summary.version = string(event.get("version")) or summary.version
         case "text":
-            told.said = string(event.get("text")) or told.said
+            summary.said = string(event.get("text")) or summary.said
         case "request":
             model, name = string(event.get("model")), string(event.get("id"))
             usage = request_usage(model, mapping(event.get("usage")))
             if model and (usage.input or usage.output):
-                told.requests[name or f"#{len(told.requests)}"] = usage
+                summary.requests[name or f"#{len(summary.requests)}"] = usage
         case "end":
-            told.end = event
+            summary.end = event
         case _:
             pass
 
 
 def terminal_of(end: Json | None) -> Literal["success", "error", "no-terminal"]:
-    """How a call ended, by its `end`; None: it has none."""
+    """Return how a call ended by its `end` event, None if it has none."""
     if end is None:
         return "no-terminal"
     return "success" if end.get("status") == "success" and end.get("error") is None else "error"
 
 
 def _wait(value: object) -> int | None:
-    """Whole seconds, rounded up."""
+    """Convert a wait to whole seconds, rounded up."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or not 0 < value <= WAIT_SECONDS_MAX:
         return None
     return math.ceil(value)

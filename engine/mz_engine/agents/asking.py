@@ -1,4 +1,4 @@
-"""Adapter: asks an agent's command line for its version, bounded, as a process tree that is killed whole."""
+"""Queries an agent's command line for its version, with limits on time and output."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SHOWN_CHARS_MAX = 120
 BYTES_PER_TOKEN = 4
 
 _NUMBER = re.compile(rb"\A\s*(?:[a-z][\w-]*\s+)?(\d{1,9}\.\d{1,9}\.\d{1,9}[\w.+-]*)")
-"""Some put their name before it."""
+"""Some programs print their name first."""
 
 
 class Said:
-    """A sink that keeps what was said."""
+    """A sink that keeps all output in memory."""
 
     def __init__(self) -> None:
         self.stdout, self.stderr = bytearray(), bytearray()
@@ -39,58 +39,58 @@ class Said:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of a question for a version."""
+    """Result of a version query."""
 
     version: str | None
     why: str = ""
-    """In words, where there is none."""
+    """Why there is no version, for people."""
 
 
 def key_of_check(name: str) -> str:
-    """The key that processes of one question are found by: no other's, or the first to end would end them all."""
+    """Return a unique MZ_KEY for a query: with a shared one, the first query to end would end them all."""
     return f"check/{name}/{secrets.token_hex(6)}"
 
 
 def ask_version(
     argv: tuple[str, ...], name: str, number: re.Pattern[bytes], environment: Mapping[str, str], own: Mapping[str, str]
 ) -> Answer:
-    """What `number` finds in the output of the command of the agent `name`: its first group, or all of it where there
-    is none. `own` are variables to set."""
+    """Run the version command of the agent `name` and return the match of `number` in its output: its last group, or
+    all of it if it has none. `own` are variables to set."""
     launch = Launch(
         argv=argv, env=variables(environment, key_of_check(name), own=own), cwd=Path(environment.get("HOME", "/"))
     )
-    said = Said()
-    ended = supervise(launch, Bounds(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), said)
-    found = number.search(bytes(said.stdout))
-    if found and ended.exit == 0:
-        return Answer(found[number.groups].decode())
-    return Answer(None, f"{_end(ended)}; {_shown(said, environment)}")
+    output = Said()
+    end = supervise(launch, Bounds(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), output)
+    match = number.search(bytes(output.stdout))
+    if match and end.exit == 0:
+        return Answer(match[number.groups].decode())
+    return Answer(None, f"{_end(end)}; {_shown(output, environment)}")
 
 
-def _end(ended: Ended) -> str:
-    """How the command came to its end."""
-    match ended.ending:
-        case Ending.EXITED if ended.exit is not None:
-            return f"exit {ended.exit}" if ended.exit >= 0 else f"signal {-ended.exit}"
+def _end(end: Ended) -> str:
+    match end.ending:
+        case Ending.EXITED if end.exit is not None:
+            return f"exit {end.exit}" if end.exit >= 0 else f"signal {-end.exit}"
         case Ending.TIMEOUT:
-            return f"ended after {VERSION_SECONDS} s"
+            return f"stopped after {VERSION_SECONDS} s"
         case Ending.OUTPUT_LIMIT:
-            return f"ended for more than {VERSION_BYTES_MAX:,} bytes"
+            return f"stopped: it printed more than {VERSION_BYTES_MAX:,} bytes"
         case Ending.LOST:
             return "killed from outside"
         case _:
-            return ended.detail or ended.ending.value
+            return end.detail or end.ending.value
 
 
-def _shown(said: Said, environment: Mapping[str, str]) -> str:
-    """The first line of what was printed, without secrets; standard error where there is nothing else."""
-    text = bytes(said.stdout.strip() or said.stderr.strip()).decode("utf-8", "replace")
+def _shown(output: Said, environment: Mapping[str, str]) -> str:
+    """Return the first line of the output, redacted; of standard error if standard output is empty."""
+    text = bytes(output.stdout.strip() or output.stderr.strip()).decode("utf-8", "replace")
     lines = Secrets(secret_values(environment)).redact(text).splitlines()
     return f"it printed: {lines[0][:SHOWN_CHARS_MAX]}" if lines else "it printed nothing"
 
 
 def find_tool(command: str, environment: Mapping[str, str], own: Mapping[str, str], install: str) -> AuthCheck:
-    """Whether the command is there and says its version; `install` says how to get it, `own` are variables to set."""
+    """Check that the command is on PATH and prints a version. `install` tells how to get it; `own` are variables to
+    set."""
     path = shutil.which(command, path=environment.get("PATH", ""))
     if path is None:
         return AuthCheck(
@@ -98,16 +98,16 @@ def find_tool(command: str, environment: Mapping[str, str], own: Mapping[str, st
             message=f"`{command}` is not on PATH",
             fix=f"{install}, or name another agent in mz.yaml",
         )
-    answer = ask_version((path, "--version"), command, _NUMBER, environment, own)
-    if answer.version is None:
+    result = ask_version((path, "--version"), command, _NUMBER, environment, own)
+    if result.version is None:
         return AuthCheck(
             code="tool-missing",
-            message=f"{path} --version gave no version ({answer.why})",
-            fix=f"run it by hand to see why, and {install} again",
+            message=f"{path} --version printed no version ({result.why})",
+            fix=f"run it by hand to see why, then {install} again",
         )
-    return AuthCheck(version=answer.version)
+    return AuthCheck(version=result.version)
 
 
 def estimate(text: str) -> int:
-    """Tokens of a text whose tokenizer is not known: bytes / 4, rounded up."""
+    """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)

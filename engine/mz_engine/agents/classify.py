@@ -1,8 +1,7 @@
-"""Pure: what kind of failure a call ended in, and whether a finished reply asks for a person.
+"""Classification of a call's end: the kind of failure, or a successful reply that asks for a person.
 
-The order: what we ourselves did to the call; what the terminal event says; rate limits, logins and missing tools by
-the agent's words; at last the bare exit code. The patterns are data (`problems.toml`).
-"""
+Precedence: a problem that mz caused; the final event; patterns over the agent's error text (rate limits, logins,
+missing tools); the exit code. The patterns are data (`problems.toml`)."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from mz_events.catalog.call import Problem, ProblemClass
 from mz_engine.agents import linear
 
 LINES_READ = 100
-"""Of the agent's words, from the end."""
+"""Last lines of a text that are searched."""
 LINE_BYTES = 2000
 WAIT_DEFAULT_MAX_SECONDS = 7 * 24 * 3600
 
@@ -30,7 +29,7 @@ _COMMAND_MISSING = (126, 127)
 
 
 class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One kind of failure and how to know it."""
+    """One kind of failure and how to recognise it."""
 
     code: str
     kind: ProblemClass
@@ -38,7 +37,7 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     statuses: tuple[int, ...] = ()
     """HTTP statuses of the model's API."""
     stops: tuple[str, ...] = ()
-    """The agent's own names for the way it stopped."""
+    """The agent's own names for its stop reasons."""
     words: tuple[str, ...] = ()
 
 
@@ -52,101 +51,101 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call ended, as an adapter's parser saw it."""
+    """The end of a call, as an adapter's parser saw it."""
 
     ours: Problem | None
-    """Set when we ended the call, or could not begin it: that is the answer, whatever the output says."""
+    """Set if mz ended the call or could not start it; overrides the output."""
     terminal: Literal["success", "error", "no-terminal"]
     exit: int | None
     stops: tuple[str, ...] = ()
     status: int | None = None
     words: str = ""
-    """The agent's own words on the error, and the end of its stderr."""
+    """The agent's error message and the end of its stderr."""
     text: str = ""
     """The final text of a finished reply."""
     retry_after_seconds: int | None = None
-    """Where the agent passed the API's answer on."""
+    """Wait that the API asked for, if the agent reports it."""
 
 
 def parse_patterns(text: str) -> Patterns:
-    """The patterns of `problems.toml`; raises msgspec.ValidationError, ValueError or re.error."""
+    """Parse `problems.toml`. Raises msgspec.ValidationError, ValueError or re.error."""
     patterns = msgspec.convert(tomllib.loads(text), Patterns)
-    for entry in patterns.problem:
-        for word in entry.words:
-            if wrong := linear.form(word).wrong:
-                raise ValueError(f"{entry.code}: {word!r}: {wrong}")
-    for word in patterns.blocker.words:
-        re.compile(word)
+    for pattern in patterns.problem:
+        for expression in pattern.words:
+            if error := linear.form(expression).wrong:
+                raise ValueError(f"{pattern.code}: {expression!r}: {error}")
+    for expression in patterns.blocker.words:
+        re.compile(expression)
     return patterns
 
 
-def classify(ending: Ending, patterns: Patterns) -> Problem | None:
-    """The problem that a call ended in; None: it went well."""
-    if ending.ours is not None:
-        return ending.ours
-    if ending.terminal == "success":
-        return _blocker(ending.text, patterns)
-    found = _by_name(ending, patterns) or _by_words(ending, patterns)
-    if found is not None:
-        return _problem(found, ending)
-    if ending.exit in _COMMAND_MISSING:
+def classify(call_end: Ending, patterns: Patterns) -> Problem | None:
+    """Return the problem that a call ended with; None for success."""
+    if call_end.ours is not None:
+        return call_end.ours
+    if call_end.terminal == "success":
+        return _blocker(call_end.text, patterns)
+    pattern = _by_name(call_end, patterns) or _by_words(call_end, patterns)
+    if pattern is not None:
+        return _problem(pattern, call_end)
+    if call_end.exit in _COMMAND_MISSING:
         return Problem(kind=ProblemClass.FATAL, code="tool-missing")
-    if ending.terminal == "no-terminal":
+    if call_end.terminal == "no-terminal":
         return Problem(kind=ProblemClass.PHASE, code="no-terminal")
-    return Problem(kind=ProblemClass.UNKNOWN, code="exit-unknown" if ending.exit is None else f"exit-{ending.exit}")
+    return Problem(kind=ProblemClass.UNKNOWN, code="exit-unknown" if call_end.exit is None else f"exit-{call_end.exit}")
 
 
-def _by_name(ending: Ending, patterns: Patterns) -> Pattern | None:
-    for entry in patterns.problem:
-        if ending.status in entry.statuses or not set(entry.stops).isdisjoint(ending.stops):
-            return entry
+def _by_name(call_end: Ending, patterns: Patterns) -> Pattern | None:
+    for pattern in patterns.problem:
+        if call_end.status in pattern.statuses or not set(pattern.stops).isdisjoint(call_end.stops):
+            return pattern
     return None
 
 
-def _by_words(ending: Ending, patterns: Patterns) -> Pattern | None:
-    every = tuple(word for entry in patterns.problem for word in entry.words)
-    lines = [line for line in _tail(ending.words) if linear.found(every, line, caseless=True)]
-    for entry in patterns.problem:
-        if any(linear.found(entry.words, line, caseless=True) for line in lines):
-            return entry
+def _by_words(call_end: Ending, patterns: Patterns) -> Pattern | None:
+    expressions = tuple(expression for pattern in patterns.problem for expression in pattern.words)
+    lines = [line for line in _tail(call_end.words) if linear.found(expressions, line, caseless=True)]
+    for pattern in patterns.problem:
+        if any(linear.found(pattern.words, line, caseless=True) for line in lines):
+            return pattern
     return None
 
 
-def _problem(found: Pattern, ending: Ending) -> Problem:
-    wait = found.retry_after_seconds
-    if wait is not None:
-        wait = ending.retry_after_seconds or _wait_in(ending.words) or wait
-        wait = min(wait, WAIT_DEFAULT_MAX_SECONDS)
-    return Problem(kind=found.kind, code=found.code, retry_after_seconds=wait)
+def _problem(pattern: Pattern, call_end: Ending) -> Problem:
+    wait_seconds = pattern.retry_after_seconds
+    if wait_seconds is not None:
+        wait_seconds = call_end.retry_after_seconds or _wait_in(call_end.words) or wait_seconds
+        wait_seconds = min(wait_seconds, WAIT_DEFAULT_MAX_SECONDS)
+    return Problem(kind=pattern.kind, code=pattern.code, retry_after_seconds=wait_seconds)
 
 
-def _wait_in(words: str) -> int | None:
-    """Seconds that the text asks to wait: `retry-after: 30`, `try again in 5 minutes`."""
-    for line in reversed(_tail(words)):
-        if found := _WAIT.search(line):
-            return int(found[1]) * _SCALE[(found[2] or "s")[0].lower()]
+def _wait_in(text: str) -> int | None:
+    """Find the wait that a text asks for, in seconds: `retry-after: 30`, `try again in 5 minutes`."""
+    for line in reversed(_tail(text)):
+        if match := _WAIT.search(line):
+            return int(match[1]) * _SCALE[(match[2] or "s")[0].lower()]
     return None
 
 
 def _blocker(text: str, patterns: Patterns) -> Problem | None:
-    # These look behind, which RE2 cannot; nobody else writes any.
-    words = patterns.blocker.words
-    if any(re.search(word, line, re.IGNORECASE) for line in _own_words(text) for word in words):
+    # These patterns use look-behind, which RE2 lacks; they are ours, so `re` is safe.
+    expressions = patterns.blocker.words
+    if any(re.search(expression, line, re.IGNORECASE) for line in _own_words(text) for expression in expressions):
         return Problem(kind=ProblemClass.HUMAN, code="agent-blocker")
     return None
 
 
 def _own_words(text: str) -> Iterator[str]:
-    """Lines that the agent says itself: neither quoted nor inside a code fence."""
+    """Yield the agent's own lines: neither quoted nor inside a code fence."""
     fence = ""
     for line in text.splitlines()[-LINES_READ:]:
-        bare = line.strip()
-        mark = bare[:3]
-        if mark in ("```", "~~~") and fence in ("", mark):
-            fence = "" if fence else mark
-        elif not fence and not bare.startswith(">"):
-            yield bare[:LINE_BYTES]
+        stripped = line.strip()
+        marker = stripped[:3]
+        if marker in ("```", "~~~") and fence in ("", marker):
+            fence = "" if fence else marker
+        elif not fence and not stripped.startswith(">"):
+            yield stripped[:LINE_BYTES]
 
 
-def _tail(words: str) -> list[str]:
-    return [line[:LINE_BYTES] for line in words.splitlines()[-LINES_READ:]]
+def _tail(text: str) -> list[str]:
+    return [line[:LINE_BYTES] for line in text.splitlines()[-LINES_READ:]]

@@ -1,4 +1,4 @@
-"""Adapter: Anthropic's `claude` command line (Claude Code), headless."""
+"""Adapter for Anthropic's `claude` command line (Claude Code), headless."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TOOLS: Mapping[Tool, tuple[str, ...]] = {
     "write": ("Write", "Edit"),
     "shell": ("Bash",),
 }
-"""What a phase may use, in the names of this CLI. Files are open to it within the worktree only: `acceptEdits` allows
-that by itself, and allowing a tool by name would open the whole machine to it. A shell must be allowed by name."""
+"""Names of this CLI's tools. `acceptEdits` allows file tools within the worktree; allowing them by name would open the
+whole machine. The shell must be allowed by name."""
 
 SETTINGS: Mapping[str, str] = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, str] = {
     "DISABLE_AUTOUPDATER": "1",
     "DISABLE_TELEMETRY": "1",
 }
-"""Ten retries, the default, take minutes; waiting is the engine's business, which gives the slot back."""
+"""The default of ten retries takes minutes; the engine waits instead, and frees the slot."""
 
 PASSED = (
     "ANTHROPIC_API_KEY",
@@ -53,7 +53,7 @@ PASSED = (
     "CLOUD_ML_REGION",
     "GOOGLE_APPLICATION_CREDENTIALS",
 )
-"""Variables of the caller's that this CLI reads, beyond those that every command gets."""
+"""Variables that this CLI reads, beyond those that every command gets."""
 
 KEYS = (
     "ANTHROPIC_API_KEY",
@@ -81,7 +81,7 @@ TELLS = (
 
 
 class ClaudeCode(Program):
-    """The reference adapter: exact tokens, reported money, sessions."""
+    """Reference adapter: reports exact tokens and money, and continues sessions."""
 
     name = "claude-code"
     parser = "claude-code/1"
@@ -100,10 +100,10 @@ class ClaudeCode(Program):
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Looks for the command, its version and a key or a login file; calls no model, and shows no secret."""
-        found = find_tool(COMMAND, environment, SETTINGS, INSTALL)
+        """Look for the command, its version and a key or a login file."""
+        check = find_tool(COMMAND, environment, SETTINGS, INSTALL)
         return with_login(
-            found,
+            check,
             _has_login(environment),
             "`claude` has neither a login nor a key",
             "run `claude` once and log in, or set ANTHROPIC_API_KEY",
@@ -117,7 +117,7 @@ class ClaudeCode(Program):
 
 
 def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-    """The process to run: the prompt goes in on stdin, which takes one of any size."""
+    """Build the process to run; the prompt goes to stdin, which takes any size."""
     tools = tuple(name for tool in TOOLS if tool in spec.tools for name in TOOLS[tool])
     argv = [COMMAND, "-p", "--output-format", "stream-json", "--verbose", "--model", spec.model]
     if spec.session is not None:
@@ -141,7 +141,7 @@ def _has_login(environment: Mapping[str, str]) -> bool:
 
 
 def _names_account(path: Path) -> bool:
-    """Where the secret itself lies in the system's keychain, this file still names the account."""
+    """Return True if the file names an account, also when the secret itself is in the system's keychain."""
     return bool(_keys(path) & {"oauthAccount", "primaryApiKey"})
 
 
@@ -151,7 +151,7 @@ def _names_helper(path: Path) -> bool:
 
 def _keys(path: Path) -> frozenset[str]:
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return frozenset()
-    return frozenset(found) if isinstance(found, dict) else frozenset()
+    return frozenset(content) if isinstance(content, dict) else frozenset()

@@ -1,8 +1,8 @@
-"""Pure: reads what `claude -p --output-format stream-json` wrote. Total over any bytes.
+"""Parser of `claude -p --output-format stream-json` output; accepts any bytes.
 
-The verdict is `is_error` of the last `result`, never the exit code; a subtype that names an error is one all the same,
-one that says `success` proves nothing. Tokens come from `modelUsage`, which is right where `usage` falls short (side
-models, budget stops, several results: they are cumulative).
+`is_error` of the last `result` decides, never the exit code; a subtype that names an error is an error too, but the
+subtype `success` proves nothing. Tokens come from `modelUsage`, since `usage` is incomplete (side models, budget stops,
+several results, which are cumulative).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from mz_engine.ports import CallResult, Reading
 
 NEW = "model_usage_since_last_result"
 STEADY_WAIT_MS = 1000
-"""A wait in whole seconds was asked for by the API; the agent's own waits have a random part."""
+"""The API asks for whole seconds; the agent's own delays have a random part."""
 WAIT_MS_MAX = 10**10
 """About four months; beyond it the number is noise."""
 
 
 class Told(msgspec.Struct, kw_only=True):
-    """What the lines of one stream say, gathered in one pass."""
+    """Facts from the lines of one stream, collected in one pass."""
 
     bad_lines: int = 0
     session: str | None = None
@@ -49,85 +49,85 @@ class Told(msgspec.Struct, kw_only=True):
     result: Json | None = None
     results: list[Json] = []
     said: str = ""
-    """The newest text of the main conversation."""
+    """Newest text of the main conversation."""
     requests: dict[str, Usage] = {}
-    """By message id: one line per content block repeats the id."""
+    """By message id, since every content block has a line with the id."""
     error: str = ""
-    """The agent's name for an API error, where its newest message is one."""
+    """The agent's name for an API error, if the newest message is one."""
     wait_seconds: int | None = None
 
 
 def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:
-    """What one call said. Never raises: unreadable lines are counted, a missing end is a problem."""
-    told = gather(result.stdout, watch)
-    last: Json = told.result or {}
-    text = string(last.get("result"))
-    words = "\n".join([text, *strings(last.get("errors"))]).strip()
+    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
+    summary = gather(result.stdout, watch)
+    last_result: Json = summary.result or {}
+    text = string(last_result.get("result"))
+    error_text = "\n".join([text, *strings(last_result.get("errors"))]).strip()
     stderr = last_words(result.stderr)
-    terminal = _terminal(told.result)
-    usage = _usage(told)
-    ending = Ending(
+    terminal = _terminal(summary.result)
+    usage = _usage(summary)
+    call_end = Ending(
         ours=result.problem,
         terminal=terminal,
         exit=result.exit,
-        stops=_stops(told, last),
-        status=count(last.get("api_error_status")),
-        words="\n".join(part for part in (stderr, words) if part),
+        stops=_stops(summary, last_result),
+        status=count(last_result.get("api_error_status")),
+        words="\n".join(part for part in (stderr, error_text) if part),
         text=text,
-        retry_after_seconds=told.wait_seconds,
+        retry_after_seconds=summary.wait_seconds,
     )
-    problem = classify(ending, patterns)
+    problem = classify(call_end, patterns)
     return Reading(
         parser=parser,
         terminal=terminal,
-        text=text or words or told.said,
-        session=told.session,
+        text=text or error_text or summary.said,
+        session=summary.session,
         usage=usage,
-        # A killed call may end in a result full of zeros: with tokens used, nothing reported is not "free".
-        reported_nanousd=_money(told) or (None if usage or not last else 0),
+        # A killed call may end with a result of zeros: if tokens were used, zero money means unknown, not free.
+        reported_nanousd=_money(summary) or (None if usage or not last_result else 0),
         problem=problem,
-        problem_detail=(words or stderr or told.said) if problem else "",
-        bad_lines=told.bad_lines,
-        version=told.version or result.version,
-        untold=terminal == "error" and bool(told.requests) and not _is_summed(told),
+        problem_detail=(error_text or stderr or summary.said) if problem else "",
+        bad_lines=summary.bad_lines,
+        version=summary.version or result.version,
+        untold=terminal == "error" and bool(summary.requests) and not _is_summed(summary),
     )
 
 
 def gather(stdout: bytes, watch: Watch | None = None) -> Told:
-    """One pass over the lines; unknown types and fields are passed over."""
-    told = Told()
-    told.bad_lines = each_object(stdout, lambda event: _note(told, event), watch)
-    return told
+    """Summarise the lines in one pass; unknown types and fields are ignored."""
+    summary = Told()
+    summary.bad_lines = each_object(stdout, lambda event: _note(summary, event), watch)
+    return summary
 
 
-def _note(told: Told, event: Json) -> None:
-    told.session = session_id(event.get("session_id")) or told.session
+def _note(summary: Told, event: Json) -> None:
+    summary.session = session_id(event.get("session_id")) or summary.session
     match event.get("type"), event.get("subtype"):
         case "system", "init":
-            told.version = string(event.get("claude_code_version")) or told.version
-            told.model = string(event.get("model")) or told.model
+            summary.version = string(event.get("claude_code_version")) or summary.version
+            summary.model = string(event.get("model")) or summary.model
         case "system", "api_retry":
-            told.wait_seconds = _asked_wait(event)
+            summary.wait_seconds = _asked_wait(event)
         case "assistant", _:
-            _note_message(told, event)
+            _note_message(summary, event)
         case "result", _:
-            told.result = event
-            told.results.append(event)
+            summary.result = event
+            summary.results.append(event)
         case _:
             pass
 
 
-def _note_message(told: Told, event: Json) -> None:
-    told.error = string(event.get("error"))
+def _note_message(summary: Told, event: Json) -> None:
+    summary.error = string(event.get("error"))
     message = mapping(event.get("message"))
     name, model = string(message.get("id")), string(message.get("model"))
     if name and model and model != "<synthetic>":
         usage = request_usage(model, mapping(message.get("usage")))
-        earlier = told.requests.get(name)
-        if earlier is None or usage.input + usage.output >= earlier.input + earlier.output:
-            told.requests[name] = usage
-    if event.get("parent_tool_use_id") is None and (said := "\n".join(_text_blocks(message.get("content")))):
-        told.said = said
+        previous = summary.requests.get(name)
+        if previous is None or usage.input + usage.output >= previous.input + previous.output:
+            summary.requests[name] = usage
+    if event.get("parent_tool_use_id") is None and (text := "\n".join(_text_blocks(message.get("content")))):
+        summary.said = text
 
 
 def _asked_wait(event: Json) -> int | None:
@@ -145,84 +145,85 @@ def _terminal(result: Json | None) -> Literal["success", "error", "no-terminal"]
     failed, subtype = result.get("is_error"), string(result.get("subtype"))
     if failed is None:
         return "success" if subtype == "success" else "error"
-    # Some versions leave `is_error` false where the turns or the budget ran out.
+    # Some versions leave `is_error` false when the turns or the budget run out.
     return "success" if failed is False and not subtype.startswith("error") else "error"
 
 
-def _stops(told: Told, last: Json) -> tuple[str, ...]:
-    named = (string(last.get("subtype")), string(last.get("terminal_reason")), told.error)
-    return tuple(name for name in named if name)
+def _stops(summary: Told, last_result: Json) -> tuple[str, ...]:
+    reasons = (string(last_result.get("subtype")), string(last_result.get("terminal_reason")), summary.error)
+    return tuple(reason for reason in reasons if reason)
 
 
 # tokens and money -----------------------------------------------------------------------------------------------------
-def _usage(told: Told) -> tuple[Usage, ...]:
-    """Per request where the requests add up to what the models used; else per model; else what is left."""
-    requests = tuple(told.requests.values())
-    totals = tuple(total for total in _totals(told) if total.input or total.output)
+def _usage(summary: Told) -> tuple[Usage, ...]:
+    """Return usage per request if the requests add up to the totals by model; else per model; else of the last turn."""
+    requests = tuple(summary.requests.values())
+    totals = tuple(total for total in _totals(summary) if total.input or total.output)
     if not totals:
-        main = mapping((told.result or {}).get("usage"))
-        whole = replace(request_usage(told.model, main), requests=None) if told.model else None
-        return (whole,) if whole is not None and (whole.input or whole.output) else requests
+        main = mapping((summary.result or {}).get("usage"))
+        total_usage = replace(request_usage(summary.model, main), requests=None) if summary.model else None
+        return (total_usage,) if total_usage is not None and (total_usage.input or total_usage.output) else requests
     if _added_up(requests) == _added_up(totals):
         return requests
     return totals
 
 
-def _is_summed(told: Told) -> bool:
-    """Whether the result says what all requests took. What their lines say is less: they tell output as it begins."""
-    main = request_usage(told.model, mapping((told.result or {}).get("usage")))
-    return any(total.input or total.output for total in (main, *_totals(told)))
+def _is_summed(summary: Told) -> bool:
+    """Return True if the result holds totals. The lines of requests are lower: they report output at its start."""
+    main = request_usage(summary.model, mapping((summary.result or {}).get("usage")))
+    return any(total.input or total.output for total in (main, *_totals(summary)))
 
 
-def _totals(told: Told) -> tuple[Usage, ...]:
-    """By model. Newer versions count on where a session is resumed, and say of each result what is new."""
-    if not told.results or not isinstance(told.results[-1].get(NEW), dict):
-        models = mapping((told.result or {}).get("modelUsage"))
-        return tuple(_usage_of_model(told, name, mapping(numbers)) for name, numbers in sorted(models.items()))
+def _totals(summary: Told) -> tuple[Usage, ...]:
+    """Return totals by model. Newer versions continue the totals of a resumed session and report each result's
+    share."""
+    if not summary.results or not isinstance(summary.results[-1].get(NEW), dict):
+        models = mapping((summary.result or {}).get("modelUsage"))
+        return tuple(_usage_of_model(summary, name, mapping(numbers)) for name, numbers in sorted(models.items()))
     sums: dict[str, Usage] = {}
-    for result in told.results:
+    for result in summary.results:
         for name, numbers in mapping(result.get(NEW)).items():
             usage, so_far = model_usage(name, mapping(numbers)), sums.get(name)
             sums[name] = usage if so_far is None else plus(so_far, usage)
-    return tuple(replace(sums[name], requests=_requests_to(told, name)) for name in sorted(sums))
+    return tuple(replace(sums[name], requests=_requests_to(summary, name)) for name in sorted(sums))
 
 
-def _money(told: Told) -> int | None:
-    """As told for the call: of a resumed session that is less than what the result says of all of it."""
-    if not told.results or not isinstance(told.results[-1].get(NEW), dict):
-        return nanousd((told.result or {}).get("total_cost_usd"))
-    news = [numbers for result in told.results for numbers in mapping(result.get(NEW)).values()]
-    amounts = [nanousd(mapping(numbers).get("costUSD")) for numbers in news]
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
+def _money(summary: Told) -> int | None:
+    """Return the money reported for this call, without the earlier part of a resumed session."""
+    if not summary.results or not isinstance(summary.results[-1].get(NEW), dict):
+        return nanousd((summary.result or {}).get("total_cost_usd"))
+    entries = [numbers for result in summary.results for numbers in mapping(result.get(NEW)).values()]
+    amounts = [nanousd(mapping(numbers).get("costUSD")) for numbers in entries]
+    reported = [amount for amount in amounts if amount is not None]
+    return sum(reported) if len(reported) == len(amounts) else None
 
 
-def _requests_to(told: Told, model: str) -> int | None:
-    return sum(1 for request in told.requests.values() if request.model == model) or None
+def _requests_to(summary: Told, model: str) -> int | None:
+    return sum(1 for request in summary.requests.values() if request.model == model) or None
 
 
-def _usage_of_model(told: Told, model: str, numbers: Json) -> Usage:
-    """`modelUsage` tells how long cache writes live in newer versions only; the turns' `usage` does, where its sum is
-    this model's."""
+def _usage_of_model(summary: Told, model: str, numbers: Json) -> Usage:
+    """Return one model's usage. Older versions lack cache lifetimes in `modelUsage`; take them from the turns' `usage`
+    if the sums agree."""
     usage = model_usage(model, numbers)
-    turns = [request_usage(model, mapping(result.get("usage"))) for result in told.results]
+    turns = [request_usage(model, mapping(result.get("usage"))) for result in summary.results]
     hour, short = sum(turn.cache_write_1h for turn in turns), sum(turn.cache_write_5m for turn in turns)
     if not usage.cache_write_1h and hour + short == usage.cache_write_5m:
         usage = replace(usage, cache_write_5m=short, cache_write_1h=hour)
-    return replace(usage, requests=_requests_to(told, model))
+    return replace(usage, requests=_requests_to(summary, model))
 
 
 def _added_up(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:
     sums: dict[str, tuple[int, ...]] = {}
     for usage in usages:
         so_far = sums.get(usage.model, (0, 0, 0, 0))
-        written = usage.cache_write_5m + usage.cache_write_1h
-        numbers = (usage.input, usage.output, usage.cache_read, written)
-        sums[usage.model] = tuple(a + b for a, b in zip(so_far, numbers, strict=True))
+        cache_writes = usage.cache_write_5m + usage.cache_write_1h
+        counts = (usage.input, usage.output, usage.cache_read, cache_writes)
+        sums[usage.model] = tuple(a + b for a, b in zip(so_far, counts, strict=True))
     return sums
 
 
-# shapes ---------------------------------------------------------------------------------------------------------------
+# content --------------------------------------------------------------------------------------------------------------
 def _text_blocks(content: object) -> Iterator[str]:
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "text":

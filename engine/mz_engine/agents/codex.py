@@ -1,4 +1,4 @@
-"""Adapter: OpenAI's `codex` command line, headless (`codex exec`)."""
+"""Adapter for OpenAI's `codex` command line, headless (`codex exec`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mz_engine.ports import CallResult, CallSpec, Reading
 COMMAND = "codex"
 INSTALL = "install Codex (npm install -g @openai/codex)"
 OLDEST = (0, 169)
-"""Older versions refuse some of the settings."""
+"""Older versions reject some of the settings."""
 
 SETTINGS: Mapping[str, str] = {
     "agents.enabled": "false",
@@ -30,14 +30,13 @@ SETTINGS: Mapping[str, str] = {
     "sandbox_workspace_write.exclude_slash_tmp": "true",
     "web_search": '"disabled"',
 }
-"""Nobody is there to approve, nothing is sent home or fetched at each start, and nothing is looked up in the web.
-Tokens of sub-agents are not in the stream, so there are none. A connection that is refused is not tried for ever. While
-a command runs, its sandbox puts an empty `.git`, and more, into each directory that may be written to, and leaves them
-there when it is killed: in /tmp that would lead every program below astray, so a call has a temporary directory of its
-own instead."""
+"""No approvals, telemetry, update checks or web search. No sub-agents, since the stream lacks their tokens. No endless
+reconnects. While a command runs, codex's sandbox puts an empty `.git` into each writable directory and leaves it there
+when killed, which would confuse programs below /tmp: so /tmp is excluded and each call has its own temporary
+directory."""
 
 NO_SHELL = "features.shell_tool=false"
-"""Files are read by commands: without them nothing can be looked at."""
+"""Without the shell tool the model cannot read files either."""
 
 PASSED = (
     "AWS_ACCESS_KEY_ID",
@@ -55,8 +54,8 @@ PASSED = (
     "OPENAI_ORGANIZATION",
     "OPENAI_PROJECT",
 )
-"""Variables of the caller's that this CLI reads, beyond those that every command gets. A provider of one's own may name
-another for its key: `pass_environment` in mz.yaml lets it through."""
+"""Variables that this CLI reads, beyond those that every command gets. A custom provider may need another for its key:
+`pass_environment` in mz.yaml passes it."""
 
 KEYS = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
 
@@ -77,7 +76,7 @@ TELLS = (
 
 
 class Codex(Program):
-    """Threads that continue, and tokens; neither money nor the name of the model."""
+    """Reports tokens and continues threads; reports neither money nor the model's name."""
 
     name = "codex"
     parser = "codex/1"
@@ -96,18 +95,17 @@ class Codex(Program):
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Looks for the command, its version and a key, a login file or a provider; calls no model, and shows no
-        secret."""
-        found = find_tool(COMMAND, environment, {}, INSTALL)
-        if not found.code and tuple(map(int, found.version.split(".")[:2])) < OLDEST:
+        """Look for the command, its version and a key, a login file or a provider."""
+        check = find_tool(COMMAND, environment, {}, INSTALL)
+        if not check.code and tuple(map(int, check.version.split(".")[:2])) < OLDEST:
             return msgspec.structs.replace(
-                found,
+                check,
                 code="tool-missing",
-                message=f"`codex` is of version {found.version}; mz can drive it from {OLDEST[0]}.{OLDEST[1]} on",
+                message=f"`codex` has version {check.version}; mz needs {OLDEST[0]}.{OLDEST[1]} or newer",
                 fix=f"{INSTALL} again",
             )
         return with_login(
-            found,
+            check,
             _has_login(environment),
             "`codex` has neither a login nor a key",
             "run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
@@ -121,8 +119,8 @@ class Codex(Program):
 
 
 def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-    """The process to run: the prompt goes in on stdin, which takes one of any size. Codex names a new thread itself:
-    `spec.session` counts only where the call continues one."""
+    """Build the process to run; the prompt goes to stdin. Codex names a new thread itself: `spec.session` is used only
+    if the call continues one."""
     argv = [COMMAND, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", _sandbox(spec.tools)]
     for name, value in SETTINGS.items():
         argv += ["-c", f"{name}={value}"]
@@ -135,8 +133,8 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
 
 
 def _sandbox(tools: tuple[Tool, ...]) -> str:
-    """What commands may change depends on the phase. One with a shell may write what tests leave behind: the engine
-    takes back what is not its own."""
+    """Return the sandbox mode for a phase's tools. Shell commands may write too (tests leave files behind); the engine
+    reverts forbidden changes."""
     return "workspace-write" if {"write", "shell"} & set(tools) else "read-only"
 
 
@@ -148,7 +146,7 @@ def _has_login(environment: Mapping[str, str]) -> bool:
 
 
 def _names_provider(path: Path) -> bool:
-    """Whether the user has chosen a provider other than OpenAI, which brings a login of its own."""
+    """Return True if the user configured a provider other than OpenAI, which has a login of its own."""
     import tomllib
 
     try:

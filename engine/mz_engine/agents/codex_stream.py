@@ -1,9 +1,8 @@
-"""Pure: reads what `codex exec --json` wrote. Total over any bytes.
+"""Parser of `codex exec --json` output; accepts any bytes.
 
-The verdict is the last `turn.completed` or `turn.failed`; an `error` line is no end, since the program goes on trying.
-The stream names no model, no money and no single request: the model is the one that was asked for. Tokens count on over
-the whole thread, so what the thread had used before the call is taken off.
-"""
+The last `turn.completed` or `turn.failed` decides; an `error` line is no end, since the program retries. The stream
+names no model, money or single request, so the requested model is assumed. Token counts are totals of the thread, so
+its usage before the call is subtracted."""
 
 from __future__ import annotations
 
@@ -20,122 +19,122 @@ from mz_engine.ports import CallResult, Reading
 
 _STATUS = re.compile(r"\b(?:unexpected|last) status:? (\d{3})\b")
 SPOKEN = ("agent_message", "assistant_message")
-"""What the agent says; the second name is that of the first versions."""
+"""Item types with the agent's text; the second is that of the first versions."""
 
 
 class Told(msgspec.Struct, kw_only=True):
-    """What the lines of one stream say, gathered in one pass."""
+    """Facts from the lines of one stream, collected in one pass."""
 
     bad_lines: int = 0
     session: str | None = None
     terminal: Literal["success", "error", "no-terminal"] = "no-terminal"
     usage: Json | None = None
-    """Of the whole thread."""
+    """Totals of the thread."""
     said: str = ""
-    """The newest words of the agent."""
+    """The agent's newest text."""
     failure: str = ""
-    """What the turn failed with."""
+    """Error message of the failed turn."""
     trouble: str = ""
     """The newest `error` line."""
     untold: bool = False
-    """The model has answered since tokens were told, or at all."""
+    """The model has answered since the last report of tokens."""
 
 
 def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:
-    """What one call said. Never raises: unreadable lines are counted, a missing end is a problem."""
-    told = gather(result.stdout, watch)
+    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
+    summary = gather(result.stdout, watch)
     stderr = last_words(result.stderr)
-    words, status = _unwrapped(told.failure or ("" if told.terminal == "success" else told.trouble))
-    ending = Ending(
+    error_text, status = _unwrapped(summary.failure or ("" if summary.terminal == "success" else summary.trouble))
+    call_end = Ending(
         ours=result.problem,
-        terminal=told.terminal,
+        terminal=summary.terminal,
         exit=result.exit,
         status=status,
-        words="\n".join(part for part in (stderr, words) if part),
-        text=told.said,
+        words="\n".join(part for part in (stderr, error_text) if part),
+        text=summary.said,
     )
-    problem = classify(ending, patterns)
+    problem = classify(call_end, patterns)
     return Reading(
         parser=parser,
-        terminal=told.terminal,
-        text=told.said or words,
-        session=told.session,
-        usage=_usage(told, result),
+        terminal=summary.terminal,
+        text=summary.said or error_text,
+        session=summary.session,
+        usage=_usage(summary, result),
         problem=problem,
-        problem_detail=(words or stderr or told.said) if problem else "",
-        bad_lines=told.bad_lines,
+        problem_detail=(error_text or stderr or summary.said) if problem else "",
+        bad_lines=summary.bad_lines,
         version=result.version,
-        untold=told.untold,
+        untold=summary.untold,
     )
 
 
 def gather(stdout: bytes, watch: Watch | None = None) -> Told:
-    """One pass over the lines; unknown types and fields are passed over."""
-    told = Told()
-    told.bad_lines = each_object(stdout, lambda event: _note(told, event), watch)
-    return told
+    """Summarise the lines in one pass; unknown types and fields are ignored."""
+    summary = Told()
+    summary.bad_lines = each_object(stdout, lambda event: _note(summary, event), watch)
+    return summary
 
 
-def _note(told: Told, event: Json) -> None:
+def _note(summary: Told, event: Json) -> None:
     match event.get("type"):
         case "thread.started":
-            told.session = session_id(event.get("thread_id")) or told.session
+            summary.session = session_id(event.get("thread_id")) or summary.session
         case "turn.started":
-            told.terminal, told.failure = "no-terminal", ""
+            summary.terminal, summary.failure = "no-terminal", ""
         case "turn.completed":
-            told.terminal, told.usage, told.untold = "success", mapping(event.get("usage")), False
+            summary.terminal, summary.usage, summary.untold = "success", mapping(event.get("usage")), False
         case "turn.failed":
-            told.terminal, told.failure = "error", string(mapping(event.get("error")).get("message"))
+            summary.terminal, summary.failure = "error", string(mapping(event.get("error")).get("message"))
         case "error":
-            told.trouble = string(event.get("message"))
+            summary.trouble = string(event.get("message"))
         case "item.started" | "item.updated" | "item.completed":
-            _note_item(told, mapping(event.get("item")))
+            _note_item(summary, mapping(event.get("item")))
         case _:
             pass
 
 
-def _note_item(told: Told, item: Json) -> None:
+def _note_item(summary: Told, item: Json) -> None:
     kind = item.get("type", item.get("item_type"))
     if kind != "error":
-        # It goes on: what it had trouble with is over.
-        told.trouble, told.untold = "", True
+        # Progress after an error line: the program has recovered.
+        summary.trouble, summary.untold = "", True
     if kind in SPOKEN:
-        told.said = string(item.get("text")) or told.said
+        summary.said = string(item.get("text")) or summary.said
 
 
 def _unwrapped(message: str) -> tuple[str, int | None]:
-    """The words of an error and the status of the model's API; some messages are the API's own answer, as JSON."""
-    answer = mapping(decode(message.encode()))
-    error = mapping(answer.get("error"))
-    words = " ".join(part for part in (string(error.get("code")), string(error.get("message"))) if part)
-    found = _STATUS.search(message)
-    return words or message, count(answer.get("status")) or (int(found[1]) if found else None)
+    """Return an error's text and the HTTP status of the model's API; some messages are the API's reply, as JSON."""
+    body = mapping(decode(message.encode()))
+    error = mapping(body.get("error"))
+    error_text = " ".join(part for part in (string(error.get("code")), string(error.get("message"))) if part)
+    match = _STATUS.search(message)
+    return error_text or message, count(body.get("status")) or (int(match[1]) if match else None)
 
 
-def _usage(told: Told, result: CallResult) -> tuple[Usage, ...]:
-    """What this call used: the thread's sums less those from before, which are of the same thread."""
-    if told.usage is None:
+def _usage(summary: Told, result: CallResult) -> tuple[Usage, ...]:
+    """Return the usage of this call: the thread's totals minus those before the call."""
+    if summary.usage is None:
         return ()
-    now = _sums(told.usage)
-    before = tuple(map(sum, zip(*(_numbers(usage) for usage in result.earlier), strict=True))) or (0,) * len(now)
-    if any(was > now_ for was, now_ in zip(before, now, strict=True)):
-        # Not the thread that it was taken for: better too much than a call for nothing.
-        before = (0,) * len(now)
-    read, write, whole, out, thoughts = (now_ - was for was, now_ in zip(before, now, strict=True))
-    # Parts are no more than the whole, whatever the stream says.
-    read = min(read, whole)
+    totals = _sums(summary.usage)
+    before = tuple(map(sum, zip(*(_numbers(usage) for usage in result.earlier), strict=True))) or (0,) * len(totals)
+    if any(old > new for old, new in zip(before, totals, strict=True)):
+        # Not the thread we took it for: count too much rather than nothing.
+        before = (0,) * len(totals)
+    read, write, input_tokens, output, thoughts = (new - old for old, new in zip(before, totals, strict=True))
+    # Whatever the stream says, cached tokens are part of the input.
+    read = min(read, input_tokens)
     usage = Usage(
-        model=result.model, input=whole, output=out, cache_read=read, cache_write_5m=min(write, whole - read),
-        reasoning=min(thoughts, out),
+        model=result.model, input=input_tokens, output=output, cache_read=read,
+        cache_write_5m=min(write, input_tokens - read), reasoning=min(thoughts, output),
     )  # fmt: skip
-    return (usage,) if whole or out else ()
+    return (usage,) if input_tokens or output else ()
 
 
-def _sums(numbers: Json) -> tuple[int, ...]:
+def _sums(counts: Json) -> tuple[int, ...]:
     names = ("cached_input_tokens", "cache_write_input_tokens", "input_tokens", "output_tokens")
-    return tuple(count(numbers.get(name)) or 0 for name in (*names, "reasoning_output_tokens"))
+    return tuple(count(counts.get(name)) or 0 for name in (*names, "reasoning_output_tokens"))
 
 
 def _numbers(usage: Usage) -> tuple[int, ...]:
-    written = usage.cache_write_5m + usage.cache_write_1h
-    return (usage.cache_read, written, usage.input, usage.output, usage.reasoning)
+    cache_writes = usage.cache_write_5m + usage.cache_write_1h
+    return (usage.cache_read, cache_writes, usage.input, usage.output, usage.reasoning)

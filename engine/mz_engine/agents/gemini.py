@@ -1,8 +1,7 @@
-"""Adapter: Google's `gemini` command line (Gemini CLI), headless.
+"""Adapter for Google's `gemini` command line (Gemini CLI), headless.
 
-Everything that it needs goes in by flags and variables: its settings are the user's own, or an administrator's (files
-of system settings count only where root owns them). Only the policy that names the call's tools must be a file; it
-lies beside the CLI's own data, below HOME, so that its name is the same on every machine.
+Flags and variables configure it, since its settings files belong to the user or an administrator. Only the policy that
+names the call's tools must be a file; it is below HOME beside the CLI's data, so its name is the same on every machine.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SETTINGS: Mapping[str, str] = {
     "GEMINI_TELEMETRY_ENABLED": "false",
     "NO_BROWSER": "true",
 }
-"""One process instead of two, no traces to anybody, and no browser where a login has expired."""
+"""One process instead of two, no telemetry, and no browser when a login has expired."""
 
 PASSED = (
     "CLOUDSDK_CONFIG",
@@ -58,13 +57,13 @@ PASSED = (
     "GOOGLE_GENAI_USE_VERTEXAI",
     "GOOGLE_VERTEX_BASE_URL",
 )
-"""Variables of the caller's that this CLI reads, beyond those that every command gets."""
+"""Variables that this CLI reads, beyond those that every command gets."""
 
 NAMED = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))")
-"""An at sign that the CLI takes for the name of a file."""
+"""An at sign that the CLI treats as the start of a file name."""
 
 PROMPT_BYTES_MAX = 8 * 1024 * 1024
-"""The CLI would cut off the rest, and say so on standard error alone."""
+"""The CLI cuts off longer prompts, with a warning on standard error only."""
 TOO_LONG = b"gemini takes prompts of up to 8 MiB"
 REFUSED = Problem(kind=ProblemClass.PHASE, code="prompt-too-long")
 
@@ -90,7 +89,7 @@ TELLS = (
 
 
 class Gemini(Program):
-    """Exact tokens per model, no money; continues sessions where they were begun."""
+    """Reports exact tokens per model, no money; continues sessions in the directory in which they began."""
 
     name = "gemini"
     parser = "gemini/1"
@@ -109,26 +108,26 @@ class Gemini(Program):
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Looks for the command, its version and a key or a login file; calls no model, and shows no secret."""
-        found = find_tool(COMMAND, environment, SETTINGS, INSTALL)
+        """Look for the command, its version and a key or a login file."""
+        check = find_tool(COMMAND, environment, SETTINGS, INSTALL)
         return with_login(
-            found,
+            check,
             _has_login(environment),
             "`gemini` has neither a login nor a key",
             "run `gemini` once and log in, or set GEMINI_API_KEY",
         )
 
     def format_prompt(self, prompt: str) -> str:
-        """As words alone; see `literal`."""
+        """Escape the prompt; see `escape_prompt`."""
         return literal(prompt)
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        """Puts the policy where the command line names it, and starts the CLI."""
+        """Write the policy file that the command line names, then run the CLI."""
         if len(spec.prompt.encode()) > PROMPT_BYTES_MAX:
             return CallResult(stdout=b"", stderr=TOO_LONG, exit=None, duration_ms=0, problem=REFUSED)
-        place = _home(environment)
-        if place is not None:
-            _put(place / POLICIES, policy(spec.tools))
+        home = _home(environment)
+        if home is not None:
+            _put(home / POLICIES, policy(spec.tools))
         return spawn(spec, invocation(spec, environment))
 
     def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
@@ -136,10 +135,9 @@ class Gemini(Program):
 
 
 def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-    """The process to run: the prompt goes in on stdin, which takes one of any size up to 8 MiB.
+    """Build the process to run; the prompt goes to stdin.
 
-    Whatever asks a person is refused, as nobody is there. Where the policy cannot be read nothing is opened: writing
-    and commands are then refused.
+    The CLI denies every tool call that would need approval: also writes and commands if it cannot read the policy.
     """
     argv = [COMMAND, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
     argv += ["--approval-mode", "default", "--policy", f"~/{POLICIES}/{policy_name(policy(spec.tools))}"]
@@ -147,19 +145,19 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         argv += ["--resume" if spec.resumes else "--session-id", spec.session]
     passed = {name: environment[name] for name in PASSED if name in environment}
     env = {**passed, **SETTINGS}
-    # Of a command that is killed it leaves a directory behind.
+    # It leaves a directory behind when a command is killed.
     return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, temporary=True)
 
 
 def literal(prompt: str) -> str:
-    """The prompt so that the CLI takes it as words alone: `@name` would have it read in any file whose name holds
-    `name`, and a slash at the beginning would be a command. The model sees a backslash in front of the at sign."""
+    """Escape a prompt so that the CLI takes it as text: `@name` would include a file, and a leading slash would be a
+    command. The model sees a backslash before the at sign."""
     escaped = NAMED.sub(r"\\@", prompt)
     return f"\n{escaped}" if escaped.startswith("/") else escaped
 
 
 def _put(folder: Path, text: str) -> None:
-    """Writes a policy that is not there, or not as it was. Where that cannot be the call goes on, with fewer tools."""
+    """Write the policy unless it exists with this content. If writing fails, the call continues with fewer tools."""
     path = folder / policy_name(text)
     with contextlib.suppress(OSError):
         if path.is_file() and path.read_bytes() == text.encode():
@@ -172,9 +170,9 @@ def _put(folder: Path, text: str) -> None:
 
 # the login ------------------------------------------------------------------------------------------------------------
 def _home(environment: Mapping[str, str]) -> Path | None:
-    """The directory that the CLI keeps its folder in; None where there is none."""
-    place = environment.get("GEMINI_CLI_HOME") or environment.get("HOME")
-    return Path(place) if place and Path(place).is_dir() else None
+    """Return the directory that holds the CLI's folder; None if it does not exist."""
+    folder = environment.get("GEMINI_CLI_HOME") or environment.get("HOME")
+    return Path(folder) if folder and Path(folder).is_dir() else None
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:
@@ -197,7 +195,7 @@ def _names_key(path: Path) -> bool:
 
 
 def _names_account(folder: Path) -> bool:
-    """Where the secret itself lies in the system's keychain, these files still say that somebody logged in."""
+    """Return True if the files name an account, also when the secret itself is in the system's keychain."""
     try:
         account = json.loads((folder / "google_accounts.json").read_bytes())
     except (OSError, ValueError):

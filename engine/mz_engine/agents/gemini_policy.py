@@ -1,7 +1,7 @@
-"""Pure: the policy for Gemini CLI that gives a call the tools that its phase may use, and no others.
+"""Policy file for Gemini CLI that allows a call only its phase's tools.
 
-The CLI takes rules from a file (`--policy`): the one with the highest priority that fits a tool decides, and a tool
-that is denied is not even offered to the model. Rules here are of the user's tier, so an administrator's stand above.
+Of the rules that match a tool, the one with the highest priority decides; a denied tool is not offered to the model.
+These rules are of the user's tier, so an administrator's rules override them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TOOLS: Mapping[Tool, tuple[str, ...]] = {
     "write": ("replace", "write_file"),
     "shell": ("run_shell_command",),
 }
-"""What a phase may use, in the names of this CLI. Files are open to it within the worktree only."""
+"""Names of this CLI's tools; file tools work within the worktree only."""
 
 OTHERS = (
     "activate_skill",
@@ -35,21 +35,20 @@ OTHERS = (
     "web_fetch",
     "write_todos",
 )
-"""What else the CLI offers by itself (0.61)."""
+"""The CLI's other built-in tools (0.61)."""
 
 LAST, LOW, FIRST = 0, 1, 999
 DIGEST_DIGITS = 8
 
 
 def policy(tools: Iterable[Tool]) -> str:
-    """The text of the policy, in TOML.
+    """Return the policy as TOML.
 
-    What is known and not asked for is denied above all that the user's own policies may say. What is asked for is
-    allowed below them, so that their prohibitions (of a command, say) still hold. Anything else, such as a tool of a
-    later version, is denied unless a policy of the user's own allows it.
-    """
-    asked = frozenset(tools)
-    allowed = sorted(name for tool in asked for name in TOOLS[tool])
+    Known tools that are not requested are denied with the highest priority. Requested tools are allowed with a low one,
+    so that prohibitions in the user's own policies still hold. Any other tool, such as one of a later version, is
+    denied unless a policy of the user allows it."""
+    requested = frozenset(tools)
+    allowed = sorted(name for tool in requested for name in TOOLS[tool])
     denied = sorted({*OTHERS, *(name for names in TOOLS.values() for name in names)} - set(allowed))
     rules = [_rule(["*"], "deny", LAST), _rule(denied, "deny", FIRST)]
     if allowed:
@@ -58,7 +57,7 @@ def policy(tools: Iterable[Tool]) -> str:
 
 
 def policy_name(text: str) -> str:
-    """A file name for a policy: another text gets another name."""
+    """Return a file name that depends on the policy's text."""
     return f"{hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]}.toml"
 
 

@@ -1,8 +1,8 @@
-"""Pure: reads what `gemini --output-format stream-json` wrote. Total over any bytes.
+"""Parser of `gemini --output-format stream-json` output; accepts any bytes.
 
-The verdict is the `status` of the last `result`, never the exit code; without a `result` the call failed. Tokens come
-from its `stats`, per model and for this call alone. What the model thought is billed as output and has no field: it is
-what the total has more than its parts. The text is what was said after the last use of a tool, and comes in pieces.
+The `status` of the last `result` decides, never the exit code; without a `result` the call failed. Tokens come from its
+`stats`, per model and for this call alone. Reasoning is billed as output and has no field: it is the total minus the
+other parts. The text is everything after the last use of a tool, in pieces.
 """
 
 from __future__ import annotations
@@ -27,103 +27,104 @@ EXITS = {
     53: "exit_turns",
     55: "exit_untrusted",
 }
-"""This CLI's own exit codes. An API's status comes as its remainder by 256, and is read where it is told in full."""
+"""Stop reasons by the CLI's exit code. An API status appears here modulo 256, so it is read from the messages
+instead."""
 
 AGAIN_CHARACTERS = 12
-"""A shorter beginning may well be there twice by itself."""
+"""A shorter prefix may repeat by chance."""
 AGAIN_TRIES = 20
-"""More often than the CLI ever asks again."""
+"""More than the CLI's own retries."""
 WAIT_DIGITS_MAX = 7
 
 _CHATTER = re.compile(r"^(?:Warning: 256-color support|Ripgrep is not available|\[STARTUP\]).*\n?", re.MULTILINE)
-"""What the CLI says on standard error whenever it starts without a terminal."""
+"""Lines on standard error at every start without a terminal."""
 _STATUS = re.compile(r'"code"\s*:\s*([45]\d\d)\b')
 _STATUS_REPORTED = re.compile(r"^\s+(?:status|code): ([45]\d\d)\b", re.MULTILINE)
 _WAIT = re.compile(rf"\bretry in (\d{{1,{WAIT_DIGITS_MAX}}}(?:\.\d{{1,9}})?)s\b", re.IGNORECASE)
 
 
 class Told(msgspec.Struct, kw_only=True):
-    """What the lines of one stream say, gathered in one pass."""
+    """Facts from the lines of one stream, collected in one pass."""
 
     bad_lines: int = 0
     session: str | None = None
     model: str = ""
     result: Json | None = None
     pieces: list[str] = []
-    """Of what the agent said last, without a tool in between."""
+    """Pieces of the agent's text since the last use of a tool."""
     closed: bool = False
-    """A tool was used after these pieces: with the next one something new begins."""
+    """A tool was used after these pieces, so the next piece starts a new text."""
     error: str = ""
-    """The newest error of which the CLI tells besides the result."""
+    """Newest error message outside the result."""
 
 
 def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:
-    """What one call said. Never raises: unreadable lines are counted, a missing end is a problem."""
-    told = gather(result.stdout, watch)
-    last: Json = told.result or {}
-    failure = mapping(last.get("error"))
-    words = string(failure.get("message")) or ("" if last.get("status") == "success" else told.error)
+    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
+    summary = gather(result.stdout, watch)
+    last_result: Json = summary.result or {}
+    failure = mapping(last_result.get("error"))
+    error_text = string(failure.get("message")) or ("" if last_result.get("status") == "success" else summary.error)
     stderr = _CHATTER.sub("", last_words(result.stderr)).strip()
-    text = said(told.pieces)
-    terminal = terminal_of(told.result)
-    every = "\n".join(part for part in (stderr, words) if part)
-    ending = Ending(
+    text = said(summary.pieces)
+    terminal = terminal_of(summary.result)
+    all_errors = "\n".join(part for part in (stderr, error_text) if part)
+    call_end = Ending(
         ours=result.problem,
         terminal=terminal,
         exit=result.exit,
         stops=_stops(failure, result.exit),
-        status=_status(words, stderr),
-        words=every,
+        status=_status(error_text, stderr),
+        words=all_errors,
         text=text,
-        retry_after_seconds=_wait(every),
+        retry_after_seconds=_wait(all_errors),
     )
-    problem = classify(ending, patterns)
+    problem = classify(call_end, patterns)
     return Reading(
         parser=parser,
         terminal=terminal,
-        text=text or words,
-        session=told.session,
-        usage=usage_of(mapping(last.get("stats")), told.model or result.model),
+        text=text or error_text,
+        session=summary.session,
+        usage=usage_of(mapping(last_result.get("stats")), summary.model or result.model),
         problem=problem,
-        problem_detail=(words or stderr or text) if problem else "",
-        bad_lines=told.bad_lines,
+        problem_detail=(error_text or stderr or text) if problem else "",
+        bad_lines=summary.bad_lines,
         version=result.version,
     )
 
 
 def gather(stdout: bytes, watch: Watch | None = None) -> Told:
-    """One pass over the lines; unknown types and fields are passed over."""
-    told = Told()
-    told.bad_lines = each_object(stdout, lambda event: _note(told, event), watch)
-    return told
+    """Summarise the lines in one pass; unknown types and fields are ignored."""
+    summary = Told()
+    summary.bad_lines = each_object(stdout, lambda event: _note(summary, event), watch)
+    return summary
 
 
-def _note(told: Told, event: Json) -> None:
+def _note(summary: Told, event: Json) -> None:
     match event.get("type"):
         case "init":
-            told.session = session_id(event.get("session_id")) or told.session
-            told.model = string(event.get("model")) or told.model
+            summary.session = session_id(event.get("session_id")) or summary.session
+            summary.model = string(event.get("model")) or summary.model
         case "message" if event.get("role") == "assistant":
-            _note_words(told, event)
+            _note_words(summary, event)
         case "tool_use":
-            told.closed = True
+            summary.closed = True
         case "error":
-            told.error = string(event.get("message")) or told.error
+            summary.error = string(event.get("message")) or summary.error
         case "result":
-            told.result = event
+            summary.result = event
         case _:
             pass
 
 
-def _note_words(told: Told, event: Json) -> None:
-    if told.closed or event.get("delta") is not True:
-        told.pieces, told.closed = [], False
-    if words := string(event.get("content")):
-        told.pieces.append(words)
+def _note_words(summary: Told, event: Json) -> None:
+    if summary.closed or event.get("delta") is not True:
+        summary.pieces, summary.closed = [], False
+    if text := string(event.get("content")):
+        summary.pieces.append(text)
 
 
 def terminal_of(result: Json | None) -> Literal["success", "error", "no-terminal"]:
-    """What the last `result` says; anything but `success` is an error."""
+    """Return how the last `result` ended; any status but `success` is an error."""
     if result is None:
         return "no-terminal"
     return "success" if result.get("status") == "success" else "error"
@@ -131,30 +132,31 @@ def terminal_of(result: Json | None) -> Literal["success", "error", "no-terminal
 
 # text -----------------------------------------------------------------------------------------------------------------
 def said(pieces: list[str]) -> str:
-    """The pieces in one. After a stream that broke off the model is asked again, and nothing says so: where the text
-    so far begins anew at a piece, it is taken once. A second answer in other words cannot be told from the first."""
-    whole = "".join(pieces)
+    """Join the pieces, without repeats. After a broken stream the CLI asks the model again without a mark in the
+    output: where the text so far starts again at a piece, keep it once. A retry with different text cannot be
+    detected."""
+    text = "".join(pieces)
     for _ in range(AGAIN_TRIES):
-        at = _again(whole, pieces)
+        at = _again(text, pieces)
         if at is None:
             break
-        whole, pieces = whole[at:], _without(pieces, at)
-    return whole
+        text, pieces = text[at:], _without(pieces, at)
+    return text
 
 
-def _again(whole: str, pieces: list[str]) -> int | None:
-    """Where what stands before begins once more."""
-    head = whole[:AGAIN_CHARACTERS]
+def _again(text: str, pieces: list[str]) -> int | None:
+    """Return the offset of a piece at which the whole text before it starts again."""
+    head = text[:AGAIN_CHARACTERS]
     if not any(letter.isalpha() for letter in head):
         return None
-    at = tried = 0
+    at = comparisons = 0
     for piece in pieces[:-1]:
         at += len(piece)
-        if at < AGAIN_CHARACTERS or not whole.startswith(head, at):
+        if at < AGAIN_CHARACTERS or not text.startswith(head, at):
             continue
-        if whole.startswith(whole[:at], at):
+        if text.startswith(text[:at], at):
             return at
-        if (tried := tried + 1) > AGAIN_TRIES:
+        if (comparisons := comparisons + 1) > AGAIN_TRIES:
             return None
     return None
 
@@ -169,44 +171,44 @@ def _without(pieces: list[str], characters: int) -> list[str]:
 
 # failures -------------------------------------------------------------------------------------------------------------
 def _stops(failure: Json, exit_: int | None) -> tuple[str, ...]:
-    named = (string(failure.get("type")), "" if exit_ is None else EXITS.get(exit_, ""))
-    return tuple(name for name in named if name)
+    reasons = (string(failure.get("type")), "" if exit_ is None else EXITS.get(exit_, ""))
+    return tuple(reason for reason in reasons if reason)
 
 
-def _status(words: str, stderr: str) -> int | None:
-    """The HTTP status: in the API's own words, else in what the CLI reports of its error."""
-    found = _STATUS.search(words)
-    if found:
-        return int(found[1])
+def _status(error_text: str, stderr: str) -> int | None:
+    """Find the HTTP status: in the API's message, else in the CLI's error report."""
+    match = _STATUS.search(error_text)
+    if match:
+        return int(match[1])
     reported = _STATUS_REPORTED.findall(stderr)
     return int(reported[-1]) if reported else None
 
 
-def _wait(words: str) -> int | None:
-    """Whole seconds until the API wants to be asked again."""
-    found = _WAIT.findall(words)
-    return math.ceil(float(found[-1])) if found else None
+def _wait(text: str) -> int | None:
+    """Find the wait that the API asks for, in whole seconds."""
+    waits = _WAIT.findall(text)
+    return math.ceil(float(waits[-1])) if waits else None
 
 
 # tokens ---------------------------------------------------------------------------------------------------------------
 def usage_of(stats: Json, model: str) -> tuple[Usage, ...]:
-    """Per model; where the models are not told apart, of the one that the call began with."""
+    """Return usage per model; without a breakdown, all of it for the model that the call began with."""
     models = mapping(stats.get("models"))
-    found = tuple(_usage(name, mapping(numbers)) for name, numbers in sorted(models.items()) if name)
-    if not found and model:
-        found = (_usage(model, stats),)
-    return tuple(usage for usage in found if usage.input or usage.output)
+    usages = tuple(_usage(name, mapping(numbers)) for name, numbers in sorted(models.items()) if name)
+    if not usages and model:
+        usages = (_usage(model, stats),)
+    return tuple(usage for usage in usages if usage.input or usage.output)
 
 
 def _usage(model: str, numbers: Json) -> Usage:
-    """`input_tokens` includes what came from the cache; `output_tokens` leaves out what the model thought."""
-    entered = count(numbers.get("input_tokens")) or 0
-    spoken = count(numbers.get("output_tokens")) or 0
-    thought = max(0, (count(numbers.get("total_tokens")) or 0) - entered - spoken)
+    """Convert one model's counts: `input_tokens` includes cache reads, `output_tokens` excludes reasoning."""
+    input_tokens = count(numbers.get("input_tokens")) or 0
+    output_tokens = count(numbers.get("output_tokens")) or 0
+    reasoning_tokens = max(0, (count(numbers.get("total_tokens")) or 0) - input_tokens - output_tokens)
     return Usage(
         model=model,
-        input=entered,
-        output=spoken + thought,
-        cache_read=min(entered, count(numbers.get("cached")) or 0),
-        reasoning=thought,
+        input=input_tokens,
+        output=output_tokens + reasoning_tokens,
+        cache_read=min(input_tokens, count(numbers.get("cached")) or 0),
+        reasoning=reasoning_tokens,
     )

@@ -1,4 +1,4 @@
-"""Adapter: any program that a description turns into an agent: called by it, and its output read by it."""
+"""Adapter for programs that a description makes usable as agents."""
 
 from __future__ import annotations
 
@@ -24,28 +24,35 @@ class Described:
     """Implements `mz_engine.agents.contract.Adapter` for one description."""
 
     def __init__(self, name: str, description: AgentDescription, patterns: Patterns, install: str = "") -> None:
-        """`install` says how to get a program whose description comes with `mz`; empty: `mz.yaml` describes it."""
+        """`install` tells how to get a program whose description is bundled; empty if `mz.yaml` describes it."""
         self.name, self.parser = name, f"{name}/1"
         self._told, self._patterns, self._install = description, patterns, install
 
     def capabilities(self) -> Capabilities:
-        told = self._told
-        models = told.models
-        named = models.mid or self.name
+        description = self._told
+        models = description.models
+        default_model = models.mid or self.name
         return Capabilities(
             agent=self.name,
-            sessions=told.session is not None,
-            streaming=told.output.live,
-            token_counting="exact" if told.output.usage else "estimate",
-            reports_money=told.output.money is not None,
-            tells=(tells(told),),
-            tools=tuple(tool for tool in KNOWN if getattr(told.allowed, tool) or getattr(told.denied, tool)),
-            models={"cheap": models.cheap or named, "mid": named, "premium": models.premium or named},
-            auth=tuple(filter(None, (told.login.how, *told.login.variables))) or ("as the program asks for",),
+            sessions=description.session is not None,
+            streaming=description.output.live,
+            token_counting="exact" if description.output.usage else "estimate",
+            reports_money=description.output.money is not None,
+            tells=(tells(description),),
+            tools=tuple(
+                tool for tool in KNOWN if getattr(description.allowed, tool) or getattr(description.denied, tool)
+            ),
+            models={
+                "cheap": models.cheap or default_model,
+                "mid": default_model,
+                "premium": models.premium or default_model,
+            },
+            auth=tuple(filter(None, (description.login.how, *description.login.variables)))
+            or ("as the program asks for",),
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Looks for the program, its version and what a login leaves behind; calls no model, and shows no secret."""
+        """Look for the program, its version and the files or variables of a login."""
         command = self._told.command[0]
         if shutil.which(command, path=environment.get("PATH", "")) is None:
             return AuthCheck(
@@ -57,34 +64,34 @@ class Described:
                     else f"install it, or change the command of {self.name} in mz.yaml"
                 ),
             )
-        asked = (command, "--version") if self._told.version is None else self._told.version
+        version_command = (command, "--version") if self._told.version is None else self._told.version
         own = self._told.environment
-        answer = ask_version(asked, self.name, VERSION, environment, own) if asked else Answer("")
-        if answer.version is None:
+        result = ask_version(version_command, self.name, VERSION, environment, own) if version_command else Answer("")
+        if result.version is None:
             return AuthCheck(
                 code="tool-missing",
-                message=f"`{' '.join(asked)}` gave no version ({answer.why})",
+                message=f"`{' '.join(version_command)}` printed no version ({result.why})",
                 fix=(
-                    f"run it by hand to see why, and {self._install} again"
+                    f"run it by hand to see why, then {self._install} again"
                     if self._install
-                    else f"run it by hand to see why; `version: []` in the description of {self.name} leaves it out"
+                    else f"run it by hand to see why; `version: []` in the description of {self.name} skips the check"
                 ),
             )
         if not self._has_login(environment):
-            ways = self.capabilities().auth
+            auth = self.capabilities().auth
             return AuthCheck(
                 code="auth-missing",
                 message=f"`{command}` has neither a login nor a key",
-                fix=f"log in ({'; '.join(ways)})",
-                version=answer.version,
+                fix=f"log in ({'; '.join(auth)})",
+                version=result.version,
             )
-        return AuthCheck(version=answer.version)
+        return AuthCheck(version=result.version)
 
     def estimate_tokens(self, prompt: str) -> int:
         return estimate(prompt)
 
     def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
-        """None: a description does not say how to ask."""
+        """Return None: a description has no way to count tokens."""
         del spec, environment, spawn
         return None
 
@@ -98,31 +105,35 @@ class Described:
         return read_output(result, self.name, self._told, self._patterns, watch)
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-        """The process to run."""
-        told = self._told
-        allowed = [word for tool in KNOWN if tool in spec.tools for word in getattr(told.allowed, tool)]
-        denied = [word for tool in KNOWN if tool not in spec.tools for word in getattr(told.denied, tool)]
-        joined = any(TOOLS in word for word in told.command)
-        argv = [word.replace(MODEL, spec.model).replace(TOOLS, ",".join(allowed)) for word in told.command]
-        argv += [*([] if joined else allowed), *denied]
-        if told.session is not None and spec.session is not None:
-            words = told.session.resume if spec.resumes else told.session.new
-            argv += [word.replace(SESSION, spec.session) for word in words]
-        passed = {name: environment[name] for name in told.passes if name in environment}
-        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **told.environment})
+        """Build the process to run."""
+        description = self._told
+        allowed = [argument for tool in KNOWN if tool in spec.tools for argument in getattr(description.allowed, tool)]
+        denied = [
+            argument for tool in KNOWN if tool not in spec.tools for argument in getattr(description.denied, tool)
+        ]
+        in_command = any(TOOLS in argument for argument in description.command)
+        argv = [
+            argument.replace(MODEL, spec.model).replace(TOOLS, ",".join(allowed)) for argument in description.command
+        ]
+        argv += [*([] if in_command else allowed), *denied]
+        if description.session is not None and spec.session is not None:
+            arguments = description.session.resume if spec.resumes else description.session.new
+            argv += [argument.replace(SESSION, spec.session) for argument in arguments]
+        passed = {name: environment[name] for name in description.passes if name in environment}
+        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **description.environment})
 
     def _has_login(self, environment: Mapping[str, str]) -> bool:
         login = self._told.login
         if not login.variables and not login.files:
             return True
         home = Path(environment.get("HOME", "/nonexistent"))
-        places = [home / name.removeprefix("~/") for name in login.files]
-        return any(environment.get(name) for name in login.variables) or any(place.exists() for place in places)
+        paths = [home / name.removeprefix("~/") for name in login.files]
+        return any(environment.get(name) for name in login.variables) or any(path.exists() for path in paths)
 
 
-def tells(told: AgentDescription) -> Tells:
-    """What the output says, as far as the description finds it there."""
-    output, usage = told.output, told.output.usage
+def tells(description: AgentDescription) -> Tells:
+    """Return the facts that the description finds in the output."""
+    output, usage = description.output, description.output.usage
     return Tells(
         model=output.model is not None or bool(usage and usage.model),
         requests=bool(usage and usage.counts == "request"),
@@ -132,5 +143,5 @@ def tells(told: AgentDescription) -> Tells:
         cache_writes=(
             "no" if not usage else "by lifetime" if usage.cache_write_1h else "total" if usage.cache_write else "no"
         ),
-        evidence=told.evidence,
+        evidence=description.evidence,
     )

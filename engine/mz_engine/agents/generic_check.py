@@ -1,4 +1,4 @@
-"""Pure: what is wrong with the description of an agent, beyond the shape of its parts."""
+"""Validation of agent descriptions beyond the types of their fields."""
 
 from __future__ import annotations
 
@@ -27,88 +27,88 @@ SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 PATHS = ("input", "output", "model", "cache_read", "cache_write", "cache_write_1h", "reasoning")
 
 Wrong = tuple[Route, str]
-"""Where, and what is wrong there."""
+"""Route within the description, and the error there."""
 
 
-def faults(told: AgentDescription) -> Iterator[Wrong]:
-    """All of them, by route within the description; none: a program can be called and read by it."""
-    yield from _command(told)
-    yield from _arguments(told)
-    yield from _environment(told)
-    yield from _output(told)
-    yield from _ends(told)
-    yield from _expressions(told)
+def faults(description: AgentDescription) -> Iterator[Wrong]:
+    """Yield all errors of a description; none if it is usable."""
+    yield from _command(description)
+    yield from _arguments(description)
+    yield from _environment(description)
+    yield from _output(description)
+    yield from _ends(description)
+    yield from _expressions(description)
 
 
-def _command(told: AgentDescription) -> Iterator[Wrong]:
-    if not told.command:
+def _command(description: AgentDescription) -> Iterator[Wrong]:
+    if not description.command:
         yield ("command",), "it names no program"
-    elif not PROGRAM.match(told.command[0]):
+    elif not PROGRAM.match(description.command[0]):
         yield (
             ("command", 0),
-            f"{told.command[0][:80]!r} is not the name of a program on PATH; for one that lies in the repository, "
+            f"{description.command[0][:80]!r} is not the name of a program on PATH; for one in the repository, "
             "write `sh` or its interpreter, and its path as an argument",
         )
-    if told.version is not None and told.version[:1] and not PROGRAM.match(told.version[0]):
-        yield ("version", 0), f"{told.version[0][:80]!r} is not the name of a program on PATH"
-    if MODEL in "\0".join(told.command) and not told.models.mid:
+    if description.version is not None and description.version[:1] and not PROGRAM.match(description.version[0]):
+        yield ("version", 0), f"{description.version[0][:80]!r} is not the name of a program on PATH"
+    if MODEL in "\0".join(description.command) and not description.models.mid:
         yield ("models",), "the command names {model}, and there is no model for the tier `mid`"
 
 
-def _arguments(told: AgentDescription) -> Iterator[Wrong]:
-    session = told.session
+def _arguments(description: AgentDescription) -> Iterator[Wrong]:
+    session = description.session
     lists: tuple[tuple[Route, tuple[str, ...], tuple[str, ...]], ...] = (
-        (("command",), told.command, (MODEL, TOOLS)),
-        (("version",), told.version or (), ()),
-        *((("allowed", name), getattr(told.allowed, name), ()) for name in ("read", "write", "shell")),
-        *((("denied", name), getattr(told.denied, name), ()) for name in ("read", "write", "shell")),
+        (("command",), description.command, (MODEL, TOOLS)),
+        (("version",), description.version or (), ()),
+        *((("allowed", name), getattr(description.allowed, name), ()) for name in ("read", "write", "shell")),
+        *((("denied", name), getattr(description.denied, name), ()) for name in ("read", "write", "shell")),
         *(((("session", "new"), session.new, (SESSION,)),) if session else ()),
         *(((("session", "resume"), session.resume, (SESSION,)),) if session else ()),
     )
-    for route, words, known in lists:
-        for at, word in enumerate(words):
-            if "\0" in word:
+    for route, arguments, allowed in lists:
+        for at, argument in enumerate(arguments):
+            if "\0" in argument:
                 yield (*route, at), "an argument cannot hold a NUL"
-            for found in PLACEHOLDER.findall(word):
-                if found not in known:
-                    yield (*route, at), _unknown(found, known)
+            for placeholder in PLACEHOLDER.findall(argument):
+                if placeholder not in allowed:
+                    yield (*route, at), _unknown(placeholder, allowed)
     if session is not None:
         if SESSION not in "\0".join(session.resume):
             yield ("session", "resume"), "it does not name {session}"
-        if SESSION not in "\0".join(session.new) and told.output.session is None:
-            yield ("session", "new"), "neither does it name {session}, nor does the output say which session it is"
+        if SESSION not in "\0".join(session.new) and description.output.session is None:
+            yield ("session", "new"), "it must name {session}, or `output.session` must find the session's id"
 
 
-def _unknown(found: str, known: tuple[str, ...]) -> str:
-    if found in PROMPTS:
+def _unknown(placeholder: str, allowed: tuple[str, ...]) -> str:
+    if placeholder in PROMPTS:
         return (
-            f"{found} cannot stand in an argument, which everybody on the machine can read; the prompt comes on "
-            "standard input, and a program that wants a file is given /dev/stdin"
+            f"{placeholder} is not allowed in an argument, which everybody on the machine can read; the prompt comes "
+            "on standard input; pass /dev/stdin to a program that needs a file"
         )
-    return f"{found} stands for nothing here; known: {', '.join(known) or 'none'}"
+    return f"{placeholder} is not a placeholder here; valid: {', '.join(allowed) or 'none'}"
 
 
-def _environment(told: AgentDescription) -> Iterator[Wrong]:
-    for name, value in told.environment.items():
+def _environment(description: AgentDescription) -> Iterator[Wrong]:
+    for name, value in description.environment.items():
         route = ("environment", name)
         if not VARIABLE.match(name):
             yield route, f"{name[:80]!r} is not the name of an environment variable"
         elif name.startswith("MZ_"):
-            yield route, f"{name} is mz's own"
+            yield route, f"{name} is reserved for mz"
         elif SECRET.search(name) and value:
-            yield route, f"{name} looks like a secret, which has no place in a file; name it under `passes` instead"
+            yield route, f"{name} looks like a secret; do not store it in a file, name it under `passes` instead"
         if "\0" in value:
             yield route, "a value cannot hold a NUL"
-    for at, name in enumerate(told.passes):
+    for at, name in enumerate(description.passes):
         if not VARIABLE.match(name):
             yield ("passes", at), f"{name[:80]!r} is not the name of an environment variable"
-    for at, name in enumerate(told.login.variables):
-        if name not in told.passes:
+    for at, name in enumerate(description.login.variables):
+        if name not in description.passes:
             yield ("login", "variables", at), f"{name} is not under `passes`, so the program would not see it"
 
 
-def _output(told: AgentDescription) -> Iterator[Wrong]:
-    output = told.output
+def _output(description: AgentDescription) -> Iterator[Wrong]:
+    output = description.output
     selectors = {
         name: value
         for name in output.__struct_fields__
@@ -116,12 +116,12 @@ def _output(told: AgentDescription) -> Iterator[Wrong]:
     }
     if output.form == "text":
         for name in selectors:
-            yield ("output", name), "there are no objects to find it in: the output is words (`form: text`)"
+            yield ("output", name), "it needs JSON objects, and the output is plain text (`form: text`)"
         if output.stream != "stdout":
-            yield ("output", "stream"), "it says where JSON comes out, and the output is words (`form: text`)"
+            yield ("output", "stream"), "it selects the stream with JSON, and the output is plain text (`form: text`)"
         return
     if output.text is None and output.stream == "stdout":
-        yield ("output",), "it has no `text`: where the agent's final words are"
+        yield ("output",), "`text` is missing: it selects the agent's final text"
     for name, selector in selectors.items():
         yield from _where(("output", name, "where"), selector.where)
         for field in PATHS if isinstance(selector, UsageSelector) else ("path",):
@@ -140,48 +140,53 @@ def _not_a_path(path: str) -> str:
     return f"{path[:80]!r} is not a path; write keys joined by dots, such as result.usage.input"
 
 
-def _ends(told: AgentDescription) -> Iterator[Wrong]:
-    ends, route = told.ends, ("ends",)
-    if told.output.form == "text":
+def _ends(description: AgentDescription) -> Iterator[Wrong]:
+    ends, route = description.ends, ("ends",)
+    if description.output.form == "text":
         if not ends.exits and ends.proof is None:
-            yield route, "of words nothing but `proof` or `exits` says what a success is"
+            yield route, "with plain text output, `proof` or `exits` must define success"
         for name in ("success", "error", "open", "last"):
             if getattr(ends, name):
-                yield (*route, name), "there are no objects to find: the output is words (`form: text`)"
+                yield (*route, name), "it needs JSON objects, and the output is plain text (`form: text`)"
         return
     if not ends.success:
-        yield route, "it names no object under `success`, so that no call could end well"
+        yield route, "it has no object under `success`, so no call could succeed"
     for name, proof in (("proof", ends.proof), ("disproof", ends.disproof)):
-        if proof is not None and proof.stream == told.output.stream:
-            yield (*route, name, "stream"), f"{proof.stream} is where JSON comes out; words are on the other stream"
+        if proof is not None and proof.stream == description.output.stream:
+            yield (*route, name, "stream"), f"{proof.stream} has the JSON; text is on the other stream"
     for name in ("success", "error", "open"):
         for at, where in enumerate(getattr(ends, name)):
             if not where:
-                yield (*route, name, at), "it names nothing, and would fit every object"
+                yield (*route, name, at), "it is empty and would match every object"
             yield from _where((*route, name, at), where)
     if ends.last is not None:
         yield from _where((*route, "last"), ends.last)
         if not ends.last:
-            yield (*route, "last"), "it names nothing, and would fit every object"
+            yield (*route, "last"), "it is empty and would match every object"
 
 
-def _expressions(told: AgentDescription) -> Iterator[Wrong]:
-    found: list[tuple[Route, str]] = [(("output", "remove", at), one) for at, one in enumerate(told.output.remove)]
-    for name, proof in (("proof", told.ends.proof), ("disproof", told.ends.disproof)):
+def _expressions(description: AgentDescription) -> Iterator[Wrong]:
+    expressions: list[tuple[Route, str]] = [
+        (("output", "remove", at), expression) for at, expression in enumerate(description.output.remove)
+    ]
+    for name, proof in (("proof", description.ends.proof), ("disproof", description.ends.disproof)):
         if proof is not None:
-            found.append((("ends", name, "words"), proof.words))
-    if told.output.version_words:
-        found.append((("output", "version_words"), told.output.version_words))
-    for number, problem in enumerate(told.problems):
-        found += [(("problems", number, "words", at), one) for at, one in enumerate(problem.words)]
+            expressions.append((("ends", name, "words"), proof.words))
+    if description.output.version_words:
+        expressions.append((("output", "version_words"), description.output.version_words))
+    for number, problem in enumerate(description.problems):
+        expressions += [(("problems", number, "words", at), expression) for at, expression in enumerate(problem.words)]
         if not CODE.match(problem.code):
             yield ("problems", number, "code"), f"{problem.code[:80]!r} is not a code such as rate-limit"
-    for route, expression in found:
-        known = linear.form(expression)
-        if known.wrong:
-            yield route, f"{expression[:80]!r} is not a regular expression as RE2 knows them: {known.wrong}"
+    for route, expression in expressions:
+        info = linear.form(expression)
+        if info.wrong:
+            yield route, f"{expression[:80]!r} is not a valid RE2 regular expression: {info.wrong}"
             continue
-        if known.empty and route[0] != "output":
-            yield route, f"{expression[:80]!r} matches an empty line too, so it says nothing"
-        if route[-1] == "version_words" and known.groups != 1:
-            yield route, f"{expression[:80]!r} has {known.groups} groups; the version is what its only one matches"
+        if info.empty and route[0] != "output":
+            yield route, f"{expression[:80]!r} also matches an empty line"
+        if route[-1] == "version_words" and info.groups != 1:
+            yield (
+                route,
+                f"{expression[:80]!r} has {info.groups} groups; it needs exactly one, which matches the version",
+            )

@@ -1,5 +1,5 @@
-"""Facts: how any program that works on files is called as an agent, and how its output is read: `agents:` in `mz.yaml`,
-and the descriptions that come with `mz`."""
+"""Descriptions of programs as agents: how to call them and how to read their output. Used for `agents:` in `mz.yaml`
+and for the descriptions bundled with `mz`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 Arguments = tuple[str, ...]
 Value = str | int | bool
 Where = dict[str, Value]
-"""Paths and what must stand there; all of them. `"*"` stands for anything but nothing."""
+"""Paths and the values required there, all of them; `"*"` matches any value but null."""
 
 ANYTHING = "*"
 MODEL, SESSION, TOOLS = "{model}", "{session}", "{tools}"

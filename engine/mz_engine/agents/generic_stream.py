@@ -1,8 +1,7 @@
-"""Pure: reads what a described program wrote, as its description says. Total over any bytes.
+"""Parser of a described program's output; accepts any bytes.
 
-What ends a call is named by the description alone: an object of the output, or an exit code with non-empty words. What
-shows neither did not end well, whatever the exit code.
-"""
+The description alone defines the end of a call: an object of the output, or an exit code with non-empty text. Output
+with neither is a failure, whatever the exit code."""
 
 from __future__ import annotations
 
@@ -34,11 +33,11 @@ Terminal: TypeAlias = Literal["success", "error", "no-terminal"]
 
 COUNTED = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
 UNNAMED = "unknown"
-"""The model, where neither the output nor the call names one."""
+"""Model name if neither the output nor the call has one."""
 LINE_CHARS = 2000
-"""Longer lines are not looked through for words: they are the model's, not the program's own."""
+"""Longer lines are not searched: they come from the model, not from the program."""
 STARTS_MAX = 20
-"""So many beginnings of lines are tried for a JSON document."""
+"""Number of line starts that are tried as the start of a JSON document."""
 VERSION_LINES_MAX = 30
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|\r(?=\n)")
 
@@ -46,7 +45,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 def read_output(
     result: CallResult, name: str, description: AgentDescription, patterns: Patterns, watch: Watch | None = None
 ) -> Reading:
-    """What one call said. Never raises: unreadable lines are counted, a missing end is a problem."""
+    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
     output = description.output
     events, bad_lines = gather(result, output, watch)
     stdout = plain(result.stdout) if output.form == "text" or output.stream == "stderr" else ""
@@ -59,11 +58,11 @@ def read_output(
     )
     error = _last_text(events, output.error)
     unfinished = "" if terminal == "success" else stdout[-STDERR_BYTES_READ:].strip()
-    words = "\n".join(part for part in (stderr, unfinished, error) if part)
+    error_text = "\n".join(part for part in (stderr, unfinished, error) if part)
     status = _last(events, output.status)
     problem = classify(
         Ending(
-            ours=result.problem, terminal=terminal, exit=result.exit, status=count(status), words=words, text=text,
+            ours=result.problem, terminal=terminal, exit=result.exit, status=count(status), words=error_text, text=text,
         ),
         own_patterns(description, patterns),
     )  # fmt: skip
@@ -76,41 +75,46 @@ def read_output(
         usage=usage,
         reported_nanousd=_money(events, output, bool(usage)),
         problem=problem,
-        problem_detail=(error or words or text) if problem else "",
+        problem_detail=(error or error_text or text) if problem else "",
         bad_lines=bad_lines,
         version=_last_text(events, output.version) or _version_in(stdout, output) or result.version,
     )
 
 
 def own_patterns(description: AgentDescription, patterns: Patterns) -> Patterns:
-    """The description's words for failures, before those that all agents share."""
-    own = tuple(
-        Pattern(code=one.code, kind=ProblemClass(one.kind), words=one.words, retry_after_seconds=one.retry_after)
-        for one in description.problems
+    """Return the description's failure patterns, followed by the shared ones."""
+    described = tuple(
+        Pattern(
+            code=problem.code,
+            kind=ProblemClass(problem.kind),
+            words=problem.words,
+            retry_after_seconds=problem.retry_after,
+        )
+        for problem in description.problems
     )
-    return Patterns(problem=(*own, *patterns.problem), blocker=patterns.blocker)
+    return Patterns(problem=(*described, *patterns.problem), blocker=patterns.blocker)
 
 
-def _without_objects(words: str, output: Output) -> str:
+def _without_objects(text: str, output: Output) -> str:
     if output.stream == "stdout":
-        return words
-    return "\n".join(line for line in words.split("\n") if not line.lstrip().startswith("{"))
+        return text
+    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("{"))
 
 
 def plain(data: bytes) -> str:
-    """Text without what only moves or colours a terminal."""
+    """Decode text and remove terminal control sequences."""
     return _ESCAPES.sub("", data.decode("utf-8", "replace"))
 
 
 # objects --------------------------------------------------------------------------------------------------------------
 def gather(result: CallResult, output: Output, watch: Watch | None) -> tuple[list[Json], int]:
-    """The objects of the output, in order, and how many lines are none. Words on standard error are no bad lines."""
+    """Return the output's objects, in order, and the number of bad lines. Text on standard error is not bad."""
     data = result.stdout if output.stream == "stdout" else result.stderr
     if output.form == "text":
         return [], 0
-    found = _document(data) if output.form == "json" else _lines(data, words_too=output.stream == "stderr")
-    events: list[Json] = [watch(event) if watch else event for event in found if event is not None]
-    return events, sum(1 for event in found if event is None)
+    decoded = _document(data) if output.form == "json" else _lines(data, words_too=output.stream == "stderr")
+    events: list[Json] = [watch(event) if watch else event for event in decoded if event is not None]
+    return events, sum(1 for event in decoded if event is None)
 
 
 def _lines(data: bytes, *, words_too: bool) -> list[dict[str, object] | None]:
@@ -121,21 +125,21 @@ def _lines(data: bytes, *, words_too: bool) -> list[dict[str, object] | None]:
 
 
 def _document(data: bytes) -> list[dict[str, object] | None]:
-    """An object, or a list of objects; words before it are passed over."""
+    """Decode an object or a list of objects, after optional text."""
     if not data.strip():
         return []
-    starts = (0, *(found.start() for found in re.finditer(rb"(?m)^[{\[]", data)))[:STARTS_MAX]
+    starts = (0, *(match.start() for match in re.finditer(rb"(?m)^[{\[]", data)))[:STARTS_MAX]
     for start in starts:
         value = decode_any(data[start:])
         if isinstance(value, dict):
             return [value]
         if isinstance(value, list) and value:
-            return [each if isinstance(each, dict) else None for each in value]
+            return [item if isinstance(item, dict) else None for item in value]
     return [None]
 
 
 def lookup(event: object, path: str) -> object:
-    """What stands at `a.b.0`; None where nothing does."""
+    """Return the value at a path such as `a.b.0`; None if there is none."""
     for part in path.split("."):
         if isinstance(event, dict):
             event = event.get(part)
@@ -150,10 +154,10 @@ def fits(event: Json, where: Where) -> bool:
     return all(_is(lookup(event, path), value) for path, value in where.items())
 
 
-def _is(found: object, wanted: Value) -> bool:
-    if wanted == ANYTHING:
-        return found is not None
-    return type(found) is type(wanted) and found == wanted
+def _is(actual: object, expected: Value) -> bool:
+    if expected == ANYTHING:
+        return actual is not None
+    return type(actual) is type(expected) and actual == expected
 
 
 def _values(events: Iterable[Json], selector: Selector | None) -> Iterator[object]:
@@ -164,45 +168,45 @@ def _values(events: Iterable[Json], selector: Selector | None) -> Iterator[objec
 
 
 def _last(events: Iterable[Json], selector: Selector | None) -> object:
-    found: object = None
+    last: object = None
     for value in _values(events, selector):
-        found = value
-    return found
+        last = value
+    return last
 
 
 def _last_text(events: Iterable[Json], selector: Selector | None) -> str:
     return string(_last(events, selector))
 
 
-# what they say --------------------------------------------------------------------------------------------------------
+# text and end ---------------------------------------------------------------------------------------------------------
 def _text(events: list[Json], output: Output, stdout: str) -> str:
     if output.text is None:
-        words = stdout
+        text = stdout
     elif output.text.joined:
-        words = "".join(string(value) for value in _values(events, output.text))
+        text = "".join(string(value) for value in _values(events, output.text))
     else:
-        words = _last_text(events, output.text)
-    return without(words, output.remove).strip()
+        text = _last_text(events, output.text)
+    return without(text, output.remove).strip()
 
 
-def without(words: str, expressions: tuple[str, ...]) -> str:
-    """The words without what the expressions match, line by line; a line of which nothing is left goes."""
+def without(text: str, expressions: tuple[str, ...]) -> str:
+    """Remove all matches of the expressions, line by line; drop lines that become empty."""
     if not expressions:
-        return words
-    kept = []
-    for line in words.split("\n"):
-        less = linear.without(expressions, line) if len(line) <= LINE_CHARS else line
-        if less or not line:
-            kept.append(less)
-    return "\n".join(kept)
+        return text
+    lines = []
+    for line in text.split("\n"):
+        shortened = linear.without(expressions, line) if len(line) <= LINE_CHARS else line
+        if shortened or not line:
+            lines.append(shortened)
+    return "\n".join(lines)
 
 
 def _version_in(stdout: str, output: Output) -> str:
-    """Named at the beginning, by the program itself: what its model says comes later."""
+    """Find the version in the first lines, which come from the program and not from its model."""
     if not output.version_words:
         return ""
     lines = (line for line in stdout.split("\n")[:VERSION_LINES_MAX] if len(line) <= LINE_CHARS)
-    return next((said for line in lines if (said := linear.group(output.version_words, line)) is not None), "")
+    return next((version for line in lines if (version := linear.group(output.version_words, line)) is not None), "")
 
 
 def _by_events(result: CallResult, ends: Ends, events: list[Json], stdout: str, stderr: str) -> Terminal:
@@ -212,19 +216,19 @@ def _by_events(result: CallResult, ends: Ends, events: list[Json], stdout: str, 
         state = next((kind for kind, wheres in kinds if any(fits(event, where) for where in wheres)), state)
     if state == "error":
         return "error"
-    over = ends.last is None or any(fits(event, ends.last) for event in events)
-    if not state or not over or (state == "open" and ends.last is None):
+    has_last = ends.last is None or any(fits(event, ends.last) for event in events)
+    if not state or not has_last or (state == "open" and ends.last is None):
         return "no-terminal"
-    well = state == "success" and _exit_fits(result, ends) and _proven(ends, stdout, stderr)
-    return "success" if well else "error"
+    succeeded = state == "success" and _exit_fits(result, ends) and _proven(ends, stdout, stderr)
+    return "success" if succeeded else "error"
 
 
 def _by_exit(result: CallResult, ends: Ends, text: str, stdout: str, stderr: str) -> Terminal:
-    """Without an exit code, as after a crash of ours, only words can prove anything."""
+    """Decide by exit code and text. Without an exit code (mz crashed during the call) only `proof` is conclusive."""
     if not _exit_fits(result, ends):
         return "error"
-    seen = result.exit is not None or ends.proof is not None
-    return "success" if seen and text and _proven(ends, stdout, stderr) else "no-terminal"
+    conclusive = result.exit is not None or ends.proof is not None
+    return "success" if conclusive and text and _proven(ends, stdout, stderr) else "no-terminal"
 
 
 def _exit_fits(result: CallResult, ends: Ends) -> bool:
@@ -232,30 +236,30 @@ def _exit_fits(result: CallResult, ends: Ends) -> bool:
 
 
 def _proven(ends: Ends, stdout: str, stderr: str) -> bool:
-    """By the words that have to be there, and those that must not be."""
-    wanted = ends.proof is None or _stands(ends.proof, stdout, stderr)
-    return wanted and not (ends.disproof is not None and _stands(ends.disproof, stdout, stderr))
+    """Return True if the text of `proof` is present and that of `disproof` is not."""
+    has_proof = ends.proof is None or _stands(ends.proof, stdout, stderr)
+    return has_proof and not (ends.disproof is not None and _stands(ends.disproof, stdout, stderr))
 
 
 def _stands(proof: Proof, stdout: str, stderr: str) -> bool:
-    words = stdout if proof.stream == "stdout" else stderr
-    return any(linear.found((proof.words,), line) for line in words.split("\n") if len(line) <= LINE_CHARS)
+    text = stdout if proof.stream == "stdout" else stderr
+    return any(linear.found((proof.words,), line) for line in text.split("\n") if len(line) <= LINE_CHARS)
 
 
 # tokens and money -----------------------------------------------------------------------------------------------------
 def usage_of(
     events: Iterable[Json], selector: UsageSelector | None, model: str, earlier: tuple[Usage, ...] = ()
 ) -> tuple[Usage, ...]:
-    """Each request, or the last count of each model; of a session's sums, what this call added to `earlier`."""
+    """Return usage per request, or the last count of each model; of session totals, the part added since `earlier`."""
     if selector is None:
         return ()
-    found = [one for event in events if (one := _usage(event, selector, model or UNNAMED)) is not None]
+    usages = [usage for event in events if (usage := _usage(event, selector, model or UNNAMED)) is not None]
     if selector.counts == "request":
-        return tuple(found)
-    newest = {one.model: one for one in found}
+        return tuple(usages)
+    newest = {usage.model: usage for usage in usages}
     if selector.counts == "session":
-        newest = {name: _since(one, earlier) for name, one in newest.items()}
-    return tuple(one for one in newest.values() if one.input or one.output)
+        newest = {name: _since(usage, earlier) for name, usage in newest.items()}
+    return tuple(usage for usage in newest.values() if usage.input or usage.output)
 
 
 def _usage(event: Json, selector: UsageSelector, model: str) -> Usage | None:
@@ -270,14 +274,16 @@ def _usage(event: Json, selector: UsageSelector, model: str) -> Usage | None:
     ]  # fmt: skip
     if numbers[0] is None and numbers[1] is None:
         return None
-    given, output, read, written, hour, reasoning = (number or 0 for number in numbers)
-    written = max(written, hour)
+    input_tokens, output, read, cache_writes, hour, reasoning = (number or 0 for number in numbers)
+    cache_writes = max(cache_writes, hour)
     return Usage(
         model=(string(lookup(event, selector.model)) if selector.model else "") or model,
-        input=given + read + written if selector.cached == "apart" else max(given, read + written),
+        input=input_tokens + read + cache_writes
+        if selector.cached == "apart"
+        else max(input_tokens, read + cache_writes),
         output=output + reasoning if selector.thoughts == "apart" else max(output, reasoning),
         cache_read=read,
-        cache_write_5m=written - hour,
+        cache_write_5m=cache_writes - hour,
         cache_write_1h=hour,
         reasoning=reasoning,
         requests=1 if selector.counts == "request" else None,
@@ -285,27 +291,27 @@ def _usage(event: Json, selector: UsageSelector, model: str) -> Usage | None:
 
 
 def _since(total: Usage, earlier: tuple[Usage, ...]) -> Usage:
-    rest = {
-        name: getattr(total, name) - sum(getattr(one, name) for one in earlier if one.model == total.model)
+    remaining = {
+        name: getattr(total, name) - sum(getattr(usage, name) for usage in earlier if usage.model == total.model)
         for name in COUNTED
     }
-    if min(rest.values()) < 0:
-        # Not the session that it was taken for: better too much than a call for nothing.
+    if min(remaining.values()) < 0:
+        # Not the session we took it for: count too much rather than nothing.
         return total
-    # Parts are no more than the whole, whatever the sums say.
-    left = rest["input"]
+    # Whatever the totals say, cached tokens are part of the input and reasoning is part of the output.
+    input_left = remaining["input"]
     for name in COUNTED[2:5]:
-        rest[name] = min(rest[name], left)
-        left -= rest[name]
-    return replace(total, **{**rest, "reasoning": min(rest["reasoning"], rest["output"])})
+        remaining[name] = min(remaining[name], input_left)
+        input_left -= remaining[name]
+    return replace(total, **{**remaining, "reasoning": min(remaining["reasoning"], remaining["output"])})
 
 
 def _money(events: list[Json], output: Output, used: bool) -> int | None:
     if output.money is None:
         return None
-    sums = [amount for value in _values(events, output.money) if (amount := nanousd(value)) is not None]
-    if not sums:
+    amounts = [amount for value in _values(events, output.money) if (amount := nanousd(value)) is not None]
+    if not amounts:
         return None
-    total = sum(sums) if output.money.counts == "request" else sums[-1]
-    # Where tokens were used, nothing reported is a price that the program does not know.
+    total = sum(amounts) if output.money.counts == "request" else amounts[-1]
+    # If tokens were used, zero means that the program does not know the price.
     return total or (None if used else 0)

@@ -1,18 +1,17 @@
-"""Adapter: the supervisor of one outside command, a process of its own between `mz` and the command.
+"""The supervisor process between `mz` and one external command.
 
-It is started by `supervise.START`, imports little (each start costs the user CPU time) and nothing of ours. Arguments:
+`supervise.START` starts it. It imports little, since each start costs CPU time, and nothing of mz. Arguments:
 
     LEVEL LIFELINE STATUS FOREIGN [[+]FENCE ...] -- PROGRAM ARGV0 [ARG ...]
 
 LIFELINE is the read end of a pipe that `mz` holds: a byte asks the tree to end, end of file kills it. However `mz`
-dies, the kernel closes the pipe, so nothing outlives `mz`. STATUS is the write end of a pipe, answered in lines:
-`ready`, then `exit CODE` (negative: signal) once the whole tree is gone; or `unstartable ERRNO`; or `broken TEXT` when
-the level cannot be had. FOREIGN is a variable that Python itself may have set and that the command must not see (empty:
-none). The command's standard streams are the guard's own. Each FENCE is a path that is read-only to the tree where the
-level has a mount namespace; one behind a `+` stays writable inside a fenced directory. In their place `-network` asks
-for a network namespace with nothing in it but the loopback; `denied NUMBER` before `exit` then says how often the tree
-tried to reach further. Only the two namespaces can do that.
-"""
+dies, the kernel closes the pipe, so nothing outlives `mz`. STATUS is the write end of a pipe for status lines: `ready`,
+then `exit CODE` (negative: signal) once the tree is gone; or `unstartable ERRNO`; or `broken TEXT` if the level does
+not work. FOREIGN is a variable that Python may have set and the command must not see (empty: none). The command uses
+the guard's standard streams. Each FENCE is a path that is read-only to the tree if the level has a mount namespace; a
+path after `+` stays writable inside a read-only directory. `-network` among them asks for a network namespace with only
+the loopback; `denied NUMBER` before `exit` then counts attempts to reach further. It needs one of the two namespace
+levels."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ import os
 import select
 
 NAMESPACE = "namespace"
-"""PID and mount namespace; the guard is its process 1, so the kernel kills all with it. Needs root."""
+"""PID and mount namespace; the guard is its process 1, so the kernel kills all processes with it. Needs root."""
 USER_NAMESPACE = "user-namespace"
-"""The same inside a user namespace of one user."""
+"""The same, inside a user namespace."""
 SUBREAPER = "subreaper"
-"""Orphans come back to the guard, which kills its descendants until none is left."""
+"""Orphans are reparented to the guard, which kills its descendants until none is left."""
 MARKER = "marker"
-"""Processes that carry the same MZ_KEY in their environment, and the command's process group."""
+"""Kill processes with the same MZ_KEY in their environment, and the command's process group."""
 LEVELS = (NAMESPACE, USER_NAMESPACE, SUBREAPER, MARKER)
 
 MARK = "MZ_KEY"
 
-# The signal module costs as much to import as all the rest; these numbers are the same on every POSIX system.
+# Importing `signal` costs as much as everything else; these numbers are the same on every POSIX system.
 SIGKILL, SIGPIPE, SIGTERM = 9, 13, 15
 SIGXFSZ = 25
 
@@ -44,15 +43,15 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 REAP_MS = 500
-"""How long a dead orphan may stay a zombie."""
+"""Maximum time that a dead orphan stays a zombie."""
 BLIND_MS = 20
-"""The same where the command's end cannot be polled for."""
+"""The same without a pidfd to poll for the command's end."""
 GIVE_UP_SECONDS = 10
-"""A process that does not die of SIGKILL in this time (it waits for a dead disk) is left to the kernel."""
+"""A process that survives SIGKILL for this long (blocked on a dead disk) is left to the kernel."""
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command; 0 unless the level cannot be had. Never raises."""
+    """Run the command; return 0 unless the level does not work. Never raises."""
     level, lifeline, status = arguments[0], int(arguments[1]), int(arguments[2])
     cut = arguments.index("--")
     os.set_inheritable(lifeline, False)
@@ -73,7 +72,7 @@ def say(status: int, line: str) -> None:
     try:
         os.write(status, line.encode("utf-8", "replace") + b"\n")
     except OSError:
-        pass  # Nobody is left to tell.
+        pass  # `mz` is gone.
 
 
 def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[str], offline: bool) -> int:
@@ -94,34 +93,34 @@ def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[s
 
 
 def denied() -> int:
-    """How often somebody in this network namespace wanted to go further than the loopback: addresses that no route
-    leads to, by the kernel's own count, and questions to a name server that is not there."""
-    found = 0
+    """Count the attempts in this network namespace to reach beyond the loopback, by the kernel's counters of packets
+    without a route and of UDP packets (name queries) to closed ports."""
+    attempts = 0
     with open("/proc/net/snmp") as file:
         rows = [line.split() for line in file]
     for names, values in zip(rows[::2], rows[1::2], strict=True):
         row = dict(zip(names, values, strict=True))
-        found += int(row.get("OutNoRoutes", 0)) + (int(row.get("NoPorts", 0)) if names[0] == "Udp:" else 0)
+        attempts += int(row.get("OutNoRoutes", 0)) + (int(row.get("NoPorts", 0)) if names[0] == "Udp:" else 0)
     if os.path.exists("/proc/net/snmp6"):
         with open("/proc/net/snmp6") as file:
             row = dict(line.split() for line in file)
-        found += int(row.get("Ip6OutNoRoutes", 0)) + int(row.get("Udp6NoPorts", 0))
-    return found
+        attempts += int(row.get("Ip6OutNoRoutes", 0)) + int(row.get("Udp6NoPorts", 0))
+    return attempts
 
 
 def watch(tree: Tree, lifeline: int) -> None:
-    """Returns when the command has ended, or when the lifeline has."""
+    """Wait until the command or the lifeline ends."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
-    patience = BLIND_MS
+    poll_ms = BLIND_MS
     if hasattr(os, "pidfd_open"):
         try:
             poll.register(os.pidfd_open(tree.command), select.POLLIN)
-            patience = REAP_MS
+            poll_ms = REAP_MS
         except OSError:
-            patience = BLIND_MS
+            poll_ms = BLIND_MS
     while tree.code is None:
-        ready = poll.poll(patience)
+        ready = poll.poll(poll_ms)
         if any(fd == lifeline for fd, _ in ready):
             if not os.read(lifeline, 64):
                 return
@@ -130,16 +129,16 @@ def watch(tree: Tree, lifeline: int) -> None:
 
 
 class Tree:
-    """The command and all that it has started."""
+    """The command and its descendants."""
 
     def __init__(self, level: str) -> None:
         self.level = level
         self.command = 0
         self.code: int | None = None
-        """Exit code of the command, once it is known; negative: signal."""
+        """Exit code of the command; negative: signal; None while it runs."""
 
     def reap(self) -> bool:
-        """Collects the dead; False when no child is left."""
+        """Collect dead children; return False if no child is left."""
         while True:
             try:
                 pid, state = os.waitpid(-1, os.WNOHANG)
@@ -156,23 +155,23 @@ class Tree:
         self._signal(SIGTERM)
 
     def kill(self) -> None:
-        """Returns when nothing of the tree is left."""
+        """Kill the tree and wait until it is gone."""
         if self.level == MARKER:
-            # Only once: later the number of a group whose leader is gone may be somebody else's.
+            # Only once: the group's number may be reused after its leader is gone.
             send(-self.command, SIGKILL)
         for _ in range(GIVE_UP_SECONDS * 100):
-            found = self._signal(SIGKILL)
-            if not self.reap() and not found:
+            signalled = self._signal(SIGKILL)
+            if not self.reap() and not signalled:
                 return
             select.poll().poll(10)
 
     def _signal(self, number: int) -> bool:
-        """True when there was anybody to signal."""
+        """Return True if any process was signalled."""
         if self.level in (NAMESPACE, USER_NAMESPACE):
             return send(-1, number)
         pids = descendants(os.getpid()) if self.level == SUBREAPER else marked(os.environ.get(MARK, ""))
-        found = [send(pid, number) for pid in pids]
-        return any(found)
+        sent = [send(pid, number) for pid in pids]
+        return any(sent)
 
 
 def send(pid: int, number: int) -> bool:
@@ -186,7 +185,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def descendants(root: int) -> list[int]:
-    """Living processes below `root`, by /proc."""
+    """Return the living descendants of `root`, from /proc."""
     children: dict[int, list[int]] = {}
     for pid in processes():
         try:
@@ -196,12 +195,12 @@ def descendants(root: int) -> list[int]:
             continue
         if state != b"Z":
             children.setdefault(int(parent), []).append(pid)
-    found, todo = [], [root]
+    pids, todo = [], [root]
     while todo:
         below = children.get(todo.pop(), [])
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def processes() -> list[int]:
@@ -209,36 +208,36 @@ def processes() -> list[int]:
 
 
 def marked(key: str) -> list[int]:
-    """Processes with this MZ_KEY in the environment that they were started with, without the caller and its parent."""
+    """Return the processes started with this MZ_KEY in their environment, except the caller and its parent."""
     if not key:
         return []
-    found = marked_by_proc(key) if os.path.exists("/proc/self/environ") else marked_by_ps(key)
-    return [pid for pid in found if pid not in (os.getpid(), os.getppid())]
+    pids = marked_by_proc(key) if os.path.exists("/proc/self/environ") else marked_by_ps(key)
+    return [pid for pid in pids if pid not in (os.getpid(), os.getppid())]
 
 
 def marked_by_proc(key: str) -> list[int]:
-    mark, found = b"\0" + f"{MARK}={key}".encode() + b"\0", []
+    entry, pids = b"\0" + f"{MARK}={key}".encode() + b"\0", []
     for pid in processes():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark in b"\0" + file.read():
-                    found.append(pid)
+                if entry in b"\0" + file.read():
+                    pids.append(pid)
         except OSError:
             continue
-    return found
+    return pids
 
 
 def marked_by_ps(key: str) -> list[int]:
-    """Where there is no /proc; `ps` shows the environment after the command line, parted by blanks."""
+    """For systems without /proc: `ps` shows the environment after the command line, separated by blanks."""
     with os.popen("ps axeww -o pid=,command=") as lines:
         rows = [line.split() for line in lines]
     return [int(row[0]) for row in rows if f"{MARK}={key}" in row]
 
 
 def enter(level: str, fences: list[str]) -> int:
-    """Makes this process (or, where there is a namespace, a fork of it) the head of a tree that can be killed whole.
+    """Make this process (or a fork of it, inside a namespace) the head of a tree that can be killed completely.
 
-    0 in the head; the head's process id in the process that stays outside. Raises OSError, ImportError.
+    Return 0 in the head, the head's process id in the process outside. Raises OSError, ImportError.
     """
     if level == MARKER:
         return 0
@@ -266,7 +265,7 @@ def enter(level: str, fences: list[str]) -> int:
 
 
 def raise_loopback() -> None:
-    """Commands may talk to themselves: tests start servers of their own."""
+    """Enable the loopback, since tests start servers of their own."""
     import fcntl
     import socket
     import struct
@@ -276,8 +275,8 @@ def raise_loopback() -> None:
 
 
 def raise_fences(kernel: Kernel, fences: list[str]) -> None:
-    """What stays open is mounted over itself first, so that the fence around it does not reach it. The working
-    directory is entered anew: the old way in would lead around the fence."""
+    """Mount the paths read-only. Writable exceptions are bind-mounted first, so that they are unaffected. The working
+    directory is entered again, since the old handle would bypass the mounts."""
     for path in fences:
         if path.startswith("+"):
             kernel.keep_open(path[1:])
@@ -288,7 +287,7 @@ def raise_fences(kernel: Kernel, fences: list[str]) -> None:
 
 
 def stand_by(head: int) -> int:
-    """Outside the namespace: waits for the head, and takes it along when killed itself."""
+    """Wait for the head, outside its namespace."""
     return os.waitstatus_to_exitcode(os.waitpid(head, 0)[1])
 
 
@@ -298,7 +297,7 @@ def write(path: str, text: str) -> None:
 
 
 class Kernel:
-    """The system calls that Python 3.11 has no name for. Each raises OSError; the constructor ImportError, OSError."""
+    """System calls that Python 3.11 lacks. Each raises OSError; the constructor ImportError, OSError."""
 
     def __init__(self) -> None:
         import ctypes
@@ -315,12 +314,14 @@ class Kernel:
         self._check(self._libc.prctl(option, self._long(value), zero, zero, zero), "prctl")
 
     def mount(self, source: str | None, target: str, kind: str | None, flags: int) -> None:
-        source_, kind_ = (os.fsencode(text) if text is not None else None for text in (source, kind))
-        self._check(self._libc.mount(source_, os.fsencode(target), kind_, self._long(flags), None), f"mount {target}")
+        source_bytes, kind_bytes = (os.fsencode(text) if text is not None else None for text in (source, kind))
+        self._check(
+            self._libc.mount(source_bytes, os.fsencode(target), kind_bytes, self._long(flags), None), f"mount {target}"
+        )
 
     def fence(self, path: str) -> None:
-        """Makes a file or directory read-only in this namespace. What cannot be fenced stays open: the fence is a
-        second line, since refs, configuration and hooks are compared after each call anyway."""
+        """Make a file or directory read-only in this namespace. Failures are ignored: refs, configuration and hooks are
+        compared after each call anyway."""
         try:
             self.mount(path, path, None, MS_BIND | MS_REC)
             self.mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked_flags(path))
@@ -328,18 +329,18 @@ class Kernel:
             return
 
     def keep_open(self, path: str) -> None:
-        """Keeps a directory writable inside a fence that is raised later."""
+        """Keep a directory writable inside one that is made read-only later."""
         try:
             self.mount(path, path, None, MS_BIND | MS_REC)
         except OSError:
             return
 
-    def _check(self, result: int, what: str) -> None:
+    def _check(self, result: int, call: str) -> None:
         if result != 0:
             number = self._errno()
-            raise OSError(number, f"{what}: {os.strerror(number)}")
+            raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def locked_flags(path: str) -> int:
-    """Flags of the mount below that a user namespace must not drop when it remounts."""
+    """Return the mount flags that a remount in a user namespace must keep."""
     return os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)

@@ -1,4 +1,4 @@
-"""Pure: reads JSON that an agent wrote, line by line, field by field. Total: what has another shape is passed over."""
+"""Tolerant reading of JSON lines that an agent wrote; values of another type are ignored."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Json: TypeAlias = Mapping[str, object]
 TOKENS_MAX = 10**12
 NANOUSD_PER_USD = 10**9
 NANOUSD_MAX = 10**15
-"""A million dollars for one call: beyond it the number is noise."""
+"""A million dollars for one call; larger numbers are ignored."""
 STDERR_BYTES_READ = 20_000
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 
 
 def objects(stdout: bytes) -> Iterator[dict[str, object] | None]:
-    """What each line holds, empty ones left out; None for a line that is no JSON object."""
+    """Decode each non-empty line; None for a line that is no JSON object."""
     for line in stdout.split(b"\n"):
         if line.strip():
             yield decode(line)
 
 
 def each_object(stdout: bytes, note: Callable[[Json], None], watch: Watch | None = None) -> int:
-    """Notes every object of a stream, in order, as `watch` hands it on where there is one; returns how many lines are
-    none."""
+    """Pass every object of a stream to `note`, in order, through `watch` if given; return the number of lines that are
+    no objects."""
     bad = 0
     for event in objects(stdout):
         if event is None:
@@ -41,13 +41,13 @@ def each_object(stdout: bytes, note: Callable[[Json], None], watch: Watch | None
 
 
 def decode(line: bytes) -> dict[str, object] | None:
-    """A JSON object, with its fractions as Decimal; None for anything else."""
+    """Decode a JSON object, fractions as Decimal; None for anything else."""
     event = decode_any(line)
     return event if isinstance(event, dict) else None
 
 
 def decode_any(data: bytes) -> object:
-    """Any JSON value, with its fractions as Decimal; None for what is none."""
+    """Decode any JSON value, fractions as Decimal; None if invalid."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError, DecimalException, ValueError):
@@ -63,10 +63,10 @@ def string(value: object) -> str:
 
 
 def session_id(value: object) -> str | None:
-    """The id of a session. A later call has it among its arguments, so it is none where a program would take it for an
-    option: what an agent runs may write into its output."""
-    found = string(value)
-    return found if found and not found.startswith("-") else None
+    """Return a session id. It becomes an argument of a later call, so a text that looks like an option is rejected:
+    commands that an agent runs may write into its output."""
+    text = string(value)
+    return text if text and not text.startswith("-") else None
 
 
 def strings(value: object) -> list[str]:
@@ -74,18 +74,18 @@ def strings(value: object) -> list[str]:
 
 
 def count(value: object) -> int | None:
-    """A number of tokens, or a status: an integer within reason."""
+    """Return a token count or a status; None if it is no integer in the valid range."""
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else None
 
 
 def tokens(numbers: Json, name: str) -> int:
-    """So many as a field counts; none where it is no such number, or not there."""
+    """Return the token count in a field; 0 if missing or invalid."""
     value = numbers.get(name)
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0
 
 
 def nanousd(value: object) -> int | None:
-    """A sum in USD as a number or its text, rounded to a nano-dollar; None where it is not one."""
+    """Convert an amount in USD (number or text) to nano-dollars; None if invalid."""
     try:
         with localcontext() as context:
             context.prec = 60
@@ -99,5 +99,5 @@ def nanousd(value: object) -> int | None:
 
 
 def last_words(stderr: bytes) -> str:
-    """The end of standard error, as text."""
+    """Decode the end of standard error."""
     return stderr[-STDERR_BYTES_READ:].decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""Adapter: agent calls as processes: spawned into a spool, ended by their limits, salvaged after a crash of ours."""
+"""Agent calls as processes: spawned into a spool, bounded by limits, recovered after a crash of mz."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mz_engine.ports import CallResult, CallSpec, Interrupted
 
 OUTPUT_BYTES_MAX = 200_000_000
 ASK_SECONDS = 30
-"""Nobody waits longer for a number that can be done without."""
+"""The number is optional, so no call waits longer for it."""
 ASK_BYTES_MAX = 1_000_000
 
 PROBLEMS: Mapping[Ending, Problem | None] = {
@@ -38,18 +38,17 @@ PROBLEMS: Mapping[Ending, Problem | None] = {
     Ending.DISK_FULL: Problem(kind=ProblemClass.FATAL, code="disk-full"),
     Ending.BROKEN: Problem(kind=ProblemClass.FATAL, code="unstartable"),
 }
-"""An exit code alone is no problem: the verdict is the parser's."""
+"""An exit code alone is no problem: the parser decides."""
 
 NOTHING = Spooled(stdout=b"", stderr=b"", duration_ms=0, closing=None)
 
 
 class AgentProcesses:
-    """Spawns the agent calls of one repository; `spawn` is the `Spawn` that adapters are given. Thread-safe.
+    """Runs the agent calls of one repository; `spawn` is the `Spawn` that adapters get. Thread-safe.
 
-    `environment` is what variables are taken from, `passed` names further ones, `secrets` are taken out of
-    all output, and setting `stop` ends every call that is under way (their problem is then `stopped`). With `denied`,
-    calls are cut off from the network where that can be, and it hears of those that tried. `around` is a repository
-    that the root lies in and that no call may write to.
+    `environment` supplies variables, `passed` names additional ones to pass, `secrets` are redacted from all output.
+    Setting `stop` ends every running call (problem `stopped`). With `on_denied`, calls get no network if the machine
+    supports that, and it receives their attempts. `enclosing_repository` contains the root; no call may write to it.
     """
 
     def __init__(
@@ -71,75 +70,74 @@ class AgentProcesses:
         self._spools = root / HOME / SPOOL
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
-        """Runs the call in its worktree. Returns when nothing of its tree is left; never raises for what the agent
-        does, nor for a full disk."""
+        """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
+        full disk."""
         launch = self._launch(spec, invocation)
-        place = directory(self._spools, spec.key)
+        folder = directory(self._spools, spec.key)
         try:
             if invocation.temporary:
                 make_temporary(self._temporary(spec.key))
-            ended = self._run(spec, launch, place)
+            end = self._run(spec, launch, folder)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            ended = Ended(ending=Ending.DISK_FULL)
+            end = Ended(ending=Ending.DISK_FULL)
         finally:
             if invocation.temporary:
                 remove_temporary(self._temporary(spec.key))
-        held = load(place) or NOTHING
+        spooled = load(folder) or NOTHING
         return CallResult(
-            stdout=held.stdout,
-            stderr=held.stderr,
-            exit=ended.exit,
-            duration_ms=held.duration_ms,
-            problem=PROBLEMS[ended.ending],
+            stdout=spooled.stdout,
+            stderr=spooled.stderr,
+            exit=end.exit,
+            duration_ms=spooled.duration_ms,
+            problem=PROBLEMS[end.ending],
         )
 
     def ask(self, spec: CallSpec, invocation: Invocation) -> CallResult:
-        """Runs a question beside the call, in the call's worktree, which it may not change where there is a mount
-        namespace. It has a key of its own and `ASK_SECONDS`, whatever limits the call has, no temporary directory of
-        its own, and leaves no spool, so that nobody takes it for the call. Never raises for what the program does.
-        Raises Interrupted where `stop` ended it: what it was asked for must not begin any more."""
-        asked = replace(spec, key=key_of_check(spec.agent))
-        launch, said = replace(self._launch(asked, replace(invocation, temporary=False)), opened=()), Said()
-        bounds = Bounds(total_seconds=ASK_SECONDS, output_bytes=ASK_BYTES_MAX)
-        ended = supervise(launch, bounds, said, stop=self._stop)
-        if ended.ending is Ending.STOPPED:
-            raise Interrupted(asked.key)
+        """Run a helper process for a call, such as a token count, in the call's worktree (read-only if mount namespaces
+        work). It has its own key and `QUERY_SECONDS`, no temporary directory and no spool, so nothing takes it for the
+        call. Never raises for what the program does. Raises Interrupted if `stop` ended it: the call must not start."""
+        query = replace(spec, key=key_of_check(spec.agent))
+        launch, output = replace(self._launch(query, replace(invocation, temporary=False)), opened=()), Said()
+        limits = Bounds(total_seconds=ASK_SECONDS, output_bytes=ASK_BYTES_MAX)
+        end = supervise(launch, limits, output, stop=self._stop)
+        if end.ending is Ending.STOPPED:
+            raise Interrupted(query.key)
         return CallResult(
-            stdout=bytes(said.stdout),
+            stdout=bytes(output.stdout),
             stderr=b"",
-            exit=ended.exit,
-            duration_ms=ended.duration_ms,
-            problem=PROBLEMS[ended.ending],
+            exit=end.exit,
+            duration_ms=end.duration_ms,
+            problem=PROBLEMS[end.ending],
         )
 
     def salvage(self, key: str) -> CallResult | None:
-        """Kills what still runs under the key, and returns what its spool holds: with exit and problem where the end
-        was seen, else with an unknown exit. None: the call never began."""
+        """Kill all processes of the key and return the call's spooled output, with exit and problem if mz saw the end.
+        None: the call never began."""
         kill_marked(key)
-        for place in left_temporary(self._root, key, self._environment):
-            remove_temporary(place)
-        held = load(directory(self._spools, key))
-        if held is None:
+        for folder in left_temporary(self._root, key, self._environment):
+            remove_temporary(folder)
+        spooled = load(directory(self._spools, key))
+        if spooled is None:
             return None
         return CallResult(
-            stdout=held.stdout,
-            stderr=held.stderr,
-            exit=held.closing.exit if held.closing else None,
-            duration_ms=held.duration_ms,
-            problem=held.closing.problem if held.closing else None,
-            version=held.version,
+            stdout=spooled.stdout,
+            stderr=spooled.stderr,
+            exit=spooled.closing.exit if spooled.closing else None,
+            duration_ms=spooled.duration_ms,
+            problem=spooled.closing.problem if spooled.closing else None,
+            version=spooled.version,
         )
 
     def _temporary(self, key: str) -> pathlib.Path:
         return temporary(self._root, key, self._environment)
 
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
-        own = {VARIABLE: str(self._temporary(spec.key))} if invocation.temporary else {}
+        tmpdir = {VARIABLE: str(self._temporary(spec.key))} if invocation.temporary else {}
         return Launch(
             argv=invocation.argv,
-            env=variables(self._environment, spec.key, passed=self._passed, own={**invocation.env, **own}),
+            env=variables(self._environment, spec.key, passed=self._passed, own={**invocation.env, **tmpdir}),
             cwd=worktree(self._root, spec.place),
             stdin=invocation.stdin,
             fenced=(*(fenced(self._around) if self._around else ()), *fenced(self._root)),
@@ -147,20 +145,20 @@ class AgentProcesses:
             offline=self._denied is not None and offline_works(),
         )
 
-    def _run(self, spec: CallSpec, launch: Launch, place: pathlib.Path) -> Ended:
-        spool = Spool(place, self._meta(spec, launch), self._secrets)
+    def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> Ended:
+        spool = Spool(folder, self._meta(spec, launch), self._secrets)
         try:
-            ended = supervise(launch, self._bounds(spec), spool, stop=self._stop)
-            if self._denied is not None and ended.denied:
-                self._denied(spec.key, ended.denied)
-            if ended.detail:
-                spool.note(ended.detail)
+            end = supervise(launch, self._bounds(spec), spool, stop=self._stop)
+            if self._denied is not None and end.denied:
+                self._denied(spec.key, end.denied)
+            if end.detail:
+                spool.note(end.detail)
             spool.flush()
-            problem = PROBLEMS[ended.ending]
-            spool.finish(Closing(exit=ended.exit, duration_ms=ended.duration_ms, problem=problem))
+            problem = PROBLEMS[end.ending]
+            spool.finish(Closing(exit=end.exit, duration_ms=end.duration_ms, problem=problem))
         finally:
             spool.close()
-        return ended
+        return end
 
     def _bounds(self, spec: CallSpec) -> Bounds:
         return Bounds(

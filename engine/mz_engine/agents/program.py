@@ -1,5 +1,4 @@
-"""Adapter: what the adapters of programs have in common: estimates by rule of thumb, prompts as they are, and the words
-on a login that is missing."""
+"""Shared parts of the adapters of command-line programs."""
 
 from __future__ import annotations
 
@@ -14,17 +13,16 @@ from mz_engine.ports import CallSpec
 
 
 class Program:
-    """Base of adapters; the other functions of the contract are each program's own."""
+    """Base class with default token estimates and prompts."""
 
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns
 
     def estimate_tokens(self, prompt: str) -> int:
-        """Bytes / 4, rounded up."""
         return estimate(prompt)
 
     def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
-        """None: most programs cannot say before they are called."""
+        """Return None: most programs cannot count before they are called."""
         del spec, environment, spawn
         return None
 
@@ -33,7 +31,7 @@ class Program:
 
 
 def with_login(found: AuthCheck, there: bool, message: str, fix: str) -> AuthCheck:
-    """What was found of the program; where only a login is not `there`, that and how to get one."""
+    """Return the check of the program; if only the login is missing, a failed check with `message` and `fix`."""
     if found.code or there:
         return found
     return msgspec.structs.replace(found, code="auth-missing", message=message, fix=fix)

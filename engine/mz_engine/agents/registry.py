@@ -1,4 +1,4 @@
-"""Adapter: every agent that `mz` can call, by name, behind the one door that the engine knows (port `Agents`)."""
+"""Registry of all agents by name; implements the engine's port `Agents`."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ INSTALL = {
     "aider": "install aider (pip install aider-chat)",
     "kiro": "install Kiro's command line (kiro.dev says how)",
 }
-"""By agent of a description that comes with `mz`."""
+"""By agent with a bundled description."""
 
 
 COUNT_PATIENCE_MS = 10_000
-"""A count that failed after so long would keep every later call waiting as well: a network may swallow packets."""
+"""After a count that failed this slowly, counting stops: each later call would wait as long (packets may get lost)."""
 
 
 class UnknownAgent(Exception):
-    """No adapter has this name; says which there are."""
+    """No adapter has this name."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no agent {name!r}; known: {', '.join(known)}")
+        super().__init__(f"unknown agent {name!r}; known agents: {', '.join(known)}")
         self.name, self.known = name, known
 
 
 class Processes(Protocol):
-    """Where calls run; see `mz_engine.agents.process.AgentProcesses`."""
+    """Runs the processes of calls; see `mz_engine.agents.process.AgentProcesses`."""
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult: ...
 
@@ -51,41 +51,45 @@ class Processes(Protocol):
 
 @cache
 def load_patterns() -> Patterns:
-    """The patterns that come with `mz`."""
+    """Return the bundled patterns of problems."""
     return parse_patterns((files("mz_engine.agents") / "problems.toml").read_text("utf-8"))
 
 
 def built_in() -> dict[str, Adapter]:
-    """All adapters, by name. A new agent is one more line here."""
+    """Return the adapters of all built-in agents, by name. A new agent is one more line here."""
     patterns = load_patterns()
-    known: tuple[Adapter, ...] = (
+    adapters: tuple[Adapter, ...] = (
         ClaudeCode(patterns),
         Codex(patterns),
         Gemini(patterns),
         AnthropicApi(patterns),
     )
-    known += tuple(Described(name, each, patterns, INSTALL[name]) for name, each in descriptions().items())
-    return {adapter.name: adapter for adapter in known}
+    adapters += tuple(
+        Described(name, description, patterns, INSTALL[name]) for name, description in descriptions().items()
+    )
+    return {adapter.name: adapter for adapter in adapters}
 
 
 @cache
 def descriptions() -> Mapping[str, AgentDescription]:
-    """Those that come with `mz`, by agent: programs whose output a description alone can read."""
+    """Return the bundled descriptions, by agent: programs whose output can be read by description alone."""
     folder = files("mz_engine.agents") / "descriptions"
     texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in folder.iterdir()}
     return {name: convert(text, f"{name}.yaml", AgentDescription) for name, text in sorted(texts.items())}
 
 
 def adapters(described: Mapping[str, AgentDescription]) -> dict[str, Adapter]:
-    """All of them, and those that a project describes in its `mz.yaml`."""
-    own = {name: Described(name, each, load_patterns()) for name, each in described.items()}
-    return {**own, **built_in()}
+    """Return the built-in adapters and those that a project describes in `mz.yaml`."""
+    described_adapters = {
+        name: Described(name, description, load_patterns()) for name, description in described.items()
+    }
+    return {**described_adapters, **built_in()}
 
 
 class AgentDoor:
     """Implements `mz_engine.ports.Agents`. Thread-safe. Every method that names an agent may raise UnknownAgent.
 
-    `environment` is the caller's: adapters take from it, by name, what their agent needs.
+    Adapters take from `environment`, by name, the variables that their agent needs.
     """
 
     def __init__(
@@ -95,16 +99,16 @@ class AgentDoor:
         self._adapters = built_in() if adapters is None else adapters
         self._versions: dict[str, str] = {}
         self._silent: set[str] = set()
-        """Agents whose counting took too long, and came to nothing."""
+        """Agents whose token count timed out; they are not asked again."""
 
     def check(self, agent: str) -> AuthCheck:
-        """Whether the agent can be called here. Starts its CLI to ask for the version, and no model."""
-        found = self.adapter(agent).check_auth(self._environment)
-        self._versions[agent] = found.version
-        return found
+        """Check that the agent can be called here. Runs its CLI for the version, but calls no model."""
+        result = self.adapter(agent).check_auth(self._environment)
+        self._versions[agent] = result.version
+        return result
 
     def call(self, spec: CallSpec) -> CallResult:
-        """As the port says; the version is what the agent itself said, else what its command says when asked."""
+        """Make the call; the result's version is from the agent's output, else from its version command."""
         adapter = self.adapter(spec.agent)
         spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
         result = adapter.run_phase(spec, self._environment, self._processes.spawn)
@@ -126,36 +130,35 @@ class AgentDoor:
         return self.adapter(agent).estimate_tokens(prompt)
 
     def count_tokens(self, spec: CallSpec) -> int | None:
-        """As the port says. After one count that failed by waiting the agent is not asked again by this process."""
+        """Count the tokens of a call's first request; None after a count of this agent timed out in this process."""
         if spec.agent in self._silent:
             return None
         waited_ms = 0
 
-        def ask(asked: CallSpec, invocation: Invocation) -> CallResult:
+        def ask(query: CallSpec, invocation: Invocation) -> CallResult:
             nonlocal waited_ms
-            result = self._processes.ask(asked, invocation)
+            result = self._processes.ask(query, invocation)
             waited_ms += result.duration_ms
             return result
 
-        counted = self.adapter(spec.agent).count_tokens(spec, self._environment, ask)
-        if counted is None and waited_ms >= COUNT_PATIENCE_MS:
+        tokens = self.adapter(spec.agent).count_tokens(spec, self._environment, ask)
+        if tokens is None and waited_ms >= COUNT_PATIENCE_MS:
             self._silent.add(spec.agent)
-        return counted
+        return tokens
 
     def format_prompt(self, agent: str, prompt: str) -> str:
         return self.adapter(agent).format_prompt(prompt)
 
     def model(self, agent: str, tier: str) -> str:
-        """The adapter's default for a tier; raises KeyError for a tier that no agent has."""
+        """Return the agent's default model for a tier. Raises KeyError for an unknown tier."""
         return self.adapter(agent).capabilities().models[tier]
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
-        """By the capability; whether a session is there is known once the agent is asked for it."""
+        """Return True if the agent supports sessions; a missing session shows only when the call is made."""
         del session, key
         return self.adapter(agent).capabilities().sessions
 
     def adapter(self, agent: str) -> Adapter:
-        """The one of this name."""
         try:
             return self._adapters[agent]
         except KeyError:

@@ -1,8 +1,8 @@
-"""Adapter: where an agent call's output stands while it comes, so that a crash of ours loses none of it.
+"""Spools: directories that receive an agent call's output as it comes, so that a crash of mz loses none of it.
 
 <spools>/<key>/stdout, stderr    redacted, written as it comes
                meta.json         what was started, and when
-               exit.json         how it ended; there only if we saw the end
+               exit.json         how it ended; missing if mz did not see the end
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME_LENGTH_MAX = 200
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """What was started. No value of the environment is ever written, only names."""
+    """The command that was started. Of the environment only names are written, never values."""
 
     key: str
     agent: str
@@ -30,7 +30,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     started_us: int
     """Microseconds since the epoch, UTC."""
     version: str = ""
-    """Of the agent, as its command said when this process asked it; empty: it was not asked."""
+    """Version of the agent, if this process queried it; else empty."""
 
 
 class Closing(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,25 +43,25 @@ META, CLOSING = msgspec.json.Decoder(Meta), msgspec.json.Decoder(Closing)
 
 
 class Spooled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a spool holds; `closing` is None when the writer died before the call was over."""
+    """Content of a spool; `closing` is None if the writer died before the call ended."""
 
     stdout: bytes
     stderr: bytes
     duration_ms: int
     closing: Closing | None
     version: str = ""
-    """As in `Meta`."""
+    """Version of the agent, as in `SpoolMeta`."""
 
 
 def directory(spools: pathlib.Path, key: str) -> pathlib.Path:
-    """The call's own directory; different keys have different ones, on any file system."""
+    """Return the call's own directory; different keys never share one, on any file system."""
     safe = re.sub(r"[^A-Za-z0-9_./-]", "_", key)[:NAME_LENGTH_MAX]
     name = safe.replace("/", "+")
     return spools / (name if safe == key else f"{name}+{hashlib.sha256(key.encode()).hexdigest()[:16]}")
 
 
 class Spool:
-    """The writing end. Anything that an earlier call left under the key is gone."""
+    """Writer of a spool; replaces what an earlier call left under the key."""
 
     def __init__(self, place: pathlib.Path, meta: Meta, secrets: Secrets) -> None:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,17 +78,17 @@ class Spool:
         self._write(1, self._redactors[1].feed(data))
 
     def flush(self) -> None:
-        """Writes what the redactors held back, durably. Once, after the last byte."""
+        """Write what the redactors held back, durably. Call once, after the last byte."""
         for stream, redactor in enumerate(self._redactors):
             self._write(stream, redactor.finish())
             os.fsync(self._files[stream])
 
     def note(self, words: str) -> None:
-        """A line of our own on the call's standard error."""
+        """Add a line by mz to the call's standard error."""
         self.err(f"mz: {words}\n".encode())
 
     def finish(self, closing: Closing) -> None:
-        """Says how the call ended; durable, whole or not at all."""
+        """Record how the call ended, durably and atomically."""
         partial = self._place / "exit.json.tmp"
         file = create(partial)
         try:
@@ -113,7 +113,7 @@ def create(path: pathlib.Path) -> int:
 
 
 def load(place: pathlib.Path) -> Spooled | None:
-    """What the spool holds now; None when there is none, or when its writer died before the call began."""
+    """Read a spool; None if there is none, or its writer died before the call began."""
     try:
         meta = META.decode((place / "meta.json").read_bytes())
         stdout, stderr = (place / "stdout").read_bytes(), (place / "stderr").read_bytes()

@@ -1,4 +1,4 @@
-"""Adapter: runs one outside command under a guard: feeds it, streams what it says, bounds it, ends its whole tree."""
+"""Runs one external command under a guard process: feeds it, streams its output, enforces limits, ends its tree."""
 
 from __future__ import annotations
 
@@ -22,90 +22,90 @@ import msgspec
 from mz_engine.agents import guard
 
 TICK_SECONDS = 0.1
-"""How late a time limit or a stop may be noticed."""
+"""Maximum delay in noticing a time limit or a stop."""
 CHUNK_BYTES = 1 << 16
 DRAIN_SECONDS = 2.0
-"""After the tree is gone, for what still stands in the pipes; a process that escaped may hold them open for ever."""
+"""Time to read the pipes after the tree is gone; an escaped process may hold them open for ever."""
 GRACE_SECONDS = 5.0
 GIVE_UP_SECONDS = guard.GIVE_UP_SECONDS + 2.0
 VANISH_SECONDS = 1.0
-"""For the guard of a process of ours that died to clear up by itself."""
+"""Time for the guard of a dead mz process to clean up by itself."""
 
 
 START = f"""import os, sys
 sys.path.append({str(pathlib.Path(guard.__file__).parent)!r})
 import guard
 os._exit(guard.main(sys.argv[1:]))"""
-"""The guard is imported, not run as a file: Python keeps only imported modules compiled, and compiling took a fifth
-of its start. It leaves without a farewell: neither atexit nor a flush is owed to anybody, and both cost."""
+"""The guard is imported, not run as a file: Python caches only imported modules, and compiling took a fifth of its
+start. It leaves by `os._exit`, since it needs neither atexit handlers nor a flush."""
 
 
 Denied = Callable[[str, int], None]
-"""Hears the MZ_KEY of an offline command that tried to reach a network, and how often. From any thread."""
+"""Receives the MZ_KEY of an offline command and its number of attempts to reach a network; called from any thread."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """A command, complete: nothing is inherited."""
+    """A complete command; nothing is inherited."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     """Holds MZ_KEY."""
     cwd: pathlib.Path
     stdin: bytes = b""
-    """Written and closed; empty: /dev/null."""
+    """Written, then closed; empty: /dev/null."""
     fenced: tuple[pathlib.Path, ...] = ()
-    """Read-only to the command where there is a mount namespace."""
+    """Read-only to the command if mount namespaces work."""
     opened: tuple[pathlib.Path, ...] = ()
-    """Writable all the same, inside of what is fenced."""
+    """Writable exceptions inside the read-only paths."""
     offline: bool = False
-    """Cut off from every network but its own loopback; see `offline_works`."""
+    """No network but its own loopback; see `can_run_offline`."""
     merged: bool = False
-    """Standard error goes where standard output goes, in the order in which they came."""
+    """Standard error is merged into standard output."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     total_seconds: float
     idle_seconds: float | None = None
-    """Without a byte of output; None: no limit."""
+    """Limit on the time without output; None: no limit."""
     output_bytes: int | None = None
     grace_seconds: float = GRACE_SECONDS
     """Between SIGTERM and SIGKILL."""
 
 
 class Ending(Enum):
-    """Why the command is over."""
+    """Reason for the end of a command."""
 
     EXITED = "exited"
     TIMEOUT = "timeout"
     IDLE = "idle"
     OUTPUT_LIMIT = "output-limit"
     STOPPED = "stopped"
-    """The stop token was set."""
+    """The stop event was set."""
     MISSING = "missing"
-    """There is no such program, or it cannot be executed."""
+    """The program does not exist or cannot be executed."""
     UNSTARTABLE = "unstartable"
-    """The system refused: too many processes, arguments too long, no such directory."""
+    """The system failed to start it: too many processes, arguments too long, no such directory."""
     LOST = "lost"
     """The guard was killed from outside, and its tree with it."""
     DISK_FULL = "disk-full"
-    """There was no room for the output."""
+    """No space left for the output."""
     BROKEN = "broken"
-    """The level cannot be had here; nothing was started."""
+    """The isolation level does not work here; nothing was started."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     ending: Ending
     exit: int | None = None
-    """Negative: signal. None: the command never ran, or nobody saw its end."""
+    """Negative: signal. None: the command never ran, or its end was not seen."""
     duration_ms: int = 0
     detail: str = ""
-    """In words, where the command never ran."""
+    """Why the command never ran, for people."""
     denied: int = 0
-    """How often an offline command tried to reach a network, at least."""
+    """Attempts of an offline command to reach a network (lower bound)."""
 
 
 class Sink(Protocol):
-    """Takes the output as it comes, from the thread that supervises. What it raises ends the tree and goes on up."""
+    """Receives output as it comes, in the supervising thread. An exception ends the tree and propagates."""
 
     def out(self, data: bytes) -> None: ...
 
@@ -115,9 +115,9 @@ class Sink(Protocol):
 def supervise(
     launch: Launch, bounds: Bounds, sink: Sink, *, stop: threading.Event | None = None, level: str | None = None
 ) -> Ended:
-    """Runs the command to its end and returns when nothing of its tree is left. Safe to call from any thread.
+    """Run the command to its end; return when no process of its tree is left. Thread-safe.
 
-    `level` is one of `guard.LEVELS`; None: the best that this machine has.
+    `level` is one of `guard.LEVELS`; None: the best that works on this machine.
     """
     if not launch.cwd.is_dir():
         return Ended(ending=Ending.UNSTARTABLE, detail=f"{launch.cwd} is not a directory")
@@ -125,11 +125,11 @@ def supervise(
     if program is None:
         return Ended(ending=Ending.MISSING, detail=f"{launch.argv[0]} is not on PATH")
     levels = guard.LEVELS[guard.LEVELS.index(best_level()) :] if level is None else (level,)
-    for each in levels:
-        ended = Supervision(launch, bounds, sink, program, each).run(stop)
-        if ended.ending is not Ending.BROKEN:
+    for candidate in levels:
+        end = Supervision(launch, bounds, sink, program, candidate).run(stop)
+        if end.ending is not Ending.BROKEN:
             break
-    return ended
+    return end
 
 
 def find_program(launch: Launch) -> str | None:
@@ -141,7 +141,7 @@ def find_program(launch: Launch) -> str | None:
 
 @functools.cache
 def best_level() -> str:
-    """The first of `guard.LEVELS` that works on this machine; found by trying, once per process."""
+    """Return the first of `guard.LEVELS` that works on this machine; tried once per process."""
     launch = Launch(argv=("true",), env={"PATH": os.environ.get("PATH", os.defpath)}, cwd=pathlib.Path("/"))
     for level in guard.LEVELS:
         if level == guard.NAMESPACE and os.geteuid() != 0:
@@ -153,7 +153,7 @@ def best_level() -> str:
 
 @functools.cache
 def offline_works() -> bool:
-    """Whether this machine can cut a command off; found by trying, once per process."""
+    """Return True if this machine can run commands without a network; tried once per process."""
     if best_level() not in (guard.NAMESPACE, guard.USER_NAMESPACE):
         return False
     launch = Launch(
@@ -163,7 +163,7 @@ def offline_works() -> bool:
 
 
 def kill_marked(key: str, patience_seconds: float = VANISH_SECONDS) -> None:
-    """Ends every process that carries this MZ_KEY; a guard among them gets a moment to do it itself."""
+    """Kill every process with this MZ_KEY, after giving its guard a moment to do so."""
     patient_until = time.monotonic() + patience_seconds
     give_up_at = patient_until + GIVE_UP_SECONDS
     while (pids := guard.marked(key)) and time.monotonic() < give_up_at:
@@ -174,7 +174,7 @@ def kill_marked(key: str, patience_seconds: float = VANISH_SECONDS) -> None:
 
 
 class Nowhere:
-    """A sink that keeps nothing."""
+    """A sink that discards all output."""
 
     def out(self, data: bytes) -> None:
         del data
@@ -184,7 +184,7 @@ class Nowhere:
 
 
 class Supervision:
-    """One guard and its pipes. `run` once, from one thread."""
+    """One guard process and its pipes. Call `run` once, from one thread."""
 
     def __init__(self, launch: Launch, bounds: Bounds, sink: Sink, program: str, level: str) -> None:
         self._launch, self._bounds, self._sink = launch, bounds, sink
@@ -192,10 +192,10 @@ class Supervision:
         self._program, self._level = program, level
         self._selector = selectors.DefaultSelector()
         self._outputs: set[IO[bytes]] = set()
-        """Pipes that are still open; the guard's status is one."""
+        """Open pipes, including the guard's status."""
         self._input: IO[bytes] | None = None
         self._status: bytes | None = None
-        """What the guard said; None until it has said its last."""
+        """The guard's complete status; None until its pipe closes."""
         self._said = b""
         self._unfed = memoryview(launch.stdin)
         self._lifeline = -1
@@ -221,12 +221,12 @@ class Supervision:
 
     def _start(self) -> subprocess.Popen[bytes]:
         launch = self._launch
-        life, self._lifeline = os.pipe()
-        status, says = os.pipe()
-        foreign = "" if "LC_CTYPE" in launch.env else "LC_CTYPE"
+        lifeline_read, self._lifeline = os.pipe()
+        status_read, status_write = os.pipe()
+        hidden_variable = "" if "LC_CTYPE" in launch.env else "LC_CTYPE"
         fences = (*(f"+{path}" for path in launch.opened), *map(str, launch.fenced))
         fences += (guard.OFFLINE,) if launch.offline else ()
-        command = [*self._command, str(life), str(says), foreign, *fences, "--", self._program]
+        command = [*self._command, str(lifeline_read), str(status_write), hidden_variable, *fences, "--", self._program]
         try:
             process = subprocess.Popen(
                 [*command, *launch.argv],
@@ -236,16 +236,16 @@ class Supervision:
                 bufsize=0,
                 cwd=launch.cwd,
                 env=dict(launch.env),
-                pass_fds=(life, says),
+                pass_fds=(lifeline_read, status_write),
                 start_new_session=True,
             )
         except OSError:
-            os.close(status)
+            os.close(status_read)
             raise
         finally:
-            os.close(life)
-            os.close(says)
-        self._watch(os.fdopen(status, "rb", buffering=0), self._hear_status)
+            os.close(lifeline_read)
+            os.close(status_write)
+        self._watch(os.fdopen(status_read, "rb", buffering=0), self._hear_status)
         self._watch(process.stdout, functools.partial(self._hear, self._sink.out))
         self._watch(process.stderr, functools.partial(self._hear, self._sink.err))
         if process.stdin is not None:
@@ -262,14 +262,13 @@ class Supervision:
         self._outputs.add(pipe)
 
     def _listen(self, stop: threading.Event | None) -> None:
-        """Until the guard has said its last."""
         while self._status is None and time.monotonic() < self._leave_at:
             self._look_at_clock(stop)
             self._handle(TICK_SECONDS)
 
     def _sweep(self) -> None:
-        """What the guard did not live to kill, or cannot see. Where nothing was started, nothing is left: whoever
-        carries the key then belongs to somebody else."""
+        """Kill processes that the guard missed. If nothing was started, processes with the key belong to another
+        call."""
         if b"unstartable" in self._said or b"broken" in self._said:
             return
         if self._level == guard.MARKER or b"exit" not in self._said:
@@ -287,9 +286,9 @@ class Supervision:
     def _look_at_clock(self, stop: threading.Event | None) -> None:
         now = time.monotonic()
         if self._ending is None:
-            why = self._overdue(now, stop)
-            if why is not None:
-                self._end(why, self._bounds.grace_seconds)
+            reason = self._overdue(now, stop)
+            if reason is not None:
+                self._end(reason, self._bounds.grace_seconds)
         elif now >= self._kill_at:
             self._kill()
 
@@ -303,9 +302,9 @@ class Supervision:
             return Ending.IDLE
         return None
 
-    def _end(self, why: Ending, grace: float) -> None:
-        """Remembers that it was us; a command may call a signal a success."""
-        self._ending = why
+    def _end(self, reason: Ending, grace: float) -> None:
+        """Start ending the tree and record the reason, since the exit code may not show it."""
+        self._ending = reason
         self._kill_at = time.monotonic() + grace
         if grace:
             with contextlib.suppress(OSError):
@@ -338,7 +337,7 @@ class Supervision:
         self._said += data or b""
 
     def _read(self, pipe: IO[bytes]) -> bytes | None:
-        """None: nothing now. Empty: the end, and the pipe is closed."""
+        """Read a chunk; None if nothing is available, empty at the end (the pipe is then closed)."""
         try:
             data = os.read(pipe.fileno(), CHUNK_BYTES)
         except BlockingIOError:
@@ -355,7 +354,7 @@ class Supervision:
         except BlockingIOError:
             return
         except OSError:
-            written = len(self._unfed)  # It does not want to hear more.
+            written = len(self._unfed)  # The command closed its standard input.
         self._unfed = self._unfed[written:]
         if not self._unfed:
             self._selector.unregister(pipe)
@@ -363,7 +362,7 @@ class Supervision:
             pipe.close()
 
     def _close(self) -> None:
-        """Closes every pipe; whatever still lives dies of it."""
+        """Close every pipe, which also kills remaining processes."""
         self._kill()
         for pipe in (*self._outputs, *([self._input] if self._input else [])):
             pipe.close()
@@ -380,15 +379,15 @@ class Supervision:
     def _ended(self) -> Ended:
         duration_ms = int((time.monotonic() - self._begun) * 1000)
         lines = [line.partition(" ") for line in self._said.decode("utf-8", "replace").splitlines()]
-        words = {first: rest for first, _, rest in lines}
-        if "unstartable" in words:
-            number = int(words["unstartable"])
+        fields = {name: value for name, _, value in lines}
+        if "unstartable" in fields:
+            number = int(fields["unstartable"])
             missing = number in (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR)
             ending = Ending.MISSING if missing else Ending.UNSTARTABLE
             return Ended(ending=ending, duration_ms=duration_ms, detail=f"{self._program}: {os.strerror(number)}")
-        if "broken" in words:
-            return Ended(ending=Ending.BROKEN, duration_ms=duration_ms, detail=words["broken"])
-        code = int(words["exit"]) if "exit" in words else None
+        if "broken" in fields:
+            return Ended(ending=Ending.BROKEN, duration_ms=duration_ms, detail=fields["broken"])
+        code = int(fields["exit"]) if "exit" in fields else None
         ending = self._ending or (Ending.EXITED if code is not None else Ending.LOST)
-        denied = int(words.get("denied", 0))
+        denied = int(fields.get("denied", 0))
         return Ended(ending=ending, exit=code, duration_ms=duration_ms, denied=denied)

@@ -1,4 +1,4 @@
-"""Pure: rules over a feature as a whole, which gates and human entries of a pipeline name by `rule:`."""
+"""Rules over a feature as a whole, which gates and questions of a pipeline name by `rule:`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TESTS = """
 test/ tests/ __tests__/ spec/ specs/ testdata/ conftest.py test_*.py *_test.py *_test.go *.test.* *.spec.*
 *_spec.rb *_test.rb *Test.java *Tests.java *IT.java *Test.kt *Test.php *Tests.cs *Tests.swift
 """
-"""What counts as a test: patterns as in .gitignore."""
+"""Test files: patterns as in .gitignore."""
 
 
 def size(facts: RuleFacts) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def size(facts: RuleFacts) -> Iterator[Finding]:
 
 
 def files_listed(facts: RuleFacts) -> Iterator[Finding]:
-    """Every file that changed is one that an artifact listed."""
+    """Every changed file is listed by an artifact."""
     listed = {file for parsed in facts.artifacts.values() for file in parsed.files}
     for path in changed(facts):
         if path not in listed:
@@ -39,14 +39,14 @@ def files_listed(facts: RuleFacts) -> Iterator[Finding]:
 
 
 def files_max(facts: RuleFacts) -> Iterator[Finding]:
-    """Not more files changed than a feature may change."""
+    """The number of changed files is within the limit."""
     count, most = len(changed(facts)), facts.limits.feature_files_max
     if count > most:
         yield finding("files_max", "", f"{count} files changed; at most {most} are allowed (feature_files_max)")
 
 
 def breaking(facts: RuleFacts) -> Iterator[Finding]:
-    """Nothing that others rely on stops working as it did."""
+    """No artifact announces a breaking change."""
     for name, parsed in facts.artifacts.items():
         for line in parsed.breaking:
             yield finding("breaking", name, f"{name} announces it: {line[:300]}")
@@ -75,4 +75,4 @@ RULES: dict[str, Callable[[RuleFacts], Iterator[Finding]]] = {
     "breaking": breaking,
     "tests_only": tests_only,
 }
-"""Known names."""
+"""By name."""

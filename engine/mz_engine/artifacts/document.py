@@ -1,7 +1,6 @@
-"""Pure: the structure of a Markdown text: headings, sections, list items, table rows, code.
+"""Structure of a Markdown text: headings, sections, list items, table rows, code.
 
-Total: any text has a structure. Lines are counted from 0 here; findings count from 1.
-"""
+Total: any text has a structure. Lines are counted from 0 here; findings count from 1."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 TEXT_MAX = 262_144
-"""Characters that are looked at; rule sets refuse longer artifacts long before."""
+"""Characters parsed; the rule sets' limits are far lower."""
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 LINE_MAX = 10_000
@@ -32,7 +31,7 @@ class Heading(msgspec.Struct, frozen=True):
     text: str
     line: int
     below: int
-    """First line of what stands below it."""
+    """First line after the heading."""
     end: int
     """First line of the next heading of the same or a higher level, or the end of the text."""
 
@@ -43,11 +42,11 @@ class Entry(msgspec.Struct, frozen=True):
     line: int
     cells: tuple[str, ...]
     header: tuple[str, ...] = ()
-    """Of the table; empty for list items."""
+    """Header of the table; empty for list items."""
 
 
 class Document(msgspec.Struct, frozen=True):
-    """`prose` are the lines with code, comments and front matter blanked, so that line numbers stay."""
+    """`prose` are the lines with code, comments and front matter blanked, so that line numbers stay valid."""
 
     lines: tuple[str, ...]
     prose: tuple[str, ...]
@@ -61,18 +60,18 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def normalise_newlines(text: str) -> str:
-    """The text with `\\n` between lines, without a byte order mark, cut at TEXT_MAX characters."""
+    """Return the text with `\\n` between lines, without a byte order mark, cut at TEXT_MAX characters."""
     return text[:TEXT_MAX].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_markdown(text: str) -> Document:
-    """The structure of any text."""
+    """Parse any text."""
     return _structure(normalise_newlines(text))
 
 
 @lru_cache(maxsize=16)
 def _structure(text: str) -> Document:
-    """Kept, since an artifact is parsed, judged by its rules and shown to later phases, all within moments."""
+    """Parse a text. Cached, since an artifact is extracted, checked and shown to later phases within moments."""
     text = FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
     tokens = markdown().parse(text)
     lines = text.split("\n")
@@ -100,12 +99,12 @@ def blank_code(lines: list[str], tokens: list[Token]) -> Iterator[str]:
 
 
 def blank_spans(line: str) -> str:
-    """A line with its code spans blanked."""
+    """Return a line with its code spans blanked."""
     return line if len(line) > LINE_MAX else CODE_SPAN.sub(lambda match: " " * len(match[0]), line)
 
 
 def blank_comments(text: str) -> str:
-    """HTML comments become empty lines; an unclosed one reaches to the end, as in Markdown."""
+    """Replace HTML comments by empty lines; an unclosed one reaches to the end, as in Markdown."""
     kept, at = [], 0
     while (start := text.find("<!--", at)) >= 0:
         end = text.find("-->", start)
@@ -150,8 +149,8 @@ def row_cells(tokens: list[Token], start: int) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def plain(heading: str) -> str:
-    """A heading as it is compared: folded, without numbering, emphasis, leading signs and spaces around slashes. Kept,
-    since each heading of a text is compared with the same words of all rules."""
+    """Normalise a heading for comparison: casefolded, without numbering, emphasis, leading symbols and spaces around
+    slashes. Cached, since each heading is compared with the aliases of all rules."""
     text = re.sub(r"[*_`]", "", heading).strip()
     text = NUMBERING.sub("", text)
     text = re.sub(r"\A[^\w]+", "", text)
@@ -159,7 +158,7 @@ def plain(heading: str) -> str:
 
 
 def count_words(document: Document) -> int:
-    """Words below the first level 2 or 3 heading; headings are not counted, code is."""
+    """Count words below the first level 2 or 3 heading, including code, without headings."""
     first = next((heading.line for heading in document.headings if heading.level in (2, 3)), 0)
     titles = {line for heading in document.headings for line in range(heading.line, heading.below)}
     lines = blank_comments("\n".join(document.lines)).split("\n")

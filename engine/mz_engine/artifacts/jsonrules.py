@@ -1,4 +1,4 @@
-"""Pure: the rules that read an artifact as JSON items."""
+"""Rules for artifacts in JSON form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINUTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:m|min|mins|minutes?)?\s*\Z", re.I
 
 
 def judge(rule: Rule, subject: Subject) -> Iterator[Breach]:
-    """Where the rule is broken; kinds that only Markdown artifacts know are kept by any JSON."""
+    """Yield the violations of a rule; rules for Markdown artifacts never fail."""
     if isinstance(rule, Bytes):
         return textrules.size(rule, subject)
     items = subject.items
@@ -69,14 +69,14 @@ def one_field(rule: Field, item: Item, subject: Subject, place: str, name: str) 
 
 
 def label(item: Item, number: int, subject: Subject) -> str:
-    """How a message names an item: by number, and by id where it has a legal one."""
+    """Return an item's number, with its id if that is legal."""
     first = next((rule.field for rule in subject.rules.rules if isinstance(rule, Field) and rule.type == "name"), "")
     value = value_of(subject.rules, item, first)
     return f"{number} ({value})" if isinstance(value, str) and is_name(value) else str(number)
 
 
 def problem_with(rule: Field, value: Any, least: int, most: int | None) -> str:
-    """Why the value does not do, in words that follow the field's name; empty: it does."""
+    """Describe what is wrong with the value, in words that follow the field's name; empty: nothing."""
     match rule.type:
         case "text":
             return text_problem(value, least, most)
@@ -106,7 +106,7 @@ def number_problem(value: Any, least: int, most: int | None) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or endless:
         return f"must be a number, not {shown(value)}"
     fits = value >= least and (most is None or value <= most)
-    # An integer of hundreds of digits is none that could be written as a float.
+    # An integer of hundreds of digits cannot be formatted as a float.
     said = f"is {value:g}" if abs(value) < NUMBER_SHOWN_MAX else "is a number of no sense"
     return "" if fits else f"{said}; it must be from {least} to {most}"
 
@@ -178,14 +178,15 @@ def worst(rule: Worst, items: tuple[Item, ...], subject: Subject) -> Iterator[Br
     for item in items:
         own = next(iter(ranks(order, [value_of(subject.rules, item, rule.field)])), None)
         inner = value_of(subject.rules, item, rule.within)
-        members = [one.get(rule.field) for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
+        objects = inner if isinstance(inner, list) else []
+        members = [value.get(rule.field) for value in objects if isinstance(value, dict)]
         expected = max(ranks(order, members), default=0)
         if choice and own is not None and own != expected:
             yield Breach(line=item.line, place=f".{rule.field}", found=choice.values[expected])
 
 
 def ranks(order: list[str], values: list[Any]) -> list[int]:
-    """Places in the order of those values that have one."""
+    """Return the indexes in `order` of those values that have one."""
     texts = (value.strip().casefold() for value in values if isinstance(value, str))
     return [order.index(text) for text in texts if text in order]
 
@@ -198,5 +199,5 @@ def is_name(text: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as a message quotes it."""
+    """Quote a value in a message."""
     return f'"{value[:80]}"' if isinstance(value, str) else noun(value)

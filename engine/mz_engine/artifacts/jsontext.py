@@ -1,4 +1,4 @@
-"""Pure: JSON artifacts as items. Total: what is not JSON is a problem with a line, never an exception."""
+"""JSON artifacts as items. Total: invalid JSON gives a problem with a line, never an exception."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mz_engine.artifacts.rule import Field, Json, RuleSet
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One object; `line` from 1, None where it is not known."""
+    """One object; `line` from 1, None if unknown."""
 
     fields: Mapping[str, Any]
     line: int | None = None
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """Why the text gives no items."""
+    """Reason why a text gives no items."""
 
     problem: str
     line: int | None = None
 
 
 def read_items(rule: Json, text: str) -> tuple[Item, ...] | Broken:
-    """The objects of a JSON text: see `Json` for what is understood."""
+    """Return the objects of a JSON text: see `Json` for the accepted forms."""
     text = normalise_newlines(text)
     value, broken = load(text)
     if broken and rule.embedded:
@@ -74,7 +74,7 @@ def is_objects(value: Any) -> bool:
 
 
 def item_lines(text: str, count: int) -> list[int]:
-    """In which line each entry of a top-level list begins."""
+    """Return the line in which each entry of a top-level list begins."""
     decoder, lines, seen, line = json.JSONDecoder(), [], 0, 1
     at = text.index("[") + 1
     for _ in range(count):
@@ -103,7 +103,7 @@ def noun(value: Any) -> str:
 
 
 def json_rule(rules: RuleSet) -> Json:
-    """The rule that says how the artifact is read. Raises KeyError for a Markdown rule set."""
+    """Return the rule for reading the artifact. Raises KeyError for a Markdown rule set."""
     for rule in rules.rules:
         if isinstance(rule, Json):
             return rule
@@ -115,7 +115,7 @@ def field_rule(rules: RuleSet, field: str) -> Field | None:
 
 
 def value_of(rules: RuleSet, item: Item, field: str) -> Any:
-    """The value under the field's name or one of its aliases; None where it is absent."""
+    """Return the value under the field's name or one of its aliases; None if absent."""
     rule = field_rule(rules, field)
     for name in (field, *(rule.aliases if rule else ())):
         if name in item.fields:
@@ -124,6 +124,6 @@ def value_of(rules: RuleSet, item: Item, field: str) -> Any:
 
 
 def strings(value: Any) -> tuple[str, ...]:
-    """The non-blank texts of a list, or a text alone; empty for anything else."""
+    """Return the non-blank strings of a list, or a single string; empty for anything else."""
     members = value if isinstance(value, list) else [value]
     return tuple(member.strip() for member in members if isinstance(member, str) and member.strip())

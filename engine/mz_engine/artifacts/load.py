@@ -1,4 +1,4 @@
-"""Adapter: reads the rule sets and patterns that come with the package."""
+"""Rule sets and patterns that come with the package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARED = "shared.yaml"
 
 @cache
 def load_rules() -> dict[str, RuleSet]:
-    """The built-in rule sets by name."""
+    """Return the built-in rule sets by name."""
     folder = resources.files("mz_engine.artifacts") / "rules"
     texts = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")}
     del texts[SHARED]
@@ -27,19 +27,20 @@ def load_rules() -> dict[str, RuleSet]:
 
 @cache
 def shared_rules() -> dict[str, dict[str, Any]]:
-    """Rules that sets take over by `shared: NAME`."""
+    """Return the rules that sets include by `shared: NAME`."""
     return dict(_parsed((resources.files("mz_engine.artifacts") / "rules" / SHARED).read_text("utf-8")))
 
 
 def _parsed(text: str) -> Any:
-    """By PyYAML's loader in C where there is one: every run reads all rules, and the other takes ten times as long."""
+    """Parse YAML, with PyYAML's C loader if available: every run reads all rules, and the other takes ten times as
+    long."""
     import yaml
 
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def assemble(data: dict[str, Any], shared: dict[str, dict[str, Any]]) -> RuleSet:
-    """A rule set from its YAML, with `shared: NAME` entries filled in. Raises msgspec.ValidationError."""
+    """Build a rule set from its YAML, with `shared: NAME` entries filled in. Raises msgspec.ValidationError."""
     rules = [
         {**shared[rule["shared"]], "id": f"{data['name']}.{rule['shared']}", **without(rule, "shared")}
         if "shared" in rule
@@ -55,13 +56,13 @@ def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
 
 @cache
 def output_patterns() -> OutputPatterns:
-    """What normalisation replaces, in order."""
+    """Return the normalisation patterns, in order."""
     return read("output.yaml", OutputPatterns)
 
 
 @cache
 def count_patterns() -> CountPatterns:
-    """How test runners say how many tests passed and failed, in order."""
+    """Return the report formats of test runners, in order."""
     return read("counts.yaml", CountPatterns)
 
 

@@ -1,4 +1,4 @@
-"""Pure: process output as a prompt may show it, the same for the same failure on every machine and every day."""
+"""Normalised process output for prompts, equal for equal failures on every machine and day."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mz_engine.artifacts.load import count_patterns, output_patterns
 from mz_engine.artifacts.patterns import Runner
 
 READ_MAX = 4 * 1024 * 1024
-"""Bytes that are looked at: half from the beginning, half from the end."""
+"""Bytes read: half from the beginning, half from the end."""
 LINE_MAX = 400
 SIGNATURE_LINES = 5
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])")
@@ -23,12 +23,11 @@ CUT = " [... cut ...]"
 
 
 def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str:
-    """At most `lines_max` normalised lines, the first third and the last two thirds where there are more.
+    """Return at most `lines_max` normalised lines, the first third and the last two thirds if there are more.
 
-    `roots` are absolute paths that become `<worktree>`, as worktrees of ours do in any case. Without
-    terminal control; durations, times, addresses, seeds,
-    ports, process ids, temporary and library paths are masked; repeated blank lines are one.
-    """
+    `roots` are absolute paths that become `<worktree>`, as do mz's worktrees in any case. Terminal control is removed;
+    durations, times, addresses, seeds, ports, process ids, temporary and library paths are masked; repeated blank lines
+    become one."""
     lines = squeeze(list(plain_lines(raw)))
     if len(lines) > lines_max:
         head = (lines_max - 1) // 3
@@ -37,13 +36,13 @@ def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str
 
 
 def signature(text: str) -> str:
-    """SHA-256 over the first five significant lines of an excerpt, in hexadecimal; empty where there are none."""
+    """Return the hexadecimal SHA-256 of the first five significant lines of an excerpt; empty without any."""
     lines = [line.strip() for line in text.splitlines() if is_significant(line)][:SIGNATURE_LINES]
     return sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest() if lines else ""
 
 
 def count_tests(raw: bytes) -> tuple[int, int] | None:
-    """Passed and failed tests, added up over all runners that reported; None where none did."""
+    """Return passed and failed tests, summed over all runners that reported; None if none did."""
     text = "\n".join(telling(squeeze(list(plain_lines(raw)))))
     reports: list[tuple[int, int]] = []
     for runner in count_patterns().runners:
@@ -53,7 +52,8 @@ def count_tests(raw: bytes) -> tuple[int, int] | None:
 
 
 def telling(lines: list[str]) -> Iterator[str]:
-    """Lines that a runner's report may be made of, and blank ones: the patterns take far longer than this."""
+    """Yield blank lines and lines that may belong to a runner's report: the patterns are far slower than this
+    filter."""
     return (line for line in lines if not line or TELLING.search(line))
 
 
@@ -75,7 +75,7 @@ def is_significant(line: str) -> bool:
 
 
 def plain_lines(raw: bytes) -> Iterator[str]:
-    """Lines as a terminal would leave them: no escapes, and of an overwritten line what was written last."""
+    """Yield lines as a terminal would leave them: without escapes, and with overwritten lines in their last state."""
     if len(raw) > READ_MAX:
         raw = raw[: READ_MAX // 2] + f"\n{LEFT_OUT}\n".encode() + raw[-READ_MAX // 2 :]
     for line in CONTROL.sub("", ESCAPE.sub("", raw.decode("utf-8", "replace"))).split("\n"):
@@ -93,7 +93,7 @@ def normalise(line: str, roots: tuple[str, ...]) -> str:
 
 
 def squeeze(lines: list[str]) -> list[str]:
-    """Without blank lines at both ends, and one where there were several."""
+    """Remove blank lines at both ends, and merge repeated ones."""
     kept = [line for before, line in pairwise(["", *lines]) if line or before]
     return kept[:-1] if kept and not kept[-1] else kept
 

@@ -1,4 +1,4 @@
-"""Pure: what decisions need from an artifact. Total: any text gives a result, and only legal names and paths get in."""
+"""Extract data for decisions from an artifact. Total: any text gives a result, with only legal names and paths."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mz_engine.artifacts.sections import files_in, files_rule, legal, parts_of, 
 from mz_engine.artifacts.subject import defined
 
 BREAKING = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
-"""As in Conventional Commits; list marks and emphasis may come before it."""
+"""As in Conventional Commits; list marks and emphasis may precede it."""
 
 
 def parse(rules: RuleSet, text: str) -> Parsed:
-    """What the rule set's `extract` asks for; what is illegal or absent is left out, for `validate` to name."""
+    """Extract the data of the rule set's `extract`; illegal or absent data are left out, for `validate` to report."""
     return parse_json(rules, text) if rules.form == "json" else parse_markdown(rules, read_markdown(text))
 
 
 def title_and_body(text: str) -> tuple[str, str]:
-    """The first level 1 heading, in one line, and the text without it; an empty title where there is none."""
+    """Return the first level 1 heading in one line, and the text without it; an empty title without one."""
     document = read_markdown(text)
     for heading in document.headings:
         if heading.level == 1:

@@ -1,4 +1,4 @@
-"""Facts: the patterns by which process output is read and normalised. Their values are data beside this module."""
+"""Patterns for reading and normalising process output. Their values are data files beside this module."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Replacement(Pattern, frozen=True, kw_only=True):
 class OutputPatterns(Pattern, frozen=True, kw_only=True):
     replacements: tuple[Replacement, ...]
     insignificant: tuple[str, ...]
-    """Lines that say nothing about what failed; matched at their start, after normalisation."""
+    """Lines that say nothing about a failure; matched at their start, after normalisation."""
 
 
 class Runner(Pattern, frozen=True, kw_only=True):
-    """How one test runner reports. Within each match of `block` the numbers (first group) are added up; a pattern
-    without a group counts 1. Passed is `passed`, or else `total` less the rest."""
+    """Report format of one test runner. Within each match of `block` the numbers (first group) are added up; a pattern
+    without a group counts 1. Passed is `passed`, or else `total` minus the others."""
 
     name: str
     block: str
@@ -35,7 +35,7 @@ class Runner(Pattern, frozen=True, kw_only=True):
     other: tuple[str, ...] = ()
     """Neither passed nor failed: skipped, pending, expected failures."""
     alone: bool = False
-    """Only where no other runner reported."""
+    """Used only if no other runner reported."""
 
 
 class CountPatterns(Pattern, frozen=True, kw_only=True):

@@ -1,8 +1,7 @@
-"""Facts: what a rule set is. Rules are data: validators enforce them, prompts state them, runs pin them.
+"""Types of rule sets. Rules are data: validators enforce them, prompts state them, runs pin them.
 
-A number in a rule is a literal or the name of a field of `mz_engine.config.Limits`. The texts of a rule may hold
-`{min}`, `{max}`, `{aliases}`, `{values}` and, in messages only, `{item}` and `{found}`.
-"""
+A number in a rule is a literal or the name of a field of `mz_engine.config.Limits`. The texts of a rule may contain
+`{min}`, `{max}`, `{aliases}`, `{values}` and, in messages only, `{item}` and `{found}`."""
 
 from __future__ import annotations
 
@@ -18,19 +17,19 @@ Limit = int | str
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind"):
-    """What all kinds of rules have in common."""
+    """Fields of all kinds of rules."""
 
     id: str
-    """`<artifact>.<rule>`; never reused for something else, since events cite it."""
+    """`<artifact>.<rule>`; never reused for another rule, since events cite it."""
     requirement: str
-    """What the agent is told before it writes."""
+    """Instruction to the agent before it writes."""
     message: str
-    """What it is told when it broke the rule."""
+    """Message to the agent when it broke the rule."""
     example: str = ""
 
 
 class File(Base, frozen=True, kw_only=True, tag="file"):
-    """The artifact is there. The rules after a broken one of this kind, `bytes` or `json` are not judged."""
+    """The artifact exists. After a violation of this kind, `bytes` or `json`, later rules are skipped."""
 
 
 class Bytes(Base, frozen=True, kw_only=True, tag="bytes"):
@@ -41,13 +40,13 @@ class Bytes(Base, frozen=True, kw_only=True, tag="bytes"):
 
 
 class Words(Base, frozen=True, kw_only=True, tag="words"):
-    """Words below the first section heading; headings, front matter and comments are not counted."""
+    """Number of words below the first section heading, without headings, front matter and comments."""
 
     max: Limit
 
 
 class Placeholders(Base, frozen=True, kw_only=True, tag="placeholders"):
-    """Nothing of a template survived. Code spans and code blocks are not searched."""
+    """No placeholder of a template remains. Code spans and code blocks are not searched."""
 
     patterns: tuple[str, ...]
     aliases: tuple[str, ...]
@@ -55,17 +54,17 @@ class Placeholders(Base, frozen=True, kw_only=True, tag="placeholders"):
 
 
 class Title(Base, frozen=True, kw_only=True, tag="title"):
-    """The first heading is of level 1 and at most so many characters long."""
+    """The first heading is of level 1 and within a number of characters."""
 
     max: Limit
 
 
 class Section(Base, frozen=True, kw_only=True, tag="section"):
-    """A level 2 or 3 heading that begins with one of the aliases, in any capitalisation, with something below it."""
+    """A non-empty section under a level 2 or 3 heading that begins with one of the aliases, in any case."""
 
     aliases: tuple[str, ...]
     keys: tuple[str, ...] = ()
-    """Taken instead of a heading where a line begins with `key:`."""
+    """A line that begins with `key:` counts as a heading."""
 
 
 class Files(Base, frozen=True, kw_only=True, tag="files"):
@@ -86,7 +85,8 @@ class Paths(Base, frozen=True, kw_only=True, tag="paths"):
 
 
 class Unique(Base, frozen=True, kw_only=True, tag="unique"):
-    """Nothing is defined twice: a field over all items, or the first group of a pattern over the lines of prose."""
+    """No duplicate definitions: of a field over all items, or of the first group of a pattern over the lines of
+    prose."""
 
     field: str | None = None
     pattern: str | None = None
@@ -97,18 +97,18 @@ class Covers(Base, frozen=True, kw_only=True, tag="covers"):
 
     artifact: str
     field: str | None = None
-    """Of the items, where that artifact is JSON."""
+    """Field of the items, if that artifact is JSON."""
     pattern: str | None = None
-    """Its first group is the id, where that artifact is Markdown."""
+    """Its first group is the id, if that artifact is Markdown."""
 
 
 class Json(Base, frozen=True, kw_only=True, tag="json"):
-    """The text is JSON: a non-empty list of objects, or one object. A list may stand in an object, alone of its kind;
-    one object is taken for a list of one."""
+    """The text is JSON: a non-empty list of objects, or one object. A list may be the only list in an object; one
+    object is accepted as a list of one."""
 
     root: Literal["list", "object"]
     embedded: bool = False
-    """The JSON may stand in a code block of a longer text, as in a reply."""
+    """The JSON may be in a code block of a longer text, as in a reply."""
 
 
 class Field(Base, frozen=True, kw_only=True, tag="field"):
@@ -116,14 +116,14 @@ class Field(Base, frozen=True, kw_only=True, tag="field"):
 
     field: str
     aliases: tuple[str, ...] = ()
-    """Other names that are understood."""
+    """Other accepted names."""
     type: Literal["text", "name", "texts", "names", "paths", "number", "choice", "objects"]
     optional: bool = False
     min: Limit = 0
     max: Limit | None = None
     values: tuple[str, ...] = ()
     within: str | None = None
-    """Name of the list field whose objects are meant, instead of the items themselves."""
+    """Name of the list field whose objects are checked, instead of the items themselves."""
 
 
 class References(Base, frozen=True, kw_only=True, tag="references"):
@@ -135,14 +135,15 @@ class References(Base, frozen=True, kw_only=True, tag="references"):
 
 
 class Acyclic(Base, frozen=True, kw_only=True, tag="acyclic"):
-    """Items may depend on each other, never in a circle."""
+    """Dependencies between items have no cycle."""
 
     field: str
     to: str
 
 
 class Worst(Base, frozen=True, kw_only=True, tag="worst"):
-    """A choice is the worst (latest in its values) that the objects of a list have, or the first value without any."""
+    """A choice is the maximum (latest in its values) over the objects of a list, or the first value if the list is
+    empty."""
 
     field: str
     within: str
@@ -155,7 +156,7 @@ Rule = (
 
 
 class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which fields of an item make a unit of work."""
+    """Fields of an item that make a unit of work."""
 
     id: str
     depends_on: str
@@ -163,7 +164,7 @@ class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What decisions need from an artifact."""
+    """Data extracted from an artifact for decisions."""
 
     files: str | None = None
     """Id of a files rule."""
@@ -176,7 +177,7 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All rules for one kind of artifact, in the order in which they are judged."""
+    """All rules for one kind of artifact, in the order of evaluation."""
 
     name: str
     version: int
@@ -186,32 +187,32 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was extracted from an artifact; legal names and paths only, whatever the text says."""
+    """Data extracted from an artifact; contains only legal names and paths."""
 
     units: tuple[Unit, ...] = ()
     files: tuple[Path, ...] = ()
     fields: dict[str, str] = {}
     ids: tuple[str, ...] = ()
     criteria: int = 0
-    """Acceptance criteria listed."""
+    """Number of acceptance criteria."""
     breaking: tuple[str, ...] = ()
-    """What it says will no longer work as it did: the lines that begin with `BREAKING CHANGE`."""
+    """Announced breaking changes: the lines that begin with `BREAKING CHANGE`."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One broken rule: what decisions read, and the words for agents and people."""
+    """One broken rule: the violation for decisions, and a message for agents and people."""
 
     violation: Violation
     message: str
 
 
 class RuleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule over the feature as a whole may look at."""
+    """Input of rules over a feature as a whole."""
 
     artifacts: dict[str, Parsed]
-    """By name; the newest of each."""
+    """The newest version of each, by name."""
     changes: tuple[Change, ...]
     """Against the tree before the call."""
     limits: Limits
     outputs: tuple[str, ...] = ()
-    """Paths of the phase's own artifacts, which no rule about changes concerns."""
+    """Paths of the phase's own artifacts, to which rules about changes do not apply."""

@@ -1,8 +1,7 @@
-"""Pure: the JSON Schema (draft 7) of a JSON artifact, from the rule set that the validator reads.
+"""JSON Schema (draft 7) of a JSON artifact, from the rule set that the validator uses.
 
-It says what one sees of an artifact alone: fields, types, lengths. Rules know more (references, coverage, circles), so
-what keeps to the schema may still break a rule of that kind; and they forgive more, such as `30 min` for 30.
-"""
+A schema covers fields, types and lengths. The rules check more (references, coverage, cycles) and accept more, such as
+`30 min` for 30."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ NAME_SCHEMA = {"type": "string", "pattern": f"^{NAME.pattern.removesuffix(chr(92
 
 
 def artifact_schema(rules: RuleSet, limits: Limits) -> dict[str, Any]:
-    """Of the artifact, decoded. Raises KeyError for a Markdown rule set."""
+    """Return the schema of the artifact. Raises KeyError for a Markdown rule set."""
     listed = json_rule(rules).root == "list"
     item = _object([rule for rule in rules.rules if isinstance(rule, Field)], None, limits)
     about = {"$schema": DRAFT, "title": f"the artifact {rules.name}"}
@@ -30,15 +29,16 @@ def artifact_schema(rules: RuleSet, limits: Limits) -> dict[str, Any]:
 
 
 def _object(fields: Sequence[Field], within: str | None, limits: Limits) -> dict[str, Any]:
-    """One object: a field may go by any of its names."""
+    """Return the schema of one object; a field may have any of its names."""
     own = [field for field in fields if field.within == within]
     named = {name: _field(field, fields, limits) for field in own for name in (field.field, *field.aliases)}
     needed = [field for field in own if not field.optional]
-    other = [{"anyOf": [{"required": [name]} for name in (one.field, *one.aliases)]} for one in needed if one.aliases]
+    aliased = [field for field in needed if field.aliases]
+    alternatives = [{"anyOf": [{"required": [name]} for name in (field.field, *field.aliases)]} for field in aliased]
     return {
         "type": "object",
         "required": [field.field for field in needed if not field.aliases],
-        **({"allOf": other} if other else {}),
+        **({"allOf": alternatives} if alternatives else {}),
         "properties": named,
     }
 

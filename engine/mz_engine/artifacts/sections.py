@@ -1,8 +1,7 @@
-"""Pure: which part of a Markdown text answers which section rule, and which files a section lists.
+"""Map parts of a Markdown text to section rules, and find the files that a section lists.
 
-A heading belongs to the rule with the longest alias that it begins with, so that `Implementation files` is never
-taken for `Implementation`.
-"""
+A heading belongs to the rule with the longest alias that it begins with, so `Implementation files` never matches
+`Implementation`."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ COLUMNS = ("file", "path")
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Lines `first` to before `end`, below a heading or a key line in line `at`."""
+    """Lines `first` to before `end`, below a heading or a key line in line `line`."""
 
     at: int
     first: int
@@ -33,7 +32,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A file as a section names it; `path` is None where it is no file inside the repository."""
+    """A file named by a section; `path` is None if it is no file inside the repository."""
 
     line: int
     text: str
@@ -41,7 +40,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 def parts_of(rules: RuleSet, rule: Section, document: Document) -> tuple[Part, ...]:
-    """Where the text answers the rule, in its order; empty: nowhere."""
+    """Return the parts of the text that belong to the rule, in order."""
     sections = [other for other in rules.rules if isinstance(other, Section)]
     headed = [
         Part(heading.line, heading.below, heading.end)
@@ -67,13 +66,13 @@ def keyed(rule: Section, document: Document) -> Iterator[Part]:
 
 
 def is_empty(part: Part, document: Document) -> bool:
-    """Nothing but blank lines, comments and further headings stands there."""
+    """Return True if the part has only blank lines, comments and further headings."""
     titles = {line for heading in document.headings for line in range(heading.line, heading.below)}
     return not any(document.lines[line].strip() for line in range(part.first, part.end) if line not in titles)
 
 
 def files_in(rules: RuleSet, rule: Files, document: Document) -> tuple[Listed, ...]:
-    """The files that the rule's section lists, each once, in the order of the text."""
+    """Return the files that the rule's section lists, each once, in the order of the text."""
     section = section_rule(rules, rule.section)
     found: dict[str, Listed] = {}
     for part in parts_of(rules, section, document):
@@ -87,7 +86,7 @@ def files_in(rules: RuleSet, rule: Files, document: Document) -> tuple[Listed, .
 
 
 def section_rule(rules: RuleSet, name: str) -> Section:
-    """Raises KeyError when the set has no section rule of that id."""
+    """Return a section rule. Raises KeyError for an unknown id."""
     for rule in rules.rules:
         if isinstance(rule, Section) and rule.id == name:
             return rule
@@ -95,7 +94,7 @@ def section_rule(rules: RuleSet, name: str) -> Section:
 
 
 def files_rule(rules: RuleSet, name: str) -> Files:
-    """Raises KeyError when the set has no files rule of that id."""
+    """Return a files rule. Raises KeyError for an unknown id."""
     for rule in rules.rules:
         if isinstance(rule, Files) and rule.id == name:
             return rule
@@ -116,7 +115,7 @@ def is_ignored(rule: Files, entry: Entry) -> bool:
 
 
 def paths_in(entry: Entry) -> tuple[str, ...]:
-    """The leading file names of a list item or table row, as written; code spans before bare words."""
+    """Return the leading file names of a list item or table row as written, code spans before plain words."""
     cells = entry.cells
     for column, title in enumerate(entry.header):
         if plain(title).startswith(COLUMNS) and column < len(cells):
@@ -151,7 +150,7 @@ def looks_like_path(text: str) -> bool:
 
 
 def legal(text: str) -> Path | None:
-    """The path of one file inside the repository; None for directories, patterns and what leaves the tree."""
+    """Return the path of one file inside the repository; None for directories, patterns and paths outside the tree."""
     if text.endswith("/") or "*" in text or "\\" in text or "://" in text or "{" in text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Pure: the artifact under judgement, read once, and what a rule says about it."""
+"""The artifact being checked, parsed once, and the violations of its rules."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ RANGE_MAX = 200
 
 
 class Breach(msgspec.Struct, frozen=True, kw_only=True):
-    """One place where a rule is broken."""
+    """One location where a rule is broken."""
 
     line: int | None = None
     """From 1."""
     place: str = ""
-    """Within the artifact, such as `[2].files_touched`: indexes and field names, never words of the artifact."""
+    """Path within the artifact, such as `[2].files_touched`: indexes and field names, never text of the artifact."""
     item: str = ""
     found: str = ""
 
 
 class Subject:
-    """One artifact and what its rules may look at."""
+    """One artifact and the data that its rules may use."""
 
     def __init__(self, rules: RuleSet, text: str, limits: Limits, others: Mapping[str, str]) -> None:
         self.rules = rules
@@ -49,7 +49,7 @@ class Subject:
         return resolve(limit, self.limits)
 
     def ids_of(self, artifact: str, field: str | None, pattern: str | None) -> tuple[str, ...]:
-        """What an earlier artifact defines, each once; empty where it is absent."""
+        """Return the distinct ids that an earlier artifact defines; empty if it is absent."""
         text = self.others.get(artifact)
         if text is None:
             return ()
@@ -57,12 +57,12 @@ class Subject:
 
 
 def resolve(limit: Limit, limits: Limits) -> int:
-    """A literal, or the field of the settings that it names. Raises AttributeError for a name that is none."""
+    """Return a literal limit, or the settings field that it names. Raises AttributeError for an unknown name."""
     return limit if isinstance(limit, int) else int(getattr(limits, limit))
 
 
 def defined(pattern: str, document: Document) -> Iterator[str]:
-    """The first group of every match in a line of prose."""
+    """Yield the first group of every match in a line of prose."""
     compiled = re.compile(pattern)
     return (match[1] for line in document.prose for match in compiled.finditer(line))
 
@@ -74,7 +74,7 @@ def field_ids(text: str, field: str) -> Iterator[str]:
 
 
 def mentioned(text: str, name: str) -> bool:
-    """The name stands in the text as a word, or inside a range of its kind."""
+    """Return True if the name occurs in the text as a word, or inside a range of ids with its prefix."""
     text = normalise_newlines(text)
     if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
         return True
@@ -87,4 +87,4 @@ def expand(prefix: str, first: str, last: str) -> set[str]:
 
 
 LIST = Json(id="", requirement="", message="", root="list")
-"""How an earlier artifact is read for its ids."""
+"""Rule for reading the ids of an earlier artifact."""

@@ -1,4 +1,4 @@
-"""Pure: the rules that read an artifact as text or Markdown."""
+"""Rules for artifacts in text or Markdown form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mz_engine.artifacts.subject import Breach, Subject, defined, mentioned
 
 
 def judge(rule: Rule, subject: Subject) -> Iterator[Breach]:
-    """Where the rule is broken; kinds that only JSON artifacts know are kept by any Markdown."""
+    """Yield the violations of a rule; rules for JSON artifacts never fail."""
     match rule:
         case Bytes():
             return size(rule, subject)
@@ -49,7 +49,7 @@ def words(rule: Words, subject: Subject) -> Iterator[Breach]:
 
 
 def placeholders(rule: Placeholders, lines: tuple[str, ...]) -> Iterator[Breach]:
-    """One breach for each line that holds one."""
+    """Yield one violation for each line with a placeholder."""
     patterns = [re.compile(pattern) for pattern in rule.patterns]
     for number, line in enumerate(lines, 1):
         if match := next(filter(None, (pattern.search(line) for pattern in patterns)), None):
@@ -78,14 +78,14 @@ def section(rule: Section, subject: Subject) -> Iterator[Breach]:
 
 
 def near_miss(rule: Section, subject: Subject) -> int | None:
-    """The line of a heading with the right words and the wrong level."""
+    """Return the line of a heading with a matching text and the wrong level."""
     aliases = tuple(plain(alias) for alias in rule.aliases)
     headings = (h for h in subject.document.headings if h.level not in (2, 3) and plain(h.text).startswith(aliases))
     return next((heading.line + 1 for heading in headings), None)
 
 
 def files(rule: Files, subject: Subject) -> Iterator[Breach]:
-    """An absent or empty section is for its own rule to name."""
+    """Check the number of listed files; an absent or empty section is left to its own rule."""
     parts = parts_of(subject.rules, section_rule(subject.rules, rule.section), subject.document)
     at = [part for part in parts if not is_empty(part, subject.document)]
     count = len(files_in(subject.rules, rule, subject.document))
@@ -106,7 +106,7 @@ def unique(rule: Unique, subject: Subject) -> Iterator[Breach]:
 
 
 def covers(rule: Covers, subject: Subject) -> Iterator[Breach]:
-    """For JSON and Markdown alike: the whole text is searched."""
+    """Search the whole text, for JSON and Markdown alike."""
     for name in subject.ids_of(rule.artifact, rule.field, rule.pattern):
         if not mentioned(subject.text, name):
             yield Breach(found=name)

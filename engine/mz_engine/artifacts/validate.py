@@ -1,4 +1,4 @@
-"""Pure: rules over one artifact or over a feature as a whole: which are broken, where, and the words for it."""
+"""Validate one artifact, or a feature as a whole, against rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mz_engine.artifacts.subject import Breach, Subject, resolve
 from mz_engine.config import Limits
 
 STOPPING = (File, Bytes, Json)
-"""Kinds after whose breach the rest would only repeat it."""
+"""Kinds of rules after whose violation later rules would only repeat it."""
 FOUND_MAX = 300
 """Characters of an artifact that a message quotes, in one line."""
 SLOT = re.compile(r"\{(min|max|aliases|values|item|found)\}")
@@ -23,11 +23,10 @@ SLOT = re.compile(r"\{(min|max|aliases|values|item|found)\}")
 def validate(
     rules: RuleSet, text: str | None, where: str, limits: Limits, others: Mapping[str, str]
 ) -> tuple[Finding, ...]:
-    """Every broken rule, in the order of the rules; empty: valid.
+    """Return every broken rule, in the order of the rules; empty: valid.
 
-    `text` None: the file is not there. `where` is its path, or the artifact's name for a reply; `others` are the texts
-    of earlier artifacts by name: a rule about one that is absent is kept.
-    """
+    `text` None: the file does not exist. `source` is its path, or the artifact's name for a reply; `earlier_artifacts`
+    are texts by name: a rule about an absent one never fails."""
     if text is None:
         missing = [rule for rule in rules.rules if isinstance(rule, File)]
         return tuple(finding(rule, Breach(), where, limits) for rule in missing)
@@ -42,7 +41,7 @@ def validate(
 
 
 def check_rule(name: str, facts: RuleFacts) -> tuple[Finding, ...]:
-    """The findings of a rule over the feature, in order; empty: kept. Raises KeyError for a name not in RULES."""
+    """Return the findings of a rule over the feature, in order. Raises KeyError for a name not in FEATURE_RULES."""
     return tuple(RULES[name](facts))
 
 
@@ -51,12 +50,12 @@ def judge(rule: Rule, subject: Subject) -> tuple[Breach, ...]:
 
 
 def requirements(rules: RuleSet, limits: Limits) -> tuple[str, ...]:
-    """Every rule that `validate` enforces, in words, with every alias and number."""
+    """Return the text of every rule that `validate` enforces, with all aliases and numbers."""
     return tuple(fill(rule.requirement, rule, limits) for rule in rules.rules)
 
 
 def finding(rule: Rule, breach: Breach, where: str, limits: Limits) -> Finding:
-    """The violation, and `PATH:LINE: what is wrong. Example: ... [rule]`."""
+    """Build a finding with the message `PATH:LINE: what is wrong. Example: ... [rule]`."""
     found = " ".join(breach.found.split())[:FOUND_MAX]
     words = fill(rule.message, rule, limits, item=breach.item, found=found)
     place = f"{where}:{breach.line}" if breach.line else where

@@ -1,4 +1,4 @@
-"""Adapter: reads the backlog file of a repository."""
+"""Read the backlog file of a repository."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BYTES_MAX = 16_000_000
 
 
 def read_backlog(root: Path, name: str) -> tuple[Item, ...]:
-    """The items of the Markdown backlog `name`, a path relative to `root`. Raises MzError: MZ2001 to MZ2008 for the
-    file, MZ40nn for what is in it."""
+    """Return the items of the Markdown backlog `name`, a path relative to `root`. Raises MzError: MZ2001 to MZ2008 for
+    the file, MZ40nn for its content."""
     if not os.path.lexists(root / name):
-        hint = "`mz init` writes a first one; `backlog:` in mz.yaml names another file"
-        raise MzError("MZ2001", "there is no such backlog", hint=hint, place=Place(name))
+        hint = "run `mz init` to create it, or set `backlog:` in mz.yaml to another file"
+        raise MzError("MZ2001", "the backlog file does not exist", hint=hint, place=Place(name))
     return parse_backlog(read_text(root / name, name, BYTES_MAX), name)

@@ -1,4 +1,4 @@
-"""Pure: the heading that begins a feature, `## [FEAT] an-id: A title [p:high]`, and lines that were meant as one."""
+"""The heading that begins a feature, `## [FEAT] an-id: A title [p:high]`, and malformed variants of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEANT = re.compile(r"[#\s]*\[?(feat|wip|done|blocked)\b\]?:?(.*)\Z", re.IGNOREC
 
 
 class Heading(NamedTuple):
-    """The parts as they stand, trimmed; columns count from 1."""
+    """The trimmed parts; columns count from 1."""
 
     status: str
     status_column: int
@@ -31,12 +31,12 @@ class Heading(NamedTuple):
     title: str
     title_column: int
     priority: str | None
-    """Of the suffix `[p:...]`."""
+    """From the suffix `[p:...]`."""
     priority_column: int
 
 
 def read_heading(line: str) -> Heading | None:
-    """The parts of a line that begins a feature, whatever they hold; None for any other line."""
+    """Return the parts of a line that begins a feature, valid or not; None for any other line."""
     found = _HEADING.match(line)
     if found is None:
         return None
@@ -56,12 +56,12 @@ def read_heading(line: str) -> Heading | None:
 
 
 def was_meant(line: str) -> bool:
-    """A line that is no heading of a feature but looks as if a person took it for one."""
+    """Return True for a line that looks like a malformed heading of a feature."""
     return _NEAR.match(line) is not None
 
 
 def proposal(line: str) -> str:
-    """A hint for a line that was meant as a heading: how it would be one, or the form."""
+    """Return a hint for a malformed heading: a corrected heading, or the form."""
     found = _MEANT.match(without_controls(line[:300]))
     if found:
         name, colon, rest = re.sub("[:：]", ":", found[2]).partition(":")
@@ -73,12 +73,12 @@ def proposal(line: str) -> str:
 
 
 def proposed_id(text: str) -> str:
-    """An id made of a person's words; empty when there is nothing to make it of."""
+    """Make an id from a text; empty if that is impossible."""
     plain = unicodedata.normalize("NFKD", text[:200]).encode("ascii", "ignore").decode()
     return re.sub(r"[^A-Za-z0-9_]+", "-", plain).strip("-_")[:64].rstrip("-").lower()
 
 
 def _without_closing(title: str) -> str:
-    """Markdown allows `#` marks after a heading, set off by a blank."""
+    """Remove the closing `#` marks that Markdown allows after a heading."""
     bare = title.rstrip("#")
     return bare.rstrip() if not bare or bare[-1] in " \t" else title

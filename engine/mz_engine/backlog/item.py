@@ -1,4 +1,4 @@
-"""Facts: the items of a backlog, whatever source they came from."""
+"""Items of a backlog, from any source."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mz_events.names import FeatureId
 
 
 class ItemStatus(Enum):
-    """What its source says of an item. Only `BACKLOG` is worked on."""
+    """Status of an item in its source. Only `BACKLOG` is worked on."""
 
     BACKLOG = "backlog"
     IN_PROGRESS = "in-progress"
-    """Somebody else has it in hand."""
+    """Somebody else works on it."""
     DONE = "done"
     BLOCKED = "blocked"
 
@@ -28,7 +28,7 @@ class Priority(IntEnum):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature as a person asked for it; its text is not yet screened."""
+    """A feature request, not yet screened for injections."""
 
     id: FeatureId
     title: str
@@ -38,11 +38,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     status: ItemStatus = ItemStatus.BACKLOG
     priority: Priority = Priority.NONE
     depends_on: tuple[FeatureId, ...] = ()
-    """As declared, each once, in the order of the text; every one is an item of the same backlog."""
+    """As declared, each once, in the order of the text; all are items of the same backlog."""
     labels: tuple[str, ...] = ()
     order: int
     """Position in the source, from 0."""
     source: str
-    """Where it stands: `file#id`."""
+    """`file#id`."""
     line: int
-    """Of its heading, from 1."""
+    """Line of its heading, from 1."""

@@ -1,4 +1,4 @@
-"""Pure: the lines of a Markdown text, told apart as far as a backlog needs: text, code, comment."""
+"""Lines of a Markdown text, classified as far as a backlog needs: text, code, comment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Kind(Enum):
     """A fence or a line between two."""
     COMMENT = "comment"
     UNCLOSED = "unclosed"
-    """Not a line of its own: `text` names what begins at `number`, never ends, and has features in it."""
+    """Not a line: `text` names a block that begins at `number`, never ends, and contains features."""
 
 
 class Line(NamedTuple):
@@ -31,11 +31,11 @@ class Line(NamedTuple):
     """From 1."""
     kind: Kind
     text: str
-    """Without the line end, otherwise as it stands."""
+    """Unchanged, without the line end."""
 
 
 def classify(text: str) -> Iterator[Line]:
-    """All lines, told apart; after the last one, at most one of kind UNCLOSED."""
+    """Yield all lines with their kinds; after the last one, at most one of kind UNCLOSED."""
     fence, began, comment, hidden = "", 0, False, False
     for number, line in enumerate(split_lines(text), 1):
         hidden = hidden or bool((fence or comment) and _FEATURE.match(line))
@@ -60,10 +60,10 @@ def classify(text: str) -> Iterator[Line]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines as editors count them: only CR LF, LF and CR end one."""
+    """Split lines as editors do: only CR LF, LF and CR end one."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def without_controls(text: str) -> str:
-    """The text without terminal escapes and control characters; tabs stay, line ends within it become nothing."""
+    """Remove terminal escapes and control characters, line ends included; tabs stay."""
     return _ESCAPES.sub("", text).replace("\n", "") if not text.isprintable() else text

@@ -1,4 +1,4 @@
-"""Pure: whether the dependencies that a backlog declares can be kept."""
+"""Check the dependencies that a backlog declares."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from mz_engine.shape import nearest
 
 KNOWN_SHOWN_MAX = 20
 PROPOSALS_MAX = 10
-"""Comparing words is slow; whoever has more unknown dependencies has another problem."""
+"""Finding similar names is slow, so only the first unknown dependencies get proposals."""
 
 
 def check_links(links: Mapping[str, Mapping[str, Place]], complete: bool = True) -> Iterator[Diagnostic]:
-    """What is wrong with dependencies: `links` maps id -> dependency -> where it is declared. MZ4005 unknown (not said
-    of an incomplete backlog), MZ4007 its own, MZ4008 a cycle (the first twenty; cycles that share no feature)."""
+    """Yield errors: `links` maps id -> dependency -> location of the declaration. MZ4005 unknown (not for an incomplete
+    backlog), MZ4007 its own, MZ4008 a cycle (the first twenty; cycles that share no feature)."""
     proposals = 0
     for feature, dependencies in links.items():
         for dependency, place in dependencies.items():
             if dependency == feature:
-                hint = "take it out of its `depends on`"
+                hint = "remove it from its `depends on`"
                 yield Diagnostic(code="MZ4007", message=f"`{feature}` depends on itself", hint=hint, place=place)
             elif dependency not in links and complete:
                 proposals += 1
-                said = f"`{feature}` depends on `{dependency[:80]}`, which is no feature of this backlog"
-                hint = _known(dependency, links) if proposals <= PROPOSALS_MAX else "take it out, or add the feature"
+                said = f"`{feature}` depends on `{dependency[:80]}`, which is not in this backlog"
+                hint = _known(dependency, links) if proposals <= PROPOSALS_MAX else "remove it, or add the feature"
                 yield Diagnostic(code="MZ4005", message=said, hint=hint, place=place)
     for cycle in find_cycles(links):
-        said = f"features wait for each other: {' -> '.join([*cycle, cycle[0]])}"
-        hint = "take out one of these dependencies"
+        said = f"dependency cycle: {' -> '.join([*cycle, cycle[0]])}"
+        hint = "remove one of these dependencies"
         yield Diagnostic(code="MZ4008", message=said, hint=hint, place=links[cycle[0]][cycle[1]])
 
 

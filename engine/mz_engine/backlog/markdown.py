@@ -1,9 +1,8 @@
-"""Pure: the Markdown backlog, from text to items.
+"""Parse a Markdown backlog.
 
-A feature begins with a heading of level 2, `## [STATUS] id: title`, and goes on to the next one. Lines such as
-`- priority: high`, `- labels: a, b` and `- depends on: x, y` say more about it, a suffix `[p:high]` of the title too;
-all the rest is its body. Code fences are body, whatever is in them; HTML comments are left out.
-"""
+A feature begins with a heading of level 2, `## [STATUS] id: title`, and extends to the next one. Lines such as `-
+priority: high`, `- labels: a, b` and `- depends on: x, y` are metadata, as is a suffix `[p:high]` of the title;
+everything else is its body. Code fences are body regardless of their content; HTML comments are left out."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ STATUSES = {
     "DONE": ItemStatus.DONE,
     "BLOCKED": ItemStatus.BLOCKED,
 }
-"""Any other word in the brackets means backlog, unless it is nearly one of these."""
+"""Any other word in the brackets means backlog, unless it is similar to one of these."""
 END_OF = {"code fence": "a line of the same marks", "comment": "`-->`"}
 
 PRIORITIES = {each.name.lower(): each for each in Priority}
 
 _META = re.compile(r" {0,3}(?:[-*+][ \t]+)?(labels|priority|depends?[ _-]on)[ \t]*:(.*)\Z", re.IGNORECASE | re.DOTALL)
 _NOTHING = ("none", "-")
-"""What people write after `depends on:` when there is nothing."""
+"""Values of `depends on:` that mean no dependencies."""
 
 
 class _Draft(msgspec.Struct):
@@ -46,28 +45,29 @@ class _Draft(msgspec.Struct):
     line: int
     priority: Priority | None = None
     depends_on: dict[str, Place] = {}
-    """Id -> where it is declared, in the order of the text."""
+    """Id -> location of the declaration, in the order of the text."""
     labels: list[str] = []
     body: list[str] = []
 
 
 def parse_backlog(text: str, name: str) -> tuple[Item, ...]:
-    """The items of a Markdown backlog in the order of the text; `name` is what messages and sources call the file.
+    """Return the items of a Markdown backlog in the order of the text; `name` is the file's name in messages and
+    sources.
 
-    Raises MzError with everything that is wrong: MZ4001 empty, MZ4002 malformed heading, MZ4003 illegal id, MZ4004
-    duplicate id, MZ4005 unknown, MZ4007 own and MZ4008 cyclic dependency, MZ4006 unknown priority, MZ4009 a fence or
-    comment that swallows features."""
+    Raises MzError with all errors: MZ4001 empty, MZ4002 malformed heading, MZ4003 illegal id, MZ4004 duplicate id,
+    MZ4005 unknown, MZ4007 own and MZ4008 cyclic dependency, MZ4006 unknown priority, MZ4009 a fence or comment that
+    swallows features."""
     reader = _Reader(name)
     for line in classify(text):
         reader.read(line)
     found = reader.found
     if not reader.drafts and not found:
         hint = f"a feature begins with a heading such as `{FORM}`"
-        found = [Diagnostic(code="MZ4001", message="there is no feature in it", hint=hint, place=Place(name))]
-    complete = not any(each.code in ("MZ4002", "MZ4003") for each in found)
+        found = [Diagnostic(code="MZ4001", message="the backlog has no features", hint=hint, place=Place(name))]
+    complete = not any(item.code in ("MZ4002", "MZ4003") for item in found)
     found += check_links({draft.id: draft.depends_on for draft in reader.drafts}, complete)
     if found:
-        raise MzError.of(sorted(found, key=lambda each: (each.place.line, each.place.column) if each.place else (0, 0)))
+        raise MzError.of(sorted(found, key=lambda item: (item.place.line, item.place.column) if item.place else (0, 0)))
     return tuple(_item(draft, order, name) for order, draft in enumerate(reader.drafts))
 
 
@@ -87,7 +87,7 @@ def _item(draft: _Draft, order: int, name: str) -> Item:
 
 
 class _Reader:
-    """Collects drafts and what is wrong, line by line. A feature whose heading is wrong is left out, its lines too."""
+    """Collects drafts and errors, line by line. A feature with a wrong heading is left out with its lines."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -99,14 +99,14 @@ class _Reader:
     def read(self, line: Line) -> None:
         match line.kind:
             case Kind.UNCLOSED:
-                said = f"the {line.text} that begins here is never closed and swallows the features after it"
+                said = f"the {line.text} that begins here is never closed and hides the features after it"
                 self.wrong("MZ4009", said, line.number, 1, f"end it with {END_OF[line.text]}")
             case Kind.TEXT if heading := read_heading(line.text):
                 self.current = self.heading(heading, line.number)
                 self.drafts += [self.current] if self.current else []
             case Kind.TEXT if was_meant(line.text):
                 self.current = None
-                said = f"{without_controls(line.text).strip()[:80]!r} is not the heading of a feature"
+                said = f"{without_controls(line.text).strip()[:80]!r} is not a feature heading"
                 self.wrong("MZ4002", said, line.number, 1, proposal(line.text))
             case Kind.TEXT if self.current and (meta := _META.match(line.text)):
                 self.meta(self.current, meta, line.number)
@@ -116,7 +116,7 @@ class _Reader:
     def heading(self, heading: Heading, line: int) -> _Draft | None:
         status = STATUSES.get(heading.status.upper())
         if status is None and (near := get_close_matches(heading.status.upper(), STATUSES, n=1, cutoff=0.7)):
-            said = f"[{heading.status}] is no status"
+            said = f"unknown status [{heading.status}]"
             self.wrong("MZ4002", said, line, heading.status_column, f"did you mean [{near[0]}]?")
             return None
         if not heading.title:
@@ -135,14 +135,14 @@ class _Reader:
         except BadName as error:
             said = str(error) if heading.id else "the feature has no id"
             slug = proposed_id(heading.id or heading.title)
-            hint = f"`{slug}` would do" if slug else f"the form is `{FORM}`"
+            hint = f"for example `{slug}`" if slug else f"the form is `{FORM}`"
             self.wrong("MZ4003", said, line, heading.id_column, hint)
             return False
         first = self.seen.get(heading.id.lower())
         if first:
             case = "" if first.id == heading.id else f" as `{first.id}`, and ids must differ in more than case"
-            said = f"the id `{heading.id}` stands in line {first.line} already{case}"
-            self.wrong("MZ4004", said, line, heading.id_column, "give one of the two another id")
+            said = f"duplicate id: line {first.line} has `{heading.id}` already{case}"
+            self.wrong("MZ4004", said, line, heading.id_column, "change one of the two ids")
         return first is None
 
     def meta(self, draft: _Draft, found: re.Match[str], line: int) -> None:
@@ -160,7 +160,7 @@ class _Reader:
         found = PRIORITIES.get(word.lower())
         if found is None:
             hint = nearest(word, PRIORITIES) or f"known here: {', '.join(PRIORITIES)}"
-            self.wrong("MZ4006", f"{word[:40]!r} is no priority", line, column, hint)
+            self.wrong("MZ4006", f"unknown priority {word[:40]!r}", line, column, hint)
         return found
 
     def wrong(self, code: str, message: str, line: int, column: int, hint: str) -> None:
@@ -168,7 +168,7 @@ class _Reader:
 
 
 def _words(value: str) -> Iterator[tuple[str, int]]:
-    """The words between commas, without blanks and code marks, and where each begins, from 0."""
+    """Yield the values between commas, without blanks and code marks, and the offset of each."""
     at = 0
     for part in value.split(","):
         word = without_controls(part).strip(" \t`")

@@ -1,4 +1,4 @@
-"""Pure: which items of a backlog a run works on, and in which order they are ready."""
+"""Select the items of a backlog for a run, and order them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     item: Item
     why: Reason
     because: FeatureId | None = None
-    """For `dependency`: the one that is not done and will not be done by this run."""
+    """For `dependency`: an item that is not done and will not be done by this run."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,22 +38,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(items: Iterable[Item], only: Iterable[str] = (), delivered: Iterable[str] = ()) -> Plan:
-    """What a run would do: items of status backlog whose dependencies are done, were `delivered` by earlier runs, or
-    are delivered by this one. With `only`, these ids and nothing else; unknown ids have no effect: callers refuse
-    them."""
+    """Select items of status backlog whose dependencies are done, were `delivered` by earlier runs, or are delivered by
+    this one. With `only`, these ids and nothing else; callers reject unknown ids."""
     source = sorted(items, key=lambda item: item.order)
     asked, before = frozenset(only), frozenset(delivered)
     done = before | {item.id for item in source if item.status is ItemStatus.DONE}
     out = {item.id: LeftOut(item=item, why=why) for item in source if (why := _why_not(item, asked, before))}
     chosen: dict[FeatureId, Item] = {}
     for item in order(source):
-        missing = [each for each in item.depends_on if each not in done and each not in chosen]
+        missing = [name for name in item.depends_on if name not in done and name not in chosen]
         if item.id in out:
             continue
         if missing:
             out[item.id] = LeftOut(item=item, why="dependency", because=missing[0])
         else:
-            chosen[item.id] = replace(item, depends_on=tuple(each for each in item.depends_on if each in chosen))
+            chosen[item.id] = replace(item, depends_on=tuple(name for name in item.depends_on if name in chosen))
     return Plan(items=tuple(chosen.values()), left_out=tuple(out[item.id] for item in source if item.id in out))
 
 
@@ -66,16 +65,16 @@ def _why_not(item: Item, asked: frozenset[str], before: frozenset[str]) -> Reaso
 
 
 def order(items: Iterable[Item]) -> tuple[Item, ...]:
-    """All items; each after its dependencies, and among those that are ready by priority, then as in the source.
-    The items are those of one backlog: without cycles, every dependency among them."""
+    """Return all items, each after its dependencies, and ready ones by priority, then as in the source. All
+    dependencies must be among the items and without cycles."""
     known = {item.id: item for item in items}
     sorter = TopologicalSorter({item.id: item.depends_on for item in known.values()})
     sorter.prepare()
     ready: list[tuple[int, int, FeatureId]] = []
     ordered: list[Item] = []
     while sorter.is_active():
-        for each in sorter.get_ready():
-            heapq.heappush(ready, (known[each].priority, known[each].order, each))
+        for name in sorter.get_ready():
+            heapq.heappush(ready, (known[name].priority, known[name].order, name))
         item = known[heapq.heappop(ready)[2]]
         ordered.append(item)
         sorter.done(item.id)

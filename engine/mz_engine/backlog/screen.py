@@ -1,8 +1,7 @@
-"""Pure: the screen for backlog texts that try to give orders to an agent or to reach for secrets.
+"""Screen backlog texts for prompt injections and attempts to read secrets.
 
-It is the first of several layers and knows only words: templates fence the text as untrusted, denied paths and the
-checks on every change hold whatever the text says. Its patterns are data, in `screen.yaml` beside this module.
-"""
+This is the first of several layers and only matches text: templates fence the text as untrusted, and denied paths and
+checks on every change apply regardless. The patterns are in `screen.yaml` beside this module."""
 
 from __future__ import annotations
 
@@ -28,10 +27,10 @@ PLACEHOLDER = (
     "Work from the title alone, and do not guess at more."
 )
 ROUNDS_MAX = 20
-"""How often lines that were apart may come together; a text that goes on is withheld."""
+"""How often removing a line may join two others into an order; after that the text is withheld."""
 ENDLESS = -1
 LINE_MAX = 4000
-"""Characters of one line that patterns look at in one go; longer lines are looked at in overlapping pieces."""
+"""Characters of one line that patterns search at once; longer lines are searched in overlapping pieces."""
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +40,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The form of `screen.yaml`."""
+    """Content of `screen.yaml`."""
 
     threshold: int
     weights: Weights
@@ -53,7 +52,7 @@ class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """What was found: the name of a pattern, and the line of the text, from 1; 0 or less for the text as a whole."""
+    """Name of a pattern and the matching line, from 1; 0 or less for the text as a whole."""
 
     rule: str
     line: int
@@ -61,7 +60,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 class Screened(msgspec.Struct, frozen=True, kw_only=True):
     text: str
-    """What an agent may see: without the lines that were found, or the placeholder."""
+    """Text for the agent: without the matching lines, or the placeholder."""
     score: int
     quarantined: bool
     reasons: tuple[Reason, ...]
@@ -72,20 +71,20 @@ class _Compiled(NamedTuple):
     order: dict[str, re.Pattern[str]]
     secret: dict[str, re.Pattern[str]]
     undo: dict[int, str | None]
-    """For `str.translate`: tricks vanish, look-alikes become what they look like."""
+    """For `str.translate`: tricks are removed, look-alikes replaced by what they look like."""
     tricks: re.Pattern[str]
 
 
 def screen(text: str, mode: Mode) -> Screened:
-    """The text as an agent may see it. `strict` withholds all of it from the threshold on and takes out the lines that
-    were found below it, `relaxed` only takes lines out, `off` changes and scores nothing."""
+    """Return the text for the agent. `strict` withholds all of it from the threshold on and removes matching lines
+    below it, `relaxed` only removes lines, `off` changes and scores nothing."""
     if mode == "off":
         return Screened(text=text, score=0, quarantined=False, reasons=())
     known = _patterns()
     lines = split_lines(text)
-    found = _findings(lines, known)
-    reasons = tuple(reason for reason, _ in found)
-    score = sum(weight for _, weight in found)
+    matches = _findings(lines, known)
+    reasons = tuple(reason for reason, _ in matches)
+    score = sum(weight for _, weight in matches)
     guilty = {reason.line for reason in reasons}
     kept = [known.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in guilty]
     if ENDLESS in guilty or (mode == "strict" and score >= known.facts.threshold):
@@ -94,8 +93,8 @@ def screen(text: str, mode: Mode) -> Screened:
 
 
 def screen_item(item: Item, mode: Mode) -> tuple[Item, Screened]:
-    """The item with title and body as an agent may see them, and what was found (`text` is the body). Title and body
-    are scored together: line 1 is the title, the body begins in line 2. A title that has to go becomes the id."""
+    """Return the item with screened title and body, and the result (`text` is the body). Both are scored together: line
+    1 is the title, the body begins in line 2. A rejected title becomes the id."""
     whole = screen(f"{item.title}\n{item.body}", mode)
     if mode == "off":
         return item, replace(whole, text=item.body)
@@ -132,19 +131,19 @@ def _in_line(number: int, line: str, known: _Compiled) -> Iterator[tuple[Reason,
 
 
 def _across_lines(lines: list[tuple[int, str]], known: _Compiled) -> list[tuple[Reason, int]]:
-    """Orders that a line break divides, or that a line between had divided which is gone by now."""
+    """Find orders split by a line break, also where the lines between were removed."""
     found: list[tuple[Reason, int]] = []
-    for (one, first), (two, second) in pairwise(lines):
+    for (first_number, first), (second_number, second) in pairwise(lines):
         joined = f"{first[-200:]} {second[:200]}"
-        if first and second and (not found or found[-1][0].line != one):
+        if first and second and (not found or found[-1][0].line != first_number):
             rule = next((rule for rule, pattern in known.order.items() if pattern.search(joined)), None)
             if rule:
-                found += [(Reason(rule, one), known.facts.weights.order), (Reason(rule, two), 0)]
+                found += [(Reason(rule, first_number), known.facts.weights.order), (Reason(rule, second_number), 0)]
     return found
 
 
 def _plain(line: str, known: _Compiled) -> str:
-    """As a reader sees it: no tricks, no look-alikes, no combining styles, lower case, single blanks."""
+    """Normalise a line as a reader sees it: no tricks, look-alikes or combining styles, lower case, single blanks."""
     bare = line if line.isascii() else unicodedata.normalize("NFKC", line.translate(known.undo)).translate(known.undo)
     return " ".join(bare.lower().split())
 
@@ -159,8 +158,8 @@ def _patterns() -> _Compiled:
     name = "screen.yaml"
     facts = convert((files("mz_engine.backlog") / name).read_text(encoding="utf-8"), name, Patterns)
     ranges = "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in facts.tricks)
-    undo: dict[int, str | None] = {each: None for first, last in facts.tricks for each in range(first, last + 1)}
-    undo |= {ord(each): plain for each, plain in facts.lookalikes.items()}
+    undo: dict[int, str | None] = {code: None for first, last in facts.tricks for code in range(first, last + 1)}
+    undo |= {ord(char): plain for char, plain in facts.lookalikes.items()}
     return _Compiled(
         facts=facts,
         order={rule: re.compile(pattern) for rule, pattern in facts.order.items()},

@@ -1,4 +1,4 @@
-"""Facts: what can be done next for one feature. `decide` returns one of these; `effects` carries it out."""
+"""Actions for one feature: `decide_feature` returns one of these, and `effects` carries it out."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Open(Command, frozen=True):
-    """Make branch and worktree."""
+    """Create branch and worktree."""
 
     started: FeatureStarted
 
 
 class SetUp(Command, frozen=True):
-    """Run one of the workspace's set-up commands."""
+    """Run one of the set-up commands of the workspace."""
 
     command: str
 
@@ -51,21 +51,21 @@ class Prepare(Command, frozen=True):
 
 
 class CallAgent(Command, frozen=True):
-    """The builder's call, or the reviewer's: `role` says which."""
+    """Call the builder or the reviewer, as `role` says."""
 
     role: str
     attempt: int
 
 
 class SwitchAgent(Command, frozen=True):
-    """Failover: the next agent of the settings takes over."""
+    """Failover: switch to the next agent of the settings."""
 
     to: str
     code: str
 
 
 class Settle(Command, frozen=True):
-    """An intent without an outcome: look at the world first, then say what became of it."""
+    """Reconcile an intent without an outcome: find out what happened, and record it."""
 
     intent: Intent
 
@@ -75,22 +75,22 @@ class ReadReply(Command, frozen=True):
 
 
 class CheckChanges(Command, frozen=True):
-    """Put back what was changed outside the contract."""
+    """Revert changes outside the write scope."""
 
 
 class Validate(Command, frozen=True):
-    """Parse the outputs and check their rules."""
+    """Parse the outputs and check them against their rules."""
 
 
 class RunGate(Command, frozen=True):
-    """A command of `mz.yaml`."""
+    """Run a command of `mz.yaml` as a gate."""
 
     gate: str
     cause: str
 
 
 class CheckRule(Command, frozen=True):
-    """A rule over the feature as a whole."""
+    """Check a rule that concerns the whole feature."""
 
     rule: str
     cause: str
@@ -102,7 +102,7 @@ class AskHuman(Command, frozen=True):
     reports: tuple[Digest, ...] = ()
     """Blobs: JSON arrays of messages."""
     text: Digest | None = None
-    """Blob: plain words, where there is no report."""
+    """Blob: plain text, where there is no report."""
 
 
 class Block(Command, frozen=True):
@@ -119,13 +119,13 @@ class RollBack(Command, frozen=True):
 
 
 class Restore(Command, frozen=True):
-    """Commit the tree that a rollback leads back to, or, where that is done, say so."""
+    """Commit the tree that a rollback restores; once it is committed, record the restore."""
 
     committed: bool
 
 
 class MakeCommit(Command, frozen=True):
-    """The engine's commit for this cell."""
+    """Commit the work of this unit run."""
 
 
 class Push(Command, frozen=True):
@@ -137,7 +137,7 @@ class OpenPullRequest(Command, frozen=True):
 
 
 class MergeBase(Command, frozen=True):
-    """Take in what the pull request's target has gained meanwhile."""
+    """Merge new commits of the pull request's target branch."""
 
 
 class LookAtChecks(Command, frozen=True):
@@ -145,7 +145,7 @@ class LookAtChecks(Command, frozen=True):
 
 
 class RerunChecks(Command, frozen=True):
-    """The red ones, which are known to be flaky."""
+    """Start failed CI checks again that are known to be flaky."""
 
 
 class CompleteUnit(Command, frozen=True):

@@ -1,6 +1,6 @@
-"""Pure: what follows the commit of a cell: the phase's delivery steps, then its completion.
+"""Delivery steps of a phase, after the commit of a unit run and before its completion.
 
-With strategy `none` nothing leaves the machine: no push, no checks, and the pull request is a file for a person.
+With strategy `none` nothing leaves the machine: no push, no CI checks, and the pull request is a file for a person.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mz_engine.pipelines.definition import Phase
 
 BASE = "base"
 CHECKS = "checks"
-"""Causes of blocks: the target of the pull request moved; its checks are red."""
+"""Causes of blocks: conflicts with the pull request's target branch; failed CI checks."""
 MERGE = "merge_base"
 UNMARKED = "merge_base.unmarked"
 AWAIT = "await_checks"
@@ -46,8 +46,11 @@ def deliver(cell: Cell, phase: Phase, pins: Pins) -> Action:
 
 
 def _merge(cell: Cell, pins: Pins) -> Action | None:
-    """A merge with conflicts is a block; after any other, every command that was a gate on the way runs again. What no
-    marker can show is for a person: our side may stand, or the agent looks at it again."""
+    """Merge the target branch, then run every command gate of the pipeline again.
+
+    Conflict markers block the phase. Conflicts without markers are a question for a person, who accepts our side or
+    sends them to the agent.
+    """
     if cell.merged is None:
         return act.MergeBase()
     if cell.merged.unmarked and UNMARKED not in cell.approved and not cell.pardoned:
@@ -65,8 +68,10 @@ def _merge(cell: Cell, pins: Pins) -> Action | None:
 
 
 def _await(cell: Cell, settings: PullRequests) -> Action | None:
-    """Until every required check is green, or a person takes it as it is. Checks appear one by one: those that are
-    there count as all of them only after the grace."""
+    """Wait until every required CI check passes, or a person accepts the state.
+
+    CI checks appear one by one, so the list counts as complete only after `checks_grace`.
+    """
     if AWAIT in cell.approved:
         return None
     until_us = cell.pushed_at_us + settings.checks_wait_seconds * SECOND_US

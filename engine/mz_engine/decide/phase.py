@@ -1,6 +1,6 @@
-"""Pure: what is to be done next for one feature. `decide` is total over its states and reads nothing but its arguments.
+"""The next action for one feature. `decide_feature` covers every state and reads only its arguments.
 
-Inside a phase the newest fact of the cell decides: read `in_cell` from top to bottom and you have read the phase.
+Inside a phase the newest event of the unit run decides: `decide_unit`, read from top to bottom, is the whole phase.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Gate, HumanGate, Phase
 
 NO_CAUSE = "none"
-"""What a verdict says where the work may go on."""
+"""The cause in a reviewer's verdict that accepts the work."""
 
 
 def decide(state: State, pins: Pins) -> Action | None:
-    """The next thing to do, or None when the feature rests: unborn, held, waiting for a person, or ended."""
+    """Return the next action; None when the feature has not started, is held, waits for a person, or has ended."""
     match state:
         case Working(cell=cell):
             phase = pins.pipeline.find(state.phase)
@@ -114,13 +114,13 @@ def _between(book: Book, pins: Pins) -> Action:
 
 
 def iteration(book: Book, phase: str, unit: str) -> int:
-    """1 + the rollbacks that superseded this phase and unit."""
-    own = book.superseded.get(f"{phase}/{unit}", 0) if unit else 0
-    return 1 + book.superseded.get(phase, 0) + own
+    """Return 1 + the number of rollbacks that superseded this phase and unit."""
+    of_unit = book.superseded.get(f"{phase}/{unit}", 0) if unit else 0
+    return 1 + book.superseded.get(phase, 0) + of_unit
 
 
 def units_of(book: Book, phase: Phase) -> tuple[str, ...]:
-    """The phase's units in the order of work; one empty name where it has none, or where nothing lists them yet."""
+    """Return the phase's units in the order of work; one empty name when it has none, or none are listed yet."""
     if phase.for_each is None:
         return ("",)
     listed = book.artifacts.get(phase.for_each.artifact)
@@ -131,9 +131,12 @@ def units_of(book: Book, phase: Phase) -> tuple[str, ...]:
 
 
 def ordered(units: tuple[Unit, ...]) -> tuple[str, ...]:
-    """Dependencies first, otherwise as listed. A cycle, which the artifact's rules refuse, leaves the listed order."""
-    known = {unit.id for unit in units}
-    graph = {unit.id: [other for other in unit.depends_on if other in known] for unit in units}
+    """Return unit ids with dependencies first, otherwise as listed.
+
+    A cycle, which the artifact's rules reject, keeps the listed order.
+    """
+    ids = {unit.id for unit in units}
+    graph = {unit.id: [other for other in unit.depends_on if other in ids] for unit in units}
     try:
         return tuple(TopologicalSorter(graph).static_order())
     except CycleError:
@@ -201,8 +204,8 @@ def in_cell(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
 
 
 def _inputs(state: Working, cell: Cell, phase: Phase) -> Action | None:
-    for wanted in phase.inputs:
-        name = wanted.artifact
+    for phase_input in phase.inputs:
+        name = phase_input.artifact
         if name not in state.book.artifacts and f"inputs.{name}" not in cell.approved:
             return act.Block(cause="inputs", check=name)
     return None
@@ -213,15 +216,15 @@ def _last_unit(state: Working) -> bool:
 
 
 def _configured(command: str, pins: Pins) -> bool:
-    """A command that `mz.yaml` does not name is left out: built-in pipelines fit repositories without a linter."""
+    """Return True if `mz.yaml` names the command; others are skipped, so that built-in pipelines need no linter."""
     return command in pins.config.commands
 
 
 def _prepare(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
-    ran = {one.name for one in cell.prepared}
+    done = {ran.name for ran in cell.prepared}
     for preparation in phase.prepare:
-        first = preparation.per == "unit" or state.finished == state.kept
-        if first and preparation.run not in ran and _configured(preparation.run, pins):
+        is_due = preparation.per == "unit" or state.finished == state.kept
+        if is_due and preparation.run not in done and _configured(preparation.run, pins):
             return act.Prepare(command=preparation.run)
     if phase.agent is None:
         return _gates(state, cell, phase, pins)
@@ -238,12 +241,12 @@ def _baseline(cell: Cell, phase: Phase) -> Action | None:
 
 def _secret(cell: Cell) -> Action | None:
     offences = cell.last.offences if isinstance(cell.last, ChangesChecked) else ()
-    found = [offence for offence in offences if offence.kind == "secret"]
-    return act.AskHuman(ask=Ask.SECRET, code=found[0].path) if found else None
+    secrets = [offence for offence in offences if offence.kind == "secret"]
+    return act.AskHuman(ask=Ask.SECRET, code=secrets[0].path) if secrets else None
 
 
 def _gates(state: Working, cell: Cell, phase: Phase, pins: Pins) -> Action:
-    """Gates in order, then the review, then people, then the commit."""
+    """Run gates in order, then the agent review, then ask people, then commit."""
     if cell.role == "builder":
         for gate in phase.gates:
             if gate.per == "phase" and not _last_unit(state):
@@ -268,7 +271,7 @@ def _check(gate: Gate, phase: Phase) -> Action:
 
 
 def _verdict(cell: Cell, phase: Phase) -> Action | None:
-    """A reviewer's verdict that names a cause is a block."""
+    """Block the phase when the reviewer's verdict names a cause."""
     if phase.review is None:
         return None
     verdict = cell.parsed.get(phase.review.output)

@@ -1,4 +1,4 @@
-"""Pure: what follows a failed call, a refused reply, a block, an answer: rework, rollback, a hold, or a person."""
+"""Recovery from failed calls, rejected replies, blocks and answers: rework, rollback, a hold, or a question."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from mz_engine.pipelines.definition import Phase, Pipeline, Route
 SAME_ISSUE_MAX = 3
 """The third block on the same issue goes to a person."""
 DEFAULT_WAIT_SECONDS = {"rate-limit": 600, "overloaded": 30}
-"""Where a transient problem says no time of its own. Others are tried again at once."""
+"""Waits for transient problems that name none. Other problems are retried at once."""
 
 AGENTS_OWN = frozenset({"agent-settings", "auth-failure", "tool-missing", "unstartable", "billing", "model-missing"})
-"""Problems of one agent that no other need have."""
+"""Problems that another agent may not have."""
 
 
 def next_call(cell: Cell) -> Action:
-    """One more call of the role whose turn it is."""
+    """Return the next call of the current role."""
     return act.CallAgent(role=cell.role, attempt=1 + cell.tries.get(cell.role, Tries()).attempt)
 
 
 def after_problem(state: Working, cell: Cell, phase: Phase, problem: Problem, config: Config) -> Action:
-    """Human: a person. Then the next agent, where this one cannot go on and another one may. Fatal: the run stops. Else
-    the call is repeated, after a wait where the problem asks for one."""
+    """Choose what follows a failed call.
+
+    In this order: ask a person if the problem needs one; switch to the next agent if this one cannot continue; halt the
+    run if the problem is fatal; otherwise retry, after a wait if the problem asks for one.
+    """
     if problem.kind is ProblemClass.HUMAN:
         return act.AskHuman(ask=Ask.BLOCKER, code=problem.code, text=problem.detail)
     successor = successor_of(agent_of(state.book, config), config)
@@ -49,19 +52,19 @@ def after_problem(state: Working, cell: Cell, phase: Phase, problem: Problem, co
 
 
 def agent_of(book: Book, config: Config) -> str:
-    """The agent of the settings, or the one that took over from it. A fork may have settings without that one."""
+    """Return the agent at work: the configured one, or its successor if the settings still name it (a fork may not)."""
     return book.agent if book.agent in config.failover else config.agent
 
 
 def successor_of(agent: str, config: Config) -> str | None:
-    """The agent that `failover` names after this one; None: there is no other."""
+    """Return the agent that `failover` names after this one, or None."""
     order = tuple(dict.fromkeys((config.agent, *config.failover)))
     later = order[order.index(agent) + 1 :] if agent in order else order
     return next(iter(later), None)
 
 
 def _gives_up(cell: Cell, phase: Phase, problem: Problem, limits: Limits) -> bool:
-    """Whether another agent is a better answer than this one once more."""
+    """Return True if switching the agent is better than retrying."""
     if problem.code in AGENTS_OWN:
         return True
     if problem.kind is not ProblemClass.TRANSIENT:
@@ -81,15 +84,17 @@ def _wait_seconds(problem: Problem) -> int:
 
 
 def refused(cell: Cell, phase: Phase, exhausted: Action) -> Action:
-    """Rework while attempts are left; else, or where there is no agent that could mend it, what the caller says."""
+    """Return a rework call while attempts are left and the phase has an agent; otherwise `exhausted`."""
     if phase.agent is None:
         return exhausted
     return next_call(cell) if cell.tries.get(cell.role, Tries()).refused < phase.attempts else exhausted
 
 
 def after_answer(cell: Cell, answer: HumanAnswered) -> Action:
-    """A rejection of what a person was asked to approve is a block; any other rejection ends the feature. Every other
-    answer leads to one more call with the note."""
+    """Choose what follows an answer: another call with the note, or, after a rejection, a block or the feature's end.
+
+    Only the rejection of an approval is a block.
+    """
     if answer.verdict is not Verdict.REJECT:
         return next_call(cell)
     if cell.asked is not None and cell.asked.ask is Ask.APPROVAL:
@@ -98,8 +103,8 @@ def after_answer(cell: Cell, answer: HumanAnswered) -> Action:
 
 
 def after_block(state: Working, cell: Cell, phase: Phase, block: Blocked, pipeline: Pipeline) -> Action:
-    """The phase of the cause, by `on_block`; a person where there is none, or where it went on too often."""
-    route = next((route for route in phase.on_block if route.cause == block.cause), None)
+    """Roll back to the phase that `on_block` names; ask a person if it names none, or after too many rollbacks."""
+    route = next((entry for entry in phase.on_block if entry.cause == block.cause), None)
     if route is None:
         return _asked(block, Ask.UNROUTED)
     often = state.book.issues.get(issue_of(block), 0) >= SAME_ISSUE_MAX
@@ -111,7 +116,7 @@ def after_block(state: Working, cell: Cell, phase: Phase, block: Blocked, pipeli
 
 
 def _asked(block: Blocked, ask: Ask) -> Action:
-    """What delivery met has questions of its own: only there can a person take the work as it is."""
+    """Ask about a block. Only the questions about delivery let a person accept the work as it is."""
     if block.check == AWAIT:
         return act.AskHuman(ask=Ask.CHECKS, code=AWAIT, text=block.note)
     if block.cause == BASE:
@@ -120,9 +125,9 @@ def _asked(block: Blocked, ask: Ask) -> Action:
 
 
 def _units(state: Working, cell: Cell, route: Route) -> tuple[str, ...]:
-    """The unit and, transitively, the units that depend on it."""
+    """Return the unit and, transitively, the units that depend on it, in the phase's order."""
     listed = next((a.units for a in state.book.artifacts.values() if any(u.id == cell.unit for u in a.units)), ())
-    found = [cell.unit]
-    for unit in found:
-        found += [other.id for other in listed if unit in other.depends_on and other.id not in found]
-    return tuple(unit for unit in state.units if unit in found)
+    affected = [cell.unit]
+    for unit in affected:
+        affected += [other.id for other in listed if unit in other.depends_on and other.id not in affected]
+    return tuple(unit for unit in state.units if unit in affected)

@@ -1,6 +1,6 @@
-"""Pure: what concerns several features: order, slots, dependencies, claims of files, money, fatal stops, rest.
+"""Decisions that concern several features: order, slots, dependencies, claims, money, halts, the end of the run.
 
-`decide_run` reads the stream of the run alone. `reserve` and `claim` answer what a feature asks for on the way.
+`decide_run` reads only the stream of the run. `reserve_money` and `claim_files` answer requests of features.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ class Halt(RunCommand, frozen=True):
 
 
 class Await(RunCommand, frozen=True):
-    """Features are at work, or a timer runs: nothing to decide until one of them says something."""
+    """Wait for an event: features are at work, or a timer runs."""
 
     until_us: int | None
     """The earliest timer."""
 
 
 class RestRun(RunCommand, frozen=True):
-    """Nothing can go on by itself."""
+    """Declare the run idle: nothing can continue by itself."""
 
 
 class FinishRun(RunCommand, frozen=True):
-    """Every item has ended."""
+    """Declare the run finished: every item has ended."""
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """What drivers ask the forge about from time to time; only an answer that changes something becomes an event."""
+    """A regular question to the forge. Only a reply that changes something becomes an event."""
 
     what: Literal["checks", "merge"]
     feature: FeatureId
@@ -75,7 +75,7 @@ RunAction = Admit | HoldItem | Release | CompareClaim | Halt | Await | RestRun |
 
 
 def decide_run(state: RunState, pins: Pins) -> RunAction:
-    """Total; the first rule that applies. Rules that only record come first, those that start work need a slot."""
+    """Return the action of the first rule that applies. Rules that only record come first; work needs a free slot."""
     return (
         _compare(state)
         or _halt(state)
@@ -125,13 +125,13 @@ def _start(state: RunState, pins: Pins) -> RunAction | None:
 
 
 def _precedence(entry: tuple[str, Track]) -> tuple[bool, int, int]:
-    """What has begun first, then by priority, then as listed."""
+    """Sort key: started features first, then by priority, then as listed."""
     track = entry[1]
     return (not track.admitted, track.item.priority, track.item.order)
 
 
 def _ready(state: RunState, track: Track, pins: Pins) -> bool:
-    """Every dependency is delivered, by this run or an earlier one; and merged, where the pipeline waits for that."""
+    """Return True if every dependency is delivered, by any run, and merged if the pipeline requires that."""
     merged = pins.pipeline.dependencies == "merged"
     return all(
         other in state.merged if merged else other not in state.tracks or state.tracks[other].delivered
@@ -158,8 +158,10 @@ def _admit(state: RunState, track: Track, pins: Pins) -> Admit:
 
 def _lost_dependency(state: RunState, track: Track) -> FeatureId | None:
     for other in track.item.depends_on:
-        there = state.tracks.get(other)
-        if there is not None and ((there.ended and not there.delivered) or there.held_by is not None):
+        dependency = state.tracks.get(other)
+        if dependency is None:
+            continue
+        if (dependency.ended and not dependency.delivered) or dependency.held_by is not None:
             return other
     return None
 
@@ -189,8 +191,10 @@ def _wait(state: RunState) -> RunAction | None:
 
 
 def runnable(state: RunState, alive: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
-    """Active features that no thread drives, as many as there are free slots, what has begun first. In a pause only
-    those that were given up, to hear of it."""
+    """Return active features without a thread (`alive` have one), up to the number of free slots.
+
+    During a pause only cancelled ones: they have to record the cancellation.
+    """
     if state.halted or state.stopped:
         return ()
     waiting = [
@@ -202,23 +206,23 @@ def runnable(state: RunState, alive: frozenset[str], parallel_max: int) -> tuple
 
 
 def timed(track: Track) -> bool:
-    """Held, and goes on by itself after a time."""
+    """Return True if the feature is held and continues by itself after a time."""
     return held_for(track, Hold.TIMER) or held_for(track, Hold.CHECKS)
 
 
 def watched(state: RunState, pins: Pins) -> tuple[Watch, ...]:
-    """Checks that features are held for, and pull requests that must be merged before others may start."""
+    """Return polls for CI checks that features are held for, and for pull requests that others must see merged."""
     checks = [Watch("checks", FeatureId(f)) for f, track in state.tracks.items() if held_for(track, Hold.CHECKS)]
     if pins.pipeline.dependencies != "merged":
         return tuple(checks)
-    wanted = dict.fromkeys(
+    unmerged = dict.fromkeys(
         other
         for track in state.tracks.values()
         if not track.admitted and not track.ended
         for other in track.item.depends_on
         if other not in state.merged and (other not in state.tracks or state.tracks[other].delivered)
     )
-    return (*checks, *(Watch("merge", other) for other in wanted))
+    return (*checks, *(Watch("merge", other) for other in unmerged))
 
 
 def _given_up(track: Track) -> bool:
@@ -226,7 +230,7 @@ def _given_up(track: Track) -> bool:
 
 
 def due(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
-    """Features whose timer has run out."""
+    """Return features whose timer has expired."""
     return tuple(
         FeatureId(feature)
         for feature, track in state.tracks.items()
@@ -237,7 +241,7 @@ def due(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
     )
 
 
-# what features ask for ------------------------------------------------------------------------------------------------
+# requests of features -------------------------------------------------------------------------------------------------
 def _fits(state: RunState, track: Track, nanousd: int, pins: Pins) -> bool:
     budget = state.budget or pins.config.budget
     within_run = budget.run_nanousd is None or state.committed_nanousd + nanousd <= budget.run_nanousd
@@ -246,7 +250,7 @@ def _fits(state: RunState, track: Track, nanousd: int, pins: Pins) -> bool:
 
 
 def reserve(state: RunState, feature: FeatureId, request: AgentRequested, pins: Pins) -> CallReserved | CallHeld:
-    """Money for a call. A model without a price reserves nothing: what it will cost is not known."""
+    """Reserve money for a call. A model without a price reserves nothing: its cost is unknown."""
     nanousd = request.estimated_nanousd
     if _fits(state, state.tracks[feature], nanousd or 0, pins):
         return CallReserved(feature=feature, key=request.ref.key, nanousd=nanousd)
@@ -254,7 +258,7 @@ def reserve(state: RunState, feature: FeatureId, request: AgentRequested, pins: 
 
 
 def claim(state: RunState, feature: FeatureId, phase: str, paths: tuple[Path, ...]) -> FilesClaimed | FilesContended:
-    """Files for a feature, all or none: refused while another feature in flight has claimed one of them."""
+    """Claim files for a feature, all or none; rejected while another unfinished feature has claimed one of them."""
     holder = _holder(state, feature, paths)
     if holder is None:
         return FilesClaimed(feature=feature, phase=phase, paths=paths)
@@ -262,8 +266,8 @@ def claim(state: RunState, feature: FeatureId, phase: str, paths: tuple[Path, ..
 
 
 def _holder(state: RunState, feature: FeatureId, paths: tuple[Path, ...]) -> FeatureId | None:
-    wanted = set(paths)
+    claimed = set(paths)
     for other, track in state.tracks.items():
-        if other != feature and track.claim is not None and not track.ended and wanted & set(track.claim):
+        if other != feature and track.claim is not None and not track.ended and claimed & set(track.claim):
             return FeatureId(other)
     return None

@@ -1,4 +1,4 @@
-"""Effects of one agent call: reserve and request, call, settle after a crash, read and price the reply."""
+"""Effects of one agent call: reserve and request, call, reconcile after a crash, parse and price the reply."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ from mz_engine.ports import CallResult, CallSpec, Capture, Moved, Place, Reading
 from mz_engine.pricing.worst import may_be_more, worst_of
 
 REPLY_TOKENS = 2000
-"""Assumed length of a reply, for the estimate."""
+"""Assumed length of a reply, for estimates."""
 LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
 NEVER_BEGAN = frozenset({"tool-missing", "unstartable"})
-"""Problems of calls that cost nothing, since nothing was started."""
+"""Problem codes of calls that cost nothing, since no process started."""
 WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
 
 
 def call_agent(action: CallAgent, scene: Scene) -> Effect:
+    """Compose the prompt, reserve money, record the request and, if the reservation is granted, call the agent."""
     work, cell, phase, place = scene.work, scene.cell, scene.phase, scene.place
     yield from stand_on(scene, cell.tree)
     yield from provide_schemas(scene, outputs_of(scene, action.role))
@@ -104,17 +105,18 @@ def call_agent(action: CallAgent, scene: Scene) -> Effect:
 
 
 def asked_tokens(counted: int | None, prompt_tokens: int, goes_on: Conversation | None) -> int:
-    """What the model is given to read before it says anything: as the agent counted it, else by estimate: the prompt,
-    and in a session all that the call before was estimated to take."""
+    """Return the input tokens of the first model request: as the agent counted them, else estimated.
+
+    The estimate is the prompt plus, in a continued session, the estimate of the call before.
+    """
     if counted is not None:
         return counted
     return prompt_tokens + (goes_on.estimated_tokens if goes_on else 0)
 
 
 def _estimate(scene: Scene, agent: str, model: str, asked: int) -> Steps[int | None]:
-    """Money for the call, by what such calls took before where that is known."""
-    known = scene.pins.config.calibration
-    tokens = expect(known, agent, model, scene.work.phase, asked, REPLY_TOKENS)
+    """Return the estimated cost of the call in nano-dollars, corrected by calibration."""
+    tokens = expect(scene.pins.config.calibration, agent, model, scene.work.phase, asked, REPLY_TOKENS)
     return (
         yield from do(
             "prices.estimate",
@@ -138,14 +140,14 @@ def _whole_tokens(agent: str, text: str) -> Steps[int]:
 
 
 def switch_agent(action: SwitchAgent, scene: Scene) -> Effect:
-    """The next call goes to another agent, with a session of its own."""
+    """Record that the next call goes to another agent, in a session of its own."""
     request = scene.cell.request
     assert request is not None
     yield from emit(AgentSwitched(ref=request.ref, source=request.agent, to=action.to, code=action.code))
 
 
 def session_of(key: str) -> str:
-    """A UUID (RFC 9562, version 8) that only this call has; the same in every replay."""
+    """Return a UUID (RFC 9562, version 8) derived from the call's key, so that it is the same in every replay."""
     digits = sha256(key.encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
@@ -184,15 +186,18 @@ def _carry_out(request: AgentRequested, spec: CallSpec, before: dict[str, str], 
 def _moved(
     request: AgentRequested, place: Place, before: dict[str, str], after: dict[str, str], branches: frozenset[str]
 ) -> Steps[list[RefMoved]]:
-    """What moved during the call; the old values are kept."""
+    """Return an event for each ref that changed during the call, after saving the old values."""
     moved = moved_refs(before, after, branches)
     if moved:
         yield from do("workspace.rescue", lambda ports: ports.workspace.rescue(place, moved))
-    return [RefMoved(ref=request.ref, name=one.name, old=one.old, new=one.new) for one in moved]
+    return [RefMoved(ref=request.ref, name=change.name, old=change.old, new=change.new) for change in moved]
 
 
 def moved_refs(before: dict[str, str], after: dict[str, str], branches: frozenset[str]) -> tuple[Moved, ...]:
-    """What no event of ours explains. The run's own branches are put back, not reported; so are their remote copies."""
+    """Return the refs that changed without an event of ours.
+
+    The run's own branches and their remote copies are left out: mz restores these.
+    """
     return tuple(
         Moved(name=name, old=before.get(name, ""), new=after.get(name, ""))
         for name in sorted(before.keys() | after.keys())
@@ -201,10 +206,10 @@ def moved_refs(before: dict[str, str], after: dict[str, str], branches: frozense
 
 
 def branch_of(ref: str) -> str:
-    """`feat/a` of `refs/heads/feat/a` and of `refs/remotes/origin/feat/a`; empty for anything else."""
+    """Return `feat/a` for `refs/heads/feat/a` and `refs/remotes/origin/feat/a`; an empty text for anything else."""
     match ref.split("/", 3):
-        case ["refs", "heads", first, rest]:
-            return f"{first}/{rest}"
+        case ["refs", "heads", first, remaining]:
+            return f"{first}/{remaining}"
         case ["refs", "heads", name]:
             return name
         case ["refs", "remotes", _, name]:
@@ -213,7 +218,7 @@ def branch_of(ref: str) -> str:
 
 
 def _use(phase: Phase, role: str) -> tuple[str, tuple[Tool, ...], str]:
-    """Tier, tools and template of a role's call."""
+    """Return tier, tools and template of a role's call."""
     if role == "builder":
         assert phase.agent is not None
         return phase.agent.tier, phase.agent.tools, phase.prompt or phase.phase
@@ -222,17 +227,21 @@ def _use(phase: Phase, role: str) -> tuple[str, tuple[Tool, ...], str]:
 
 
 def settle_call(intent: AgentRequested, scene: Scene) -> Effect:
-    """After a crash: kill what runs under the key; a spool that ends with a terminal event is a reply, else the call
-    is lost. The tree is only looked at: the next call's preparation restores it, after the outcome is durable."""
-    place, found = scene.place, (yield from do("agents.salvage", lambda ports: ports.agents.salvage(intent.ref.key)))
+    """Record the outcome of a call that a crash interrupted, after killing what still runs under its key.
+
+    A spool that ends with a terminal event is a reply; otherwise the call is lost. The worktree is only captured: the
+    next call restores it, after the outcome is durable.
+    """
+    place = scene.place
+    salvaged = yield from do("agents.salvage", lambda ports: ports.agents.salvage(intent.ref.key))
     before = decode((yield from get(intent.refs)), type=dict[str, str])
     after = yield from do("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
     moved = yield from _moved(intent, place, before, after, scene.branches)
-    if found is None:
+    if salvaged is None:
         yield from emit(*moved, AgentLost(ref=intent.ref, stdout=(yield from put(b""))))
         return
-    stdout, stderr = (yield from put(found.stdout)), (yield from put(found.stderr))
-    reading = yield from _read(intent.agent, replace(found, model=intent.model))
+    stdout, stderr = (yield from put(salvaged.stdout)), (yield from put(salvaged.stderr))
+    reading = yield from _read(intent.agent, replace(salvaged, model=intent.model))
     capture = yield from _capture(place, intent, before, after)
     if reading.terminal == "no-terminal" or capture is None:
         yield from emit(*moved, AgentLost(ref=intent.ref, stdout=stdout))
@@ -242,7 +251,7 @@ def settle_call(intent: AgentRequested, scene: Scene) -> Effect:
         stdout=stdout,
         stderr=stderr,
         exit=None,
-        duration_ms=found.duration_ms,
+        duration_ms=salvaged.duration_ms,
         tree=capture.tree,
         offences=capture.offences,
         salvaged=True,
@@ -254,7 +263,7 @@ def settle_call(intent: AgentRequested, scene: Scene) -> Effect:
 def _capture(
     place: Place, request: AgentRequested, before: dict[str, str], after: dict[str, str]
 ) -> Steps[Capture | None]:
-    """The tree, and with it the commits that the agent made by itself. None: it left no worktree that can be read."""
+    """Capture the worktree, and note commits that the agent made itself. None: the worktree cannot be read."""
     try:
         capture = yield from do("workspace.capture", lambda ports: ports.workspace.capture(place, request.tree))
     except RepositoryUnusable:
@@ -266,11 +275,11 @@ def _capture(
 
 
 def _read(agent: str, result: CallResult) -> Steps[Reading]:
-    return (yield from do("agents.read", lambda ports: ports.agents.read(agent, result)))
+    return (yield from do("agents.parse_reply", lambda ports: ports.agents.read(agent, result)))
 
 
 def read_reply(action: ReadReply, scene: Scene) -> Effect:
-    """Parse, price and settle, in one transaction."""
+    """Parse, price and settle a reply, in one transaction."""
     outcome = action.outcome
     request = scene.cell.request
     assert request is not None
@@ -282,7 +291,7 @@ def read_reply(action: ReadReply, scene: Scene) -> Effect:
     if problem is not None and problem.detail is None and reading.problem_detail:
         detail = yield from put(reading.problem_detail)
         problem = replace(problem, detail=detail)
-    read = ReplyRead(
+    parsed = ReplyRead(
         ref=outcome.ref,
         parser=reading.parser,
         terminal=reading.terminal,
@@ -300,8 +309,8 @@ def read_reply(action: ReadReply, scene: Scene) -> Effect:
         prices=price.prices,
     )
     began = not (isinstance(outcome, AgentFailed) and outcome.problem.code in NEVER_BEGAN)
-    worst = worst_of(reading, price) if began else 0
-    yield SettleCall(outcome.ref.key, worst, (read, priced), began and may_be_more(reading, price))
+    cost = worst_of(reading, price) if began else 0
+    yield SettleCall(outcome.ref.key, cost, (parsed, priced), began and may_be_more(reading, price))
 
 
 def _earlier(request: AgentRequested, scene: Scene) -> tuple[Usage, ...]:

@@ -1,4 +1,4 @@
-"""Effects that check what was handed over: prepare, put back what the contract forbids, rules, gates."""
+"""Effects that check an agent's work: prepare, revert forbidden changes, rules, gates."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from mz_engine.ports import RepositoryUnusable
 
 SETUP_SECONDS = 1800
 TREE_OFFENCES = frozenset({"special", "nested-git", "too-big"})
-"""What cannot be reverted into a commit: refused like a broken rule."""
+"""Forbidden changes that no commit can hold, and so no revert: rejected like a violated rule."""
 
 
 # commands -------------------------------------------------------------------------------------------------------------
 def set_up(action: SetUp, scene: Scene) -> Effect:
-    """The worktree is captured again: what the command made belongs to it from now on."""
+    """Run one set-up command and capture the worktree again, so that what the command created belongs to it."""
     assert isinstance(scene.state, Setting)
     ran = yield from run_set_up(scene, action.command)
     place, book = scene.place, scene.state.book
@@ -80,11 +80,11 @@ def run_gate(action: RunGate, scene: Scene) -> Effect:
 
 
 def stand_on(scene: Scene, tree: Commit) -> Effect:
-    """The worktree is as this tree; where it had to be built again, it is set up again too."""
+    """Give the worktree the content of `tree`; a worktree that had to be rebuilt is set up again too."""
     head, place = scene.work.book.head, scene.place
     commands = scene.pins.config.workspace.setup
-    bare = yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
-    if not commands or not bare:
+    needs_setup = yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
+    if not commands or not needs_setup:
         return
     for command in commands:
         ran = yield from run_set_up(scene, command)
@@ -124,13 +124,15 @@ def _run(
 
 # the tree -------------------------------------------------------------------------------------------------------------
 def check_changes(scene: Scene) -> Effect:
-    """Compare the tree after the reply with the tree before; put back what may not change; put the branch back."""
+    """Compare the trees before and after the reply; revert forbidden changes; reset the branch."""
     cell, place, reply = scene.cell, scene.place, reply_of(scene)
     changes = yield from do("workspace.changes", lambda ports: ports.workspace.changes(cell.tree, reply.tree))
     outside = _outside(changes, may_change(scene, cell.role), scene.pins.config.denied_paths)
     revert, tree = tuple(Path(offence.path) for offence in outside), reply.tree
     if revert:
-        tree = yield from do("workspace.keep", lambda ports: ports.workspace.keep(place, reply.tree, cell.tree, revert))
+        tree = yield from do(
+            "workspace.revert_paths", lambda ports: ports.workspace.keep(place, reply.tree, cell.tree, revert)
+        )
     kept = tuple(change for change in changes if change.path not in revert)
     base = cell.base
     secrets = yield from _secrets(
@@ -157,11 +159,11 @@ def _outside(changes: tuple[Change, ...], allowed: tuple[str, ...], denied: tupl
 
 
 def _secrets(changes: tuple[Change, ...], tree: Commit) -> Steps[list[Offence]]:
-    found = []
+    secrets = []
     for change in changes:
         if (yield from _holds_secret(tree, change.path)):
-            found.append(Offence(kind="secret", path=change.path))
-    return found
+            secrets.append(Offence(kind="secret", path=change.path))
+    return secrets
 
 
 def _holds_secret(tree: Commit, path: Path) -> Steps[bool]:
@@ -171,7 +173,7 @@ def _holds_secret(tree: Commit, path: Path) -> Steps[bool]:
 
 # rules ----------------------------------------------------------------------------------------------------------------
 def validate_outputs(scene: Scene) -> Effect:
-    """Every output of the reply, by its rules; and what cannot be in a tree."""
+    """Check every output of the reply against its rules, and reject changes that no tree can hold."""
     findings = [_tree_finding(offence) for offence in _offences(scene) if offence.kind in TREE_OFFENCES]
     others = yield from _texts(scene)
     parsed = []
@@ -193,14 +195,14 @@ def _offences(scene: Scene) -> tuple[Offence, ...]:
 
 
 def _tree_finding(offence: Offence) -> Finding:
-    words = {
+    messages = {
         "special": "is a FIFO, socket or device, or has a name that no commit can hold; remove it",
         "nested-git": "is a git repository inside the worktree; remove it",
         "too-big": "is larger than 50 MB; remove it",
     }
     return Finding(
         violation=Violation(rule=f"tree.{offence.kind}", path=offence.path),
-        message=f"{offence.path}: {words[offence.kind]}",
+        message=f"{offence.path}: {messages[offence.kind]}",
     )
 
 
@@ -225,7 +227,7 @@ def _parsed(output: Output, text: str, found: Parsed, scene: Scene) -> Steps[Art
 
 
 def _texts(scene: Scene) -> Steps[dict[str, str]]:
-    """Texts of all artifacts so far, the present reply's last."""
+    """Return the texts of all artifacts by name; those of the current reply replace earlier ones."""
     texts = {}
     for name, artifact in {**scene.work.book.artifacts, **scene.cell.parsed}.items():
         texts[name] = yield from get(artifact.digest)
@@ -233,7 +235,7 @@ def _texts(scene: Scene) -> Steps[dict[str, str]]:
 
 
 def check_feature_rule(action: CheckRule, scene: Scene) -> Effect:
-    """A rule over the feature as a whole."""
+    """Check a rule that concerns the whole feature."""
     texts = yield from _texts(scene)
     artifacts = {**scene.work.book.artifacts, **scene.cell.parsed}
     rules = {output.artifact: output.rules for phase in scene.pins.pipeline.phases for output in phase.outputs}

@@ -1,4 +1,4 @@
-"""Effects on the checks of a pull request: look at them once, and start flaky ones again."""
+"""Effects on the CI checks of a pull request: poll them once, and start flaky ones again."""
 
 from __future__ import annotations
 
@@ -14,41 +14,43 @@ from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, put_report
 from mz_engine.ports import Check, RemoteRefused
 
 LOG_LINES_MAX = 50
-"""Of each red check, in the prompt of the phase that is to mend it (reference: Monozukuri's CI reprompt)."""
+"""Log lines of each failed CI check in the prompt of the phase that fixes it (as in Monozukuri's CI reprompt)."""
 
 
 def look(scene: Scene) -> Effect:
-    """One look; what is red is told with the end of its log."""
-    found, report = yield from _seen(scene)
-    states = [check.state for check in found or ()]
+    """Poll the CI checks once; the report holds the log ends of failed ones."""
+    checks, report = yield from _seen(scene)
+    states = [check.state for check in checks or ()]
     yield from emit(
         ChecksSeen(
             key=scene.key("await_checks"),
             commit=scene.work.book.head,
-            known=found is not None,
+            known=checks is not None,
             green=states.count("green"),
             red=states.count("red"),
             pending=states.count("pending"),
             flaky=bool(report)
-            and all(is_flaky(check, scene.pins.config.pull_requests.flaky) for check in red_of(found)),
+            and all(is_flaky(check, scene.pins.config.pull_requests.flaky) for check in red_of(checks)),
             report=report,
         )
     )
 
 
 def _seen(scene: Scene) -> Steps[tuple[tuple[Check, ...] | None, Digest | None]]:
-    """The checks, and the report on what is red. A forge that cannot be asked now knows nothing; it is asked again, and
-    the time limit of the wait holds for that too."""
+    """Return the CI checks and a report on the failed ones.
+
+    The checks are None while the forge cannot be asked; the next poll asks again, within the same time limit.
+    """
     number = scene.cell.pull
     try:
-        found = () if number is None else (yield from _checks(number, scene.work.book.head))
-        return found, ((yield from _report(red_of(found))) if red_of(found) else None)
+        checks = () if number is None else (yield from _checks(number, scene.work.book.head))
+        return checks, ((yield from _report(red_of(checks))) if red_of(checks) else None)
     except RemoteRefused:
         return None, None
 
 
-def red_of(found: tuple[Check, ...] | None) -> tuple[Check, ...]:
-    return tuple(check for check in found or () if check.state == "red")
+def red_of(checks: tuple[Check, ...] | None) -> tuple[Check, ...]:
+    return tuple(check for check in checks or () if check.state == "red")
 
 
 def _checks(number: int, head: Commit) -> Steps[tuple[Check, ...] | None]:
@@ -56,16 +58,16 @@ def _checks(number: int, head: Commit) -> Steps[tuple[Check, ...] | None]:
 
 
 def is_flaky(check: Check, patterns: Iterable[str]) -> bool:
-    """Known to fail for nothing, and the forge can run it again."""
+    """Return True if the CI check is known to fail at random and the forge can run it again."""
     return check.run is not None and any(fnmatchcase(check.name, pattern) for pattern in patterns)
 
 
 def _report(red: Iterable[Check]) -> Steps[Digest]:
     messages = []
     for check in red:
-        words = excerpt((yield from _log(check)).encode(), lines_max=LOG_LINES_MAX)
-        said = f"the check `{check.name}` of the pull request failed"
-        messages.append(f"{said}; it printed:\n{words}" if words else said)
+        log_end = excerpt((yield from _log(check)).encode(), lines_max=LOG_LINES_MAX)
+        message = f"the check `{check.name}` of the pull request failed"
+        messages.append(f"{message}; it printed:\n{log_end}" if log_end else message)
     return (yield from put_report(tuple(messages)))
 
 
@@ -74,12 +76,12 @@ def _log(check: Check) -> Steps[str]:
 
 
 def rerun(scene: Scene) -> Effect:
-    """Each run once, however many red checks it has. What the forge refuses shows at the next look."""
+    """Start each CI run with failed checks once again. Errors of the forge show at the next poll."""
     number, started = scene.cell.pull, 0
     assert number is not None
     with suppress(RemoteRefused):
-        found = yield from _checks(number, scene.work.book.head)
-        for run in dict.fromkeys(check.run for check in red_of(found) if check.run):
+        checks = yield from _checks(number, scene.work.book.head)
+        for run in dict.fromkeys(check.run for check in red_of(checks) if check.run):
             yield from _rerun(run)
             started += 1
     yield from emit(ChecksRerun(key=scene.key("rerun"), runs=started))

@@ -1,4 +1,4 @@
-"""Effects of delivery: push and pull request, each looked for before it is done again; and the end of a feature."""
+"""Effects of delivery: merge, push, pull request (each is looked up before it is repeated); the end of a feature."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from mz_engine.effects.workspace import commit_message
 from mz_engine.ports import Merged, RemoteRefused
 
 MARKER = "<<<<<<< "
-"""How a line of a file begins where git could not merge."""
+"""Start of a conflict marker that git writes into a file."""
 
 
 def merge_base(scene: Scene) -> Effect:
-    """Repeatable: first the branch is put where the stream says, so that a merge which nobody recorded is forgotten."""
+    """Merge the target branch. Repeatable: an unrecorded merge is first reset to the stream's head."""
     place, cell, head, key = scene.place, scene.cell, scene.work.book.head, scene.key("merge_base")
     settings = scene.pins.config.pull_requests
     remote = None if settings.strategy == "none" else settings.remote
@@ -41,8 +41,10 @@ def merge_base(scene: Scene) -> Effect:
     message = commit_message(f"merge {target}", key, scene, Spent()).encode()
     merged = Merged(commit=head, tree=cell.tree, changed=False)
     if base is not None:
-        other = base
-        merged = yield from do("workspace.merge", lambda ports: ports.workspace.merge(place, head, other, message))
+        target_head = base
+        merged = yield from do(
+            "workspace.merge", lambda ports: ports.workspace.merge(place, head, target_head, message)
+        )
     tree = merged.tree if merged.changed else cell.tree
     suspects = dict.fromkeys((*scene.work.book.conflicted, *merged.conflicts))
     marked = yield from _marked(tree, tuple(suspects))
@@ -60,7 +62,10 @@ def merge_base(scene: Scene) -> Effect:
 
 
 def _target(scene: Scene) -> Steps[str]:
-    """The dependency's branch for a stacked feature, and the base once that was merged. Raises RemoteRefused."""
+    """Return the branch that the pull request targets.
+
+    For a stacked feature this is the dependency's branch until that is merged, then the base. Raises RemoteError.
+    """
     target = scene.work.book.started.target
     if target == scene.base or scene.pins.config.pull_requests.strategy == "none":
         return target
@@ -69,29 +74,29 @@ def _target(scene: Scene) -> Steps[str]:
 
 
 def _marked(tree: Commit, paths: tuple[Path, ...]) -> Steps[tuple[Path, ...]]:
-    """Which of these files hold conflict markers: of this merge, and of an earlier one that nobody mended."""
-    found: list[Path] = []
+    """Return the files that hold conflict markers, of this merge or of an earlier one that was never fixed."""
+    marked: list[Path] = []
     for path in paths:
         data = yield from read_file(tree, path)
         if data is not None and any(line.startswith(MARKER) for line in data.splitlines()):
-            found.append(path)
-    return tuple(found)
+            marked.append(path)
+    return tuple(marked)
 
 
 def conflict_words(merged: BaseMerged) -> str:
-    """What the agent reads that is to mend it, or the person who decides."""
-    said = ["Meanwhile the branch that this is for has changed, and was merged into this one."]
+    """Return the text for the agent that resolves the conflict, or for the person who decides."""
+    parts = ["Meanwhile the branch that this is for has changed, and was merged into this one."]
     if merged.conflicts:
         files = "\n".join(f"- {path}" for path in merged.conflicts)
-        said.append(f"These files hold conflict markers now (`<<<<<<<`, `=======`, `>>>>>>>`):\n{files}")
-        said.append("In each of them keep what both sides meant, remove the markers, and see that all tests pass.")
+        parts.append(f"These files hold conflict markers now (`<<<<<<<`, `=======`, `>>>>>>>`):\n{files}")
+        parts.append("In each of them keep what both sides meant, remove the markers, and see that all tests pass.")
     if merged.unmarked:
         files = "\n".join(f"- {path}" for path in merged.unmarked)
-        said.append(
+        parts.append(
             "Both sides changed these files too, in a way that no markers can show (binary, or removed on one side); "
             f"they stand as this branch had them, without what the other side did:\n{files}"
         )
-    return "\n".join((*said, "Everything else of this feature is done already."))
+    return "\n".join((*parts, "Everything else of this feature is done already."))
 
 
 def push(scene: Scene) -> Effect:
@@ -103,8 +108,8 @@ def push(scene: Scene) -> Effect:
         return
     if not (yield from _ours(old, scene)):
         refusal = RemoteRefused(
-            f"{remote} has commits on {place.branch} that are not of this run ({old}); they would be lost. Take that "
-            "branch away there, or bring its commits to where they belong, then approve"
+            f"{remote} has commits on {place.branch} that are not from this run ({old}); a push would lose them. "
+            "Delete that branch on the remote, or move its commits to another one, then approve"
         )
         yield from _failed(scene.key("push"), "branch-moved", refusal)
         return
@@ -114,7 +119,7 @@ def push(scene: Scene) -> Effect:
 
 
 def _ours(old: Commit | None, scene: Scene) -> Steps[bool]:
-    """Whether nothing is lost when the remote's branch moves on from there."""
+    """Return True if a push over `old` loses no commit of somebody else."""
     book = scene.work.book
     if old is None or old == book.pushed:
         return True
@@ -122,14 +127,14 @@ def _ours(old: Commit | None, scene: Scene) -> Steps[bool]:
 
 
 def settle_push(intent: PushRequested) -> Effect:
-    """The remote says whether it has the commit."""
+    """Record the push if the remote has the commit, else push."""
     remote, branch = intent.remote, intent.branch
     try:
-        there = yield from do("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, branch))
+        remote_head = yield from do("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, branch))
     except RemoteRefused as error:
         yield from _failed(intent.key, "remote-unreachable", error)
         return
-    if there == intent.commit:
+    if remote_head == intent.commit:
         yield from emit(Pushed(key=intent.key, commit=intent.commit))
     else:
         yield from _push(intent)
@@ -152,7 +157,7 @@ def _failed(key: str, code: str, error: RemoteRefused) -> Effect:
 
 
 def open_pull_request(scene: Scene) -> Effect:
-    """Title: the feature's, to the letter. Body: the artifact without its heading, and the key by which it is found."""
+    """Open the pull request. Title: the feature's, verbatim. Body: the artifact without its heading, then the key."""
     started, key = scene.work.book.started, scene.key("open_pr")
     try:
         target = yield from _target(scene)
@@ -182,41 +187,45 @@ def _body(scene: Scene) -> Steps[str]:
 
 
 def settle_pull_request(intent: PullRequestRequested, scene: Scene) -> Effect:
-    """Found by head branch and key, else opened; both the first time and after a crash. One that an earlier iteration
-    opened gets the new words."""
+    """Find the pull request by head branch and key, or open it; the same the first time and after a crash.
+
+    One that an earlier iteration opened is updated.
+    """
     title, body, place = (yield from get(intent.title)), (yield from get(intent.body)), scene.place
     if intent.strategy == "none":
-        yield from do("forge.hand_over", lambda ports: ports.forge.hand_over(place, intent.target, title, body))
+        yield from do("forge.write_description", lambda ports: ports.forge.hand_over(place, intent.target, title, body))
         yield from emit(PullRequestOpened(key=intent.key, url="", number=None))
         return
     draft = intent.strategy == "draft"
-    mine = f"{scene.run}/{scene.feature}/"
+    key_prefix = f"{scene.run}/{scene.feature}/"
     try:
-        found = yield from do("forge.find", lambda ports: ports.forge.find(intent.branch, mine))
-        if found is None or found.state == "merged":
-            found = yield from do(
+        pull_request = yield from do("forge.find", lambda ports: ports.forge.find(intent.branch, key_prefix))
+        if pull_request is None or pull_request.state == "merged":
+            pull_request = yield from do(
                 "forge.open", lambda ports: ports.forge.open(intent.branch, intent.target, title, body, draft)
             )
-        elif found.state == "closed":
-            raise RemoteRefused(f"{found.url} was closed; open it again, or reject the feature")
-        elif found.key != intent.key and found.number is not None:
-            number = found.number
+        elif pull_request.state == "closed":
+            raise RemoteRefused(f"{pull_request.url} was closed; open it again, or reject the feature")
+        elif pull_request.key != intent.key and pull_request.number is not None:
+            number = pull_request.number
             yield from do("forge.update", lambda ports: ports.forge.update(number, intent.target, title, body))
     except RemoteRefused as error:
         yield from _failed(intent.key, "pull-request-refused", error)
         return
-    yield from emit(PullRequestOpened(key=intent.key, url=found.url, number=found.number))
+    yield from emit(PullRequestOpened(key=intent.key, url=pull_request.url, number=pull_request.number))
 
 
 def finish(action: FinishFeature, scene: Scene) -> Effect:
-    """Every phase is complete; the worktree has done its work, the branch stays. What was merged in from the target was
-    not touched by the feature."""
+    """Close the worktree and record the delivery; the branch stays.
+
+    Files that came from the target branch by a merge do not count as changed by the feature.
+    """
     assert isinstance(scene.state, Between)
     book, place = scene.state.book, scene.place
     head, joined = book.head, book.joined
-    touched = yield from do("workspace.touched", lambda ports: ports.workspace.touched(action.base, head))
+    touched = yield from do("workspace.changed_paths", lambda ports: ports.workspace.touched(action.base, head))
     if joined is not None:
-        since = yield from do("workspace.touched", lambda ports: ports.workspace.touched(joined, head))
+        since = yield from do("workspace.changed_paths", lambda ports: ports.workspace.touched(joined, head))
         touched = tuple(path for path in touched if path in since)
     yield from do("workspace.close", lambda ports: ports.workspace.close(place))
     yield from emit(FeatureDelivered(terminal=scene.pins.pipeline.terminal, head=head, touched=touched))

@@ -1,4 +1,4 @@
-"""The effect of each action. One line an action; what happens is in the module that the line names."""
+"""Dispatch from each action to its effect."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def effect(action: Action, scene: Scene) -> Effect:
 
 
 def settle(intent: Intent, scene: Scene) -> Effect:
-    """Look at the world first, then say what became of the intent."""
+    """Find out what became of an intent without an outcome, and record it."""
     match intent:
         case AgentRequested():
             yield from call.settle_call(intent, scene)
@@ -130,7 +130,7 @@ def _block(action: act.Block, scene: Scene) -> Effect:
 
 
 def _words(reports: tuple[Digest, ...]) -> Steps[Digest | None]:
-    """The messages of reports as one text."""
+    """Store the messages of reports as one text."""
     lines: list[str] = []
     for report in reports:
         lines += yield from get_report(report)

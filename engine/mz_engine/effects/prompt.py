@@ -1,4 +1,4 @@
-"""Effects that put a prompt together: gather what a template may show, and render it."""
+"""Effects that compose a prompt: gather the data that a template may show, and render it."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from mz_engine.prompts.data import (
 from mz_engine.prompts.render import TemplateBroken, render
 
 CHARACTERS_PER_TOKEN = 4
-"""For the budget of context files; the seeds' estimate."""
+"""For the token budget of context files."""
 
 
 class Composed(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt of one call, without any secret."""
+    """The prompt of one call, redacted."""
 
     text: str
     whole: str
-    """The same prompt with everything in it."""
+    """The prompt that a new session would get."""
     shown: tuple[str, ...] = ()
-    """Marks of what the text shows; only where a session is kept."""
+    """Marks of the content that `text` shows; only if later calls may continue the session."""
 
 
 def compose(scene: Scene, role: str, template: str, talk: Talk) -> Steps[Composed]:
-    """The prompt for the next call of this role; in a session that goes on, only what is new there."""
+    """Compose the prompt for the next call of this role; in a continued session it holds only new content."""
     data = yield from _gather(scene, role)
     templates = scene.pins.templates
     text = whole = render(templates, template, data)
@@ -54,7 +54,7 @@ def compose(scene: Scene, role: str, template: str, talk: Talk) -> Steps[Compose
         if talk.goes_on is not None:
             seen = talk.goes_on.shown
             text = render(templates, template, continued(data, sources, seen), continuation=phase in seen)
-            text = min(whole, text, key=len)  # A short template of a project may say less than what is new does.
+            text = min(whole, text, key=len)  # A project's own template can be shorter than the continuation.
             shown = newly_shown(text, data, sources, templates, seen)
         else:
             shown = newly_shown(text, data, sources, templates, ())
@@ -65,10 +65,12 @@ def compose(scene: Scene, role: str, template: str, talk: Talk) -> Steps[Compose
 
 
 def unmakeable(broken: TemplateBroken) -> Effect:
-    """Halts the run where no prompt can be made: its templates are pinned, so that it could only fail again."""
+    """Hold the feature, which halts the run: its templates are pinned, so every retry would fail in the same way."""
     detail = yield from put(broken.why)
-    place = Path(broken.template)
-    yield from emit(FeatureHeld(hold=Hold.FATAL, code=TEMPLATE_BROKEN, template=place, line=broken.line, detail=detail))
+    template = Path(broken.template)
+    yield from emit(
+        FeatureHeld(hold=Hold.FATAL, code=TEMPLATE_BROKEN, template=template, line=broken.line, detail=detail)
+    )
 
 
 def _redacted(text: str) -> Steps[str]:
@@ -107,7 +109,7 @@ def _gather(scene: Scene, role: str) -> Steps[PromptData]:
 
 
 def _sources(scene: Scene, data: PromptData) -> Sources:
-    """Of a builder's prompt."""
+    """Return the marks of the texts in a builder's prompt."""
     book, cell = scene.work.book, scene.cell
     return Sources(
         inputs={name: mark(book.artifacts[name].digest) for name in data.inputs},
@@ -121,13 +123,13 @@ def _sources(scene: Scene, data: PromptData) -> Sources:
 
 
 def outputs_of(scene: Scene, role: str) -> tuple[Output, ...]:
-    """What this role must hand over, with paths filled in."""
+    """Return the outputs that this role must produce, with placeholders of paths filled in."""
     review = scene.phase.review
     if role != "builder" and review is not None:
         return (Output(artifact=review.output, path=None, rules=review.rules),)
     return tuple(
-        Output(artifact=one.artifact, path=fill(one.path, scene) if one.path else None, rules=one.rules)
-        for one in scene.phase.outputs
+        Output(artifact=output.artifact, path=fill(output.path, scene) if output.path else None, rules=output.rules)
+        for output in scene.phase.outputs
     )
 
 
@@ -136,18 +138,17 @@ def fill(pattern: str, scene: Scene) -> str:
 
 
 def may_change(scene: Scene, role: str) -> tuple[str, ...]:
-    """Patterns of what this role may change: the outputs, and the phase's mutations with units filled in."""
+    """Return the write scope of this role as patterns: its outputs and, for the builder, the phase's own patterns."""
     paths = tuple(output.path for output in outputs_of(scene, role) if output.path)
     if role != "builder":
         return paths
-    unit = _unit(scene)
-    mutations: list[str] = []
+    patterns: list[str] = []
     for pattern in scene.phase.mutations:
         if pattern == "{unit.files}":
-            mutations += unit.files if unit else ()
+            patterns += find_unit(scene) or ()
         else:
-            mutations.append(fill(pattern, scene))
-    return (*mutations, *paths)
+            patterns.append(fill(pattern, scene))
+    return (*patterns, *paths)
 
 
 def _output(output: Output, scene: Scene) -> OutputData:
@@ -170,14 +171,12 @@ def _gates(phase: Phase, pins: Pins) -> list[CommandData]:
 
 
 def _unit(scene: Scene) -> UnitData | None:
-    found = find_unit(scene)
-    if found is None:
-        return None
-    return UnitData(id=scene.cell.unit, files=found)
+    files = find_unit(scene)
+    return None if files is None else UnitData(id=scene.cell.unit, files=files)
 
 
 def find_unit(scene: Scene) -> tuple[str, ...] | None:
-    """Files of the cell's unit, as its artifact lists them; None in a phase without units."""
+    """Return the files of the current unit, as its artifact lists them; None in a phase without units."""
     for_each = scene.phase.for_each
     listed = scene.work.book.artifacts.get(for_each.artifact) if for_each else None
     for unit in listed.units if listed else ():
@@ -187,12 +186,12 @@ def find_unit(scene: Scene) -> tuple[str, ...] | None:
 
 
 def _inputs(scene: Scene, role: str) -> Steps[dict[str, str]]:
-    """Texts of the phase's inputs; a reviewer also gets what the builder handed over."""
-    wanted = {name.artifact: scene.work.book.artifacts.get(name.artifact) for name in scene.phase.inputs}
+    """Return the texts of the phase's inputs by artifact; a reviewer also gets the builder's outputs."""
+    artifacts = {name.artifact: scene.work.book.artifacts.get(name.artifact) for name in scene.phase.inputs}
     if role != "builder":
-        wanted |= scene.cell.parsed
+        artifacts |= scene.cell.parsed
     texts = {}
-    for name, artifact in wanted.items():
+    for name, artifact in artifacts.items():
         if artifact is not None:
             texts[name] = yield from get(artifact.digest)
     return texts
@@ -232,23 +231,23 @@ def _refused_text(output: Output, parsed: ArtifactParsed | None) -> Steps[str | 
     return (yield from get(parsed.digest)) if parsed is not None else None
 
 
-def _context(scene: Scene, context: Context) -> Steps[tuple[ContextFile, ...]]:
-    """Files of the tree in the order of the patterns, until the token budget is used up."""
-    if not context.include:
+def _context(scene: Scene, selection: Context) -> Steps[tuple[ContextFile, ...]]:
+    """Return files that match the patterns, in the tree's order, until the token budget is used up."""
+    if not selection.include:
         return ()
-    tree, left, files = scene.cell.tree, context.token_budget * CHARACTERS_PER_TOKEN, []
-    patterns = (*context.include, *(f"!{pattern}" for pattern in context.exclude))
+    tree, characters_left, files = scene.cell.tree, selection.token_budget * CHARACTERS_PER_TOKEN, []
+    patterns = (*selection.include, *(f"!{pattern}" for pattern in selection.exclude))
     paths = yield from do("workspace.paths", lambda ports: ports.workspace.paths(tree))
     for path in select([fill(pattern, scene) for pattern in patterns], paths):
         text = yield from read_file(tree, path)
-        if text is None or len(text) > left:
+        if text is None or len(text) > characters_left:
             break
-        left -= len(text)
+        characters_left -= len(text)
         files.append(ContextFile(path=path, text=text))
     return tuple(files)
 
 
 def read_file(tree: Commit, path: Path) -> Steps[str | None]:
-    """A file of a capture as text; None when it is not there."""
+    """Return a file of a capture as text; None if it does not exist."""
     data = yield from do("workspace.read", lambda ports: ports.workspace.read(tree, path))
     return None if data is None else data.decode("utf-8", "replace")

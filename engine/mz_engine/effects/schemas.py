@@ -1,4 +1,4 @@
-"""Effects that lay JSON Schemas of what an agent is to hand over into its worktree, where captures do not look."""
+"""Effects that write JSON Schemas of an agent's outputs into its worktree, in a folder that captures skip."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ FOLDER = ".mz/schemas"
 
 
 def schema_path(output: Output, pins: Pins) -> str:
-    """Where the schema of the artifact lies in a worktree; empty for one that is no JSON."""
+    """Return the path of the artifact's schema in a worktree; empty if the artifact is not JSON."""
     return f"{FOLDER}/{output.rules}.json" if pins.rules[output.rules].form == "json" else ""
 
 
 def provide_schemas(scene: Scene, outputs: tuple[Output, ...]) -> Steps[None]:
-    """Lays them there, for a call that is about to begin."""
+    """Write the schemas into the worktree before a call."""
     files = schemas_of(outputs, scene.pins)
     if files:
         yield from do("workspace.provide", lambda ports: ports.workspace.provide(scene.place, files))
 
 
 def schemas_of(outputs: tuple[Output, ...], pins: Pins) -> Mapping[Path, bytes]:
-    """By path in the worktree."""
+    """Return the schema files by path in the worktree."""
     rules, limits = pins.rules, pins.config.limits
     return {
         Path(path): msgspec.json.format(msgspec.json.encode(artifact_schema(rules[output.rules], limits)), indent=2)

@@ -1,4 +1,4 @@
-"""Pure: what a session has seen of a prompt, by marks; what it knows need not be said again."""
+"""Content that a session has already seen, by marks, so that a continuation prompt can leave it out."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from mz_engine.prompts.data import Known, PromptData
 from mz_engine.prompts.render import render, shows
 
 PARTS: Mapping[str, str] = {"rules": "partials/rules.md.j2", "request": "partials/request.md.j2"}
-"""Sections that are the same in every phase of a feature: name of the mark, and template."""
+"""Sections that are the same in every phase of a feature: mark -> template."""
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the texts of a prompt come from: each with the mark that stands for it."""
+    """Marks of the texts in a prompt."""
 
     inputs: Mapping[str, str] = {}
-    """Name of an artifact -> mark."""
+    """Artifact -> mark."""
     notes: tuple[str, ...] = ()
     """Marks, in the order of the prompt's notes."""
     rework: Mapping[str, str] = {}
-    """Path or artifact of what was refused -> mark."""
+    """Path or artifact of a rejected output -> mark."""
 
 
 def phase_mark(phase: str, cell: Cell) -> str:
-    """Stands for the whole prompt of this phase and unit."""
+    """Return the mark of the full prompt of this phase and unit."""
     return f"phase:{phase}/{cell.unit}"
 
 
@@ -38,9 +38,11 @@ def file_mark(path: str, text: str) -> str:
 
 
 def continued(data: PromptData, sources: Sources, shown: Collection[str]) -> PromptData:
-    """The data for a prompt in a session that has seen these marks: with what is known named, and without the notes
-    and refused texts that were shown or written there."""
-    known = Known(
+    """Return prompt data for a session that has seen the marks `shown`.
+
+    Known content is only named; notes and rejected texts that were shown or written there are left out.
+    """
+    known_names = Known(
         rules="rules" in shown,
         request="request" in shown,
         inputs=tuple(name for name in data.inputs if sources.inputs.get(name) in shown),
@@ -51,13 +53,13 @@ def continued(data: PromptData, sources: Sources, shown: Collection[str]) -> Pro
     if rework is not None:
         unseen = {name: text for name, text in rework.artifacts.items() if sources.rework.get(name) not in shown}
         rework = replace(rework, artifacts=unseen)
-    return replace(data, known=known, notes=notes, rework=rework)
+    return replace(data, known=known_names, notes=notes, rework=rework)
 
 
 def newly_shown(
     prompt: str, data: PromptData, sources: Sources, templates: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, ...]:
-    """Marks of what the prompt has in it, sorted: only that, since templates of a project may leave anything out."""
+    """Return sorted marks of the content that the prompt really holds: a project's templates may omit anything."""
     return tuple(sorted({*_marks(prompt, data, sources, templates)}.difference(shown)))
 
 

@@ -1,4 +1,4 @@
-"""Facts: what an effect yields. Effects are generators without I/O; the driver carries their steps out.
+"""Steps that an effect yields. Effects are generators without I/O; the driver executes their steps.
 
 `Do` is a call through a port. `Emit` appends to the feature's own stream. The other three go through the coordinator,
 which decides and appends to the run's stream and the feature's in one transaction.
@@ -23,44 +23,44 @@ T = TypeVar("T")
 
 
 class Do(msgspec.Struct, Generic[T], frozen=True):
-    """A call that the driver carries out through a port; its result is sent back into the generator."""
+    """A call through a port; the driver sends its result back into the generator."""
 
     name: str
-    """`port.method`: what traces and fault injection call it."""
+    """`port.method`, for traces and fault injection."""
     call: Callable[[Ports], T]
 
 
 class Emit(msgspec.Struct, frozen=True):
-    """Durable, all or none, before the generator goes on."""
+    """Events to append; durable, all or none, before the generator continues."""
 
     events: tuple[Event, ...]
 
 
 class ReserveCall(msgspec.Struct, frozen=True):
-    """Answer: True, and the request is in the stream; False, and CallHeld is."""
+    """Request to reserve money. Result: True once the request is in the stream, False once `CallOverBudget` is."""
 
     request: AgentRequested
 
 
 class SettleCall(msgspec.Struct, frozen=True):
-    """The reservation is replaced by what the call cost; `events` go to the feature's stream before it."""
+    """Replacement of a reservation by the call's cost; `events` go to the feature's stream before it."""
 
     key: str
     nanousd: int | None
-    """None: nothing is known of a call that must have cost something; the reservation counts as spent."""
+    """None: the call cost an unknown amount, so the reservation counts as spent."""
     events: tuple[Event, ...]
     may_be_more: bool = False
-    """What is known may be too low: the reservation counts where it is more."""
+    """`nanousd` may be too low: the reservation counts if it is more."""
 
     def settled(self, reserved_nanousd: int) -> int:
-        """What the budget counts from now on."""
+        """Return the amount that the budget counts from now on."""
         if self.nanousd is None:
             return reserved_nanousd
         return max(self.nanousd, reserved_nanousd) if self.may_be_more else self.nanousd
 
 
 class ClaimPaths(msgspec.Struct, frozen=True):
-    """FilesClaimed or FilesContended, in both streams."""
+    """Request to claim files. Appends `FilesClaimed` or `ClaimRejected` to both streams."""
 
     phase: str
     paths: tuple[Path, ...]
@@ -68,31 +68,31 @@ class ClaimPaths(msgspec.Struct, frozen=True):
 
 Step = Do[Any] | Emit | ReserveCall | SettleCall | ClaimPaths
 Steps = Generator[Step, Any, T]
-"""Steps that end in an answer. What a port raises is raised at the `yield`."""
+"""Steps that return a value. An exception of a port is raised at the `yield`."""
 Effect = Steps[None]
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """What an effect may know: the state that was decided on, and the pins."""
+    """Everything that an effect may read: the state of the decision, the pins, and names of the run."""
 
     run: str
     feature: str
     state: State
     pins: Pins
     branches: frozenset[str]
-    """Of all features of the run: the engine's own."""
+    """Branches of all features of the run."""
     base: str
     """Name of the base branch."""
 
     @property
     def work(self) -> Working:
-        """The state, for an effect inside a phase."""
+        """Return the state, for an effect inside a phase."""
         assert isinstance(self.state, Working)
         return self.state
 
     @property
     def cell(self) -> Cell:
-        """The cell, for an effect inside one."""
+        """Return the unit run, for an effect inside one."""
         cell = self.work.cell
         assert cell is not None
         return cell
@@ -109,15 +109,15 @@ class Scene(msgspec.Struct, frozen=True):
         return Place(run=self.run, feature=self.feature, branch=started.branch)
 
     def key(self, effect: str, attempt: int = 0) -> str:
-        """`run/feature/phase/unit/iteration/attempt/effect`: what the world can be asked for."""
+        """Return `run/feature/phase/unit/iteration/attempt/effect`, by which outside results are found again."""
         cell = self.cell
         return f"{self.run}/{self.feature}/{self.work.phase}/{cell.unit or '-'}/{cell.iteration}/{attempt}/{effect}"
 
 
 def do(name: str, call: Callable[[Ports], T]) -> Steps[T]:
-    """`answer = yield from do("workspace.read", lambda ports: ports.workspace.read(tree, path))`, typed."""
-    answer: T = yield Do(name, call)
-    return answer
+    """Call a port, typed: `data = yield from do("workspace.read", lambda ports: ports.workspace.read(tree, path))`."""
+    result: T = yield Do(name, call)
+    return result
 
 
 def emit(*events: Event) -> Effect:
@@ -125,7 +125,7 @@ def emit(*events: Event) -> Effect:
 
 
 def put(text: str | bytes) -> Steps[Digest]:
-    """Prose becomes a blob before the event that cites it. Text is redacted; bytes are kept as they are."""
+    """Store a blob, before the event that cites it. Text is redacted; bytes are stored as they are."""
     if isinstance(text, bytes):
         return (yield from do("blobs.put", lambda ports: ports.blobs.put(text)))
     return (yield from do("blobs.put", lambda ports: ports.blobs.put(ports.secrets.redact(text).encode())))

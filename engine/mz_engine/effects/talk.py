@@ -1,4 +1,4 @@
-"""Effects and rules of who is called, and in which session: a new one, or the feature's own, which goes on."""
+"""The agent session of a call: a new one, or the feature's own, which is continued."""
 
 from __future__ import annotations
 
@@ -13,46 +13,48 @@ from mz_engine.pipelines.lint import BUILDER
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call stands to sessions."""
+    """The session of one call."""
 
     kept: bool = False
-    """Later calls may go on in its session."""
+    """Later calls may continue the session."""
     goes_on: Conversation | None = None
-    """The session that it goes on in; None: it begins one."""
+    """The session that the call continues; None: it starts one."""
 
 
 def configured_model(config: Config, agent: str, tier: str) -> str | None:
-    """The model that the settings name for a tier; they speak of their own agent, not of one that took over."""
-    named: str | None = getattr(config.models, tier) if agent == config.agent else None
-    return named
+    """Return the model that the settings name for a tier; they hold for the configured agent, not for a successor."""
+    model: str | None = getattr(config.models, tier) if agent == config.agent else None
+    return model
 
 
 def keeps(phase: Phase, role: str, config: Config) -> bool:
-    """Whether calls of this role go on in the feature's session. A reviewer's never do."""
+    """Return True if calls of this role continue the feature's session. A reviewer's never do."""
     if role != BUILDER or phase.agent is None:
         return False
     return (phase.agent.session or config.sessions) == "continue"
 
 
 def take_up(scene: Scene, role: str, agent: str, model: str, key: str) -> Steps[Talk]:
-    """Where a session cannot go on, the reason is recorded, and another begins; an agent without sessions begins anew
-    every time."""
+    """Choose the session of a call. A session that cannot be continued is dropped, with a recorded reason.
+
+    An agent without sessions starts a new one every time.
+    """
     if not keeps(scene.phase, role, scene.pins.config):
         return Talk()
     conversation = scene.work.book.conversation
     reason = None if conversation is None else ended(conversation, scene.run, agent, model)
     session = None if conversation is None or reason is not None else conversation.id
-    can = yield from do("agents.continues", lambda ports: ports.agents.continues(agent, session, key))
+    can_continue = yield from do("agents.continues", lambda ports: ports.agents.continues(agent, session, key))
     if conversation is None:
-        return Talk(kept=can)
-    if session is not None and can:
+        return Talk(kept=can_continue)
+    if session is not None and can_continue:
         return Talk(kept=True, goes_on=conversation)
     yield from emit(SessionBroken(key=key, session=conversation.id, reason=reason or SessionEnd.ELSEWHERE))
-    return Talk(kept=can or reason is None)
+    return Talk(kept=can_continue or reason is None)
 
 
 def ended(conversation: Conversation, run: str, agent: str, model: str) -> SessionEnd | None:
-    """Why this session cannot go on, as far as the log knows; None: it can."""
+    """Return why the session cannot be continued, as far as the log knows; None if it can."""
     if conversation.broken is not None:
         return conversation.broken
     if conversation.key.partition("/")[0] != run:

@@ -1,4 +1,4 @@
-"""Effects on branch and worktree: open, commit, restore, and the settling of a commit that a crash left open."""
+"""Effects on branch and worktree: create, commit, restore, and reconcile a commit after a crash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NANO = 1_000_000_000
 
 
 def open_workspace(action: Open, scene: Scene) -> Effect:
-    """Repeatable: what an earlier, killed attempt left is found and taken on."""
+    """Create branch and worktree. Repeatable: continues from what a killed attempt left."""
     place, starts_from = scene.place, action.started.starts_from
     try:
         opened = yield from do("workspace.open", lambda ports: ports.workspace.open(place, starts_from))
@@ -32,7 +32,7 @@ def open_workspace(action: Open, scene: Scene) -> Effect:
 
 
 def make_commit(scene: Scene) -> Effect:
-    """The engine's commit for one cell."""
+    """Commit the work of one unit run."""
     cell, book, phase = scene.cell, scene.work.book, scene.phase
     title = yield from get(book.started.title)
     subject = (phase.commit or "{phase}: {title}").format(
@@ -44,7 +44,7 @@ def make_commit(scene: Scene) -> Effect:
 
 
 def commit_message(subject: str, key: str, scene: Scene, spent: Spent) -> str:
-    """One line and the trailers: key, feature, tokens, money, duration."""
+    """Return a commit message: one line, and trailers with key, feature, tokens, cost and duration."""
     dollars = f"{spent.nanousd / NANO:.6f}"
     return (
         f"{' '.join(subject.split())}\n\n"
@@ -57,7 +57,7 @@ def commit_message(subject: str, key: str, scene: Scene, spent: Spent) -> str:
 
 
 def restore(action: Restore, scene: Scene) -> Effect:
-    """After a rollback: a new commit with the tree from before the phase that it leads to; history is kept."""
+    """Commit the tree from before the phase that a rollback leads to; history is kept."""
     assert isinstance(scene.state, Restoring)
     book, place = scene.state.book, scene.place
     if action.committed:
@@ -93,7 +93,7 @@ def _commit(
 
 
 def settle_commit(intent: CommitRequested, scene: Scene) -> Effect:
-    """Found by its key on the branch, or made again under the same key."""
+    """Find the commit by its key on the branch, or make it again under the same key."""
     place = scene.place
     made = yield from do("workspace.find_commit", lambda ports: ports.workspace.find_commit(place, intent.key))
     if made is None:

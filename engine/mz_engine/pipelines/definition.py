@@ -1,4 +1,4 @@
-"""Facts: what a pipeline is. Nothing in the engine knows a phase or a pipeline by name; it reads these."""
+"""Types of a pipeline. Nothing in the engine knows a phase or a pipeline by name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class AgentUse(Definition, frozen=True, kw_only=True):
-    """Which agent a phase calls, and how."""
+    """The agent that a phase calls, and how."""
 
     role: str
     tier: Literal["cheap", "mid", "premium"] = "mid"
     tools: tuple[Tool, ...] = ("read", "write")
     session: Literal["fresh", "continue"] | None = None
-    """Whether this phase's calls go on in the feature's session; absent: as `sessions` in mz.yaml says."""
+    """Continue the feature's agent session or start one; absent: `sessions` in mz.yaml decides."""
 
 
 class Timeout(Definition, frozen=True, kw_only=True):
@@ -46,11 +46,11 @@ class Context(Definition, frozen=True, kw_only=True):
 
 
 class Output(Definition, frozen=True, kw_only=True):
-    """An artifact that the phase must hand over: a file, or the reply itself where `path` is absent."""
+    """An artifact that the phase must produce: a file, or the reply itself without `path`."""
 
     artifact: str
     path: str | None = None
-    """May hold `{feature}` and `{unit}`."""
+    """May contain `{feature}` and `{unit}`."""
     rules: str
     """Name of a rule set."""
 
@@ -71,7 +71,7 @@ class Gate(Definition, frozen=True, kw_only=True):
     run: str | None = None
     rule: str | None = None
     cause: str = ""
-    """Of the block, once attempts are used up; empty: the phase's own name."""
+    """Cause of the block once attempts are used up; empty: the phase's own name."""
     per: Literal["unit", "phase"] = "unit"
 
     @property
@@ -87,14 +87,14 @@ class Review(Definition, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ("read",)
     independent: bool = True
     output: str
-    """Artifact: the verdict, taken from the reply."""
+    """Artifact with the verdict, extracted from the reply."""
     rules: str = "verdict"
     prompt: str
 
 
 class HumanGate(Definition, frozen=True, kw_only=True):
-    """When a person is asked, after the review: an artifact's field has one of these values, or a rule is broken, or
-    neither is named (always); and only under these levels of autonomy."""
+    """When a person is asked, after the review: if an artifact's field has one of these values, or a rule is broken, or
+    always if neither is named; only under these levels of autonomy."""
 
     artifact: str | None = None
     field: str | None = None
@@ -108,19 +108,19 @@ class HumanGate(Definition, frozen=True, kw_only=True):
 
 
 class Route(Definition, frozen=True, kw_only=True):
-    """Where a block with this cause leads."""
+    """Target of a block with this cause."""
 
     cause: str
     to: str
     scope: Literal["phase", "unit", "tree"] = "phase"
-    """phase: the tree from before `to` is restored. unit: only this unit and its dependents, on the present tree. tree:
-    the whole of `to` and what follows it, on the present tree."""
+    """phase: restore the tree from before `to`. unit: only this unit and its dependents, on the current tree. tree: the
+    whole of `to` and what follows it, on the current tree."""
     times: int | None = None
-    """How often this cause may lead there before a person decides; absent: as often as the other limits allow."""
+    """How often this cause may take the route before a person decides; absent: limited by the other settings only."""
 
 
 class ForEach(Definition, frozen=True, kw_only=True):
-    """One cell per unit that the artifact lists."""
+    """Run the phase once per unit that the artifact lists."""
 
     artifact: str
     item: str = "unit"
@@ -128,7 +128,8 @@ class ForEach(Definition, frozen=True, kw_only=True):
 
 
 class Claim(Definition, frozen=True, kw_only=True):
-    """Before this phase, the feature claims the files that the artifact lists; a file in flight holds the feature."""
+    """Before this phase, the feature claims the files that the artifact lists; it is held while another has one of
+    them."""
 
     artifact: str
 
@@ -146,18 +147,19 @@ class Phase(Definition, frozen=True, kw_only=True):
     for_each: ForEach | None = None
     outputs: tuple[Output, ...] = ()
     mutations: tuple[str, ...] = ()
-    """Patterns (as in .gitignore, `!` takes back) of what may change beyond the outputs; `{unit.files}` and
-    `{feature}` are expanded. Empty: the outputs only."""
+    """Patterns (as in .gitignore, `!` excludes) of allowed changes beyond the outputs; `{unit.files}` and `{feature}`
+    are expanded. Empty: the outputs only."""
     gates: tuple[Gate, ...] = ()
     review: Review | None = None
     human: tuple[HumanGate, ...] = ()
     attempts: int = 3
-    """Replies that rules or gates may refuse, in all, per iteration."""
+    """Replies that rules or gates may reject per iteration."""
     retries: int = 3
-    """Failed or lost calls after the first, counted apart."""
+    """Failed or lost calls after the first, counted separately."""
     on_block: tuple[Route, ...] = ()
     commit: str | None = None
-    """Subject of the engine's commit; may hold `{feature}`, `{title}`, `{phase}` and `{unit}`. Absent: a plain one."""
+    """Subject of the engine's commit; may contain `{feature}`, `{title}`, `{phase}` and `{unit}`. Absent: a plain
+    one."""
     deliver: tuple[DeliveryStep, ...] = ()
 
 
@@ -172,7 +174,7 @@ class Pipeline(Definition, frozen=True, kw_only=True):
     phases: tuple[Phase, ...]
 
     def find(self, name: str) -> Phase:
-        """Raises KeyError for a phase that is not there."""
+        """Return a phase. Raises KeyError for an unknown name."""
         for phase in self.phases:
             if phase.phase == name:
                 return phase

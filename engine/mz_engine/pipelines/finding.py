@@ -1,4 +1,4 @@
-"""Facts: what the lint of pipelines finds, before it has a place in the text."""
+"""A finding of the pipeline lint, before its location in the text is known."""
 
 from __future__ import annotations
 

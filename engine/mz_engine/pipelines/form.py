@@ -1,4 +1,4 @@
-"""Pure: a pipeline as it is written, from text to `Pipeline`; and its JSON Schema for editors."""
+"""Parse the YAML of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mz_engine.yamlfile import Document, convert_document, load
 
 
 def parse_pipeline(text: str, name: str) -> tuple[Pipeline, Document]:
-    """The pipeline, and the places of everything in it for `lint`. Raises MzError with all of MZ2003 to MZ2009 that is
-    wrong with its form; what it says is not looked at here."""
+    """Return the pipeline, and its document with locations for `lint`. Raises MzError with all errors of form (MZ2003
+    to MZ2009); the meaning is not checked here."""
     document = _with_seconds(load(text, name))
     return convert_document(document, Pipeline), document
 
 
 def _with_seconds(document: Document) -> Document:
-    """With durations of timeouts as whole seconds; whatever has another form is left for `convert_document`."""
+    """Convert durations of timeouts to whole seconds; values of another form are left to `convert_document`."""
     found: list[Diagnostic] = []
     value = document.value
     if isinstance(value, dict) and isinstance(value.get("phases"), list):

@@ -1,4 +1,4 @@
-"""Pure: whether a pipeline makes sense. Everything that is wrong is found in one go, each with its place."""
+"""Check the meaning of a pipeline. All findings are reported at once, each with its location."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from mz_engine.shape import Route, did_you_mean
 from mz_engine.yamlfile import Document
 
 BUILDER = "builder"
-"""The role under which the phase's own agent is called, whatever the pipeline calls it."""
+"""The role of the phase's own agent, regardless of its name in the pipeline."""
 
 NEEDS = {"open_pr": "push", "await_checks": "open_pr"}
-"""Steps of a delivery that cannot come first."""
+"""Delivery steps that need another one before them."""
 
 NO_COMMAND = "MZ3009"
 
 
 class Unfilled(NamedTuple):
-    """A block that a template has to write."""
+    """A block that a template has to define."""
 
     block: str
     asked_by: str
@@ -35,7 +35,7 @@ class Unfilled(NamedTuple):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What names in a pipeline may mean."""
+    """Valid names in a pipeline."""
 
     rule_sets: frozenset[str]
     """For `rules`."""
@@ -43,37 +43,37 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """For `rule`."""
     templates: frozenset[str]
     unfilled: Mapping[str, tuple[Unfilled, ...]] = {}
-    """Of templates that cannot be rendered as they are: the required blocks that they lack."""
+    """Missing required blocks by template, of templates that cannot be rendered without them."""
     commands: frozenset[str]
     """Of mz.yaml."""
 
 
 def lint(pipeline: Pipeline, known: Known, document: Document, built_in: bool = False) -> tuple[Diagnostic, ...]:
-    """All errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was parsed
-    from. In a built-in pipeline an unknown command is a warning."""
-    found = [*_names(pipeline), *_numbers(pipeline), *_complete(pipeline), *check_flow(pipeline)]
-    found += check_writes(pipeline)
+    """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
+    parsed from. In a built-in pipeline an unknown command is a warning."""
+    findings = [*_names(pipeline), *_numbers(pipeline), *_complete(pipeline), *check_flow(pipeline)]
+    findings += check_writes(pipeline)
     for position, phase in enumerate(pipeline.phases):
-        found += _phase(phase, ("phases", position), known, built_in)
-    diagnostics = [each.located(document) for each in found]
-    return tuple(sorted(diagnostics, key=lambda each: (each.place.line, each.place.column) if each.place else (0, 0)))
+        findings += _phase(phase, ("phases", position), known, built_in)
+    diagnostics = [finding.located(document) for finding in findings]
+    return tuple(sorted(diagnostics, key=lambda item: (item.place.line, item.place.column) if item.place else (0, 0)))
 
 
 def in_short(found: Iterable[Diagnostic], pipeline: Pipeline, commands: Collection[str]) -> tuple[Diagnostic, ...]:
-    """Warnings of a run's pipeline, each once and without a place; steps that are left out for want of a command, in
-    one. `commands` are those of mz.yaml."""
+    """Return the warnings of a run's pipeline, each once and without a location; steps left out for missing commands
+    are merged into one. `commands` are those of mz.yaml."""
     plain = dict.fromkeys(replace(each, place=None) for each in found)
     others = tuple(each for each in plain if (each.code, each.severity) != (NO_COMMAND, "warning"))
     if len(others) == len(plain):
         return others
     missing = ", ".join(f"`{name}`" for name in missing_commands(pipeline, commands))
-    said = f"steps of the pipeline are left out: mz.yaml has no command {missing}"
+    said = f"pipeline steps are skipped: mz.yaml has no command {missing}"
     hint = "write `NAME: COMMAND LINE` under `commands:` in mz.yaml"
     return (*others, Diagnostic(code=NO_COMMAND, message=said, hint=hint, severity="warning"))
 
 
 def missing_commands(pipeline: Pipeline, commands: Collection[str]) -> tuple[str, ...]:
-    """Names of commands that the pipeline runs and that are not among these, in the order of the text."""
+    """Return the commands that the pipeline runs and that are not among these, in the order of the text."""
     named = dict.fromkeys(name for phase in pipeline.phases for name in _commands(phase))
     return tuple(name for name in named if name not in commands)
 
@@ -107,7 +107,7 @@ def _names(pipeline: Pipeline) -> Iterator[Finding]:
         gates: set[str] = set()
         for number, gate in enumerate(phase.gates):
             if gate.name in gates:
-                yield Finding((*at, "gates", number), "MZ3002", f"the gate `{gate.name[:80]}` stands twice")
+                yield Finding((*at, "gates", number), "MZ3002", f"duplicate gate `{gate.name[:80]}`")
             gates |= {gate.name} if gate.name else set()
         prepared: set[str] = set()
         for number, step in enumerate(phase.prepare):
@@ -120,7 +120,7 @@ def _name(name: str, at: Route, seen: set[str], what: str) -> Iterator[Finding]:
     except BadName as error:
         yield Finding(at, "MZ2013", str(error))
     if name in seen:
-        yield Finding(at, "MZ3002", f"`{name[:80]}` stands twice; each {what} needs a name of its own")
+        yield Finding(at, "MZ3002", f"duplicate name `{name[:80]}`; each {what} needs its own name")
     seen.add(name)
 
 
@@ -135,12 +135,12 @@ def _numbers(pipeline: Pipeline) -> Iterator[Finding]:
         numbers += [((*at, "context", "token_budget"), phase.context.token_budget, 0)]
     for route, number, least in numbers:
         if number < least:
-            yield Finding(route, "MZ3014", f"`{route[-1]}` is {number}; it is at least {least}")
+            yield Finding(route, "MZ3014", f"`{route[-1]}` is {number}; it must be at least {least}")
 
 
 def _complete(pipeline: Pipeline) -> Iterator[Finding]:
     if not pipeline.phases:
-        yield Finding(("phases",), "MZ3015", "there are no phases")
+        yield Finding(("phases",), "MZ3015", "the pipeline has no phases")
     for position, phase in enumerate(pipeline.phases):
         at: Route = ("phases", position)
         if phase.agent and not phase.prompt:
@@ -149,7 +149,7 @@ def _complete(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding((*at, "prompt"), "MZ3015", f"`{phase.phase}` has a prompt but no `agent` to send it to")
         if not phase.agent and (phase.outputs or phase.review):
             key = "outputs" if phase.outputs else "review"
-            yield Finding((*at, key), "MZ3015", f"`{phase.phase}` has `{key}` but no `agent` whose work that would be")
+            yield Finding((*at, key), "MZ3015", f"`{phase.phase}` has `{key}` but no `agent` to produce it")
         works = phase.agent or phase.prompt or phase.outputs or phase.review or phase.deliver
         if not (works or phase.prepare or phase.gates or phase.human):
             yield Finding(at, "MZ3015", f"`{phase.phase}` does nothing")
@@ -160,15 +160,16 @@ def _deliver(phase: Phase, at: Route) -> Iterator[Finding]:
     steps = phase.deliver
     for position, step in enumerate(steps):
         if step in steps[:position]:
-            yield Finding((*at, position), "MZ3015", f"`{step}` stands twice")
+            yield Finding((*at, position), "MZ3015", f"duplicate step `{step}`")
         needed = NEEDS.get(step)
         if needed and needed not in steps[:position]:
             yield Finding((*at, position), "MZ3015", f"`{step}` needs `{needed}` before it")
         if step == "merge_base" and "push" in steps[:position]:
-            yield Finding((*at, position), "MZ3015", "`merge_base` comes before `push`: what it merges is pushed too")
+            said = "`merge_base` must come before `push`, so that the merge is pushed"
+            yield Finding((*at, position), "MZ3015", said)
         if step == "merge_base" and not any(route.cause == "base" for route in phase.on_block):
             hint = "add `on_block: [{cause: base, to: PHASE, scope: tree, times: 1}]`"
-            yield Finding((*at, position), "MZ3012", "a conflict that `merge_base` meets leads nowhere", hint)
+            yield Finding((*at, position), "MZ3012", "a conflict of `merge_base` has no `on_block` route", hint)
 
 
 def _references(phase: Phase, at: Route, known: Known, built_in: bool) -> Iterator[Finding]:
@@ -194,7 +195,7 @@ def _references(phase: Phase, at: Route, known: Known, built_in: bool) -> Iterat
 def _template(name: str, at: Route, known: Known) -> Iterator[Finding]:
     yield from _known(name, at, known.templates, "MZ3008", "template")
     for block, asked_by in known.unfilled.get(name, ()):
-        said = f"the template `{name[:80]}` lacks the block `{block[:80]}`, which {asked_by} requires"
+        said = f"the template `{name[:80]}` does not define the block `{block[:80]}`, which {asked_by} requires"
         hint = f"write {{% block {block[:80]} %}}...{{% endblock %}} in pipelines/templates/{name[:80]}"
         yield Finding(at, "MZ3017", said, hint)
 
@@ -207,7 +208,7 @@ def _known(name: str, at: Route, words: frozenset[str], code: str, what: str) ->
 def _unknown_command(name: str, at: Route, built_in: bool) -> Finding:
     hint = f"write `{name}: COMMAND LINE` under `commands:` in mz.yaml"
     if built_in:
-        said = f"mz.yaml has no command `{name}`, so this step is left out"
+        said = f"mz.yaml has no command `{name}`, so this step is skipped"
         return Finding(at, NO_COMMAND, said, hint, severity="warning")
     return Finding(at, NO_COMMAND, f"mz.yaml has no command `{name[:80]}`", hint)
 
@@ -221,16 +222,16 @@ def _gate(gate: Gate, at: Route) -> Iterator[Finding]:
 def _human(human: HumanGate, at: Route) -> Iterator[Finding]:
     named = [human.artifact is not None, human.field is not None, bool(human.values)]
     if any(named) and not all(named):
-        yield Finding(at, "MZ3013", "a question about an artifact has all three of `artifact`, `field` and `in`")
+        yield Finding(at, "MZ3013", "a question about an artifact needs all of `artifact`, `field` and `in`")
     if human.rule and any(named):
-        yield Finding(at, "MZ3013", "a question is about an artifact or about a rule; make two entries of it")
+        yield Finding(at, "MZ3013", "a question is about an artifact or a rule, not both; split it in two")
     if not human.autonomy:
-        yield Finding((*at, "autonomy"), "MZ3013", "with no level of autonomy this is never asked")
+        yield Finding((*at, "autonomy"), "MZ3013", "without a level of autonomy this question is never asked")
 
 
 def _review(phase: Phase, review: Review, at: Route) -> Iterator[Finding]:
     builder = phase.agent.role if phase.agent else BUILDER
     if not review.independent:
-        yield Finding((*at, "independent"), "MZ3011", "a reviewer never shares the builder's session or context")
+        yield Finding((*at, "independent"), "MZ3011", "a reviewer must not share the builder's session or context")
     if review.role in (builder, BUILDER):
         yield Finding((*at, "role"), "MZ3011", f"the reviewer has the role of the builder, `{review.role}`")

@@ -1,4 +1,4 @@
-"""Adapter: finds pipelines by name or path: those of the repository first, then those that come with mz."""
+"""Find pipelines by name or path: those of the repository first, then the built-in ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUFFIXES = (".yaml", ".yml")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline of good form, with the places of what is in it."""
+    """A parsed pipeline, with the locations of its content."""
 
     pipeline: Pipeline
     document: Document
@@ -28,17 +28,18 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The text of a pipeline and where it stands."""
+    """Text and name of a pipeline file."""
 
     name: str
-    """As messages call it: a path relative to the repository, or `NAME.yaml` of one that comes with mz."""
+    """Name in messages: a path relative to the repository, or `NAME.yaml` of a built-in one."""
     text: str
     built_in: bool
 
 
 def find_source(name: str, root: Path) -> Source:
-    """The text of the pipeline `name`: a path relative to `root` when it ends in `.yaml`, else `pipelines/NAME.yaml` of
-    the repository, else a built-in one. Raises MzError: MZ3001 when there is none, MZ20nn when it cannot be read."""
+    """Return the text of the pipeline `name`: a path relative to `root` if it ends in `.yaml`, else
+    `pipelines/NAME.yaml` of the repository, else a built-in one. Raises MzError: MZ3001 if it does not exist, MZ20nn if
+    it cannot be read."""
     own = name if name.endswith(SUFFIXES) else f"{FOLDER}/{name}.yaml"
     if (root / own).is_file():
         return Source(name=own, text=read_text(root / own, own), built_in=False)
@@ -51,15 +52,15 @@ def find_source(name: str, root: Path) -> Source:
 
 
 def find_pipeline(name: str, root: Path) -> Found:
-    """The same, parsed. Raises MzError as `find_source` does, and MZ20nn for its form."""
+    """Return the parsed pipeline. Raises MzError as `find_source` does, and MZ20nn for its form."""
     source = find_source(name, root)
     pipeline, document = parse_pipeline(source.text, source.name)
     return Found(pipeline=pipeline, document=document, built_in=source.built_in)
 
 
 def load_pipeline(name: str, root: Path, known: Known | None = None) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
-    """The pipeline and the warnings of its lint, which is left out without `known`. Raises MzError as `find_pipeline`
-    does, and with all errors of the lint (MZ30nn)."""
+    """Return the pipeline and its lint warnings; without `known_names` it is not linted. Raises MzError as
+    `find_pipeline` does, and with all errors of the lint (MZ30nn)."""
     found = find_pipeline(name, root)
     diagnostics = lint(found.pipeline, known, found.document, found.built_in) if known else ()
     errors = [each for each in diagnostics if each.severity == "error"]
@@ -69,18 +70,18 @@ def load_pipeline(name: str, root: Path, known: Known | None = None) -> tuple[Pi
 
 
 def built_in_pipelines() -> tuple[str, ...]:
-    """Names, sorted."""
+    """Return their names, sorted."""
     folder = files("mz_engine.pipelines")
     return tuple(sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml")))
 
 
 def project_pipelines(root: Path) -> tuple[str, ...]:
-    """Names of those in the repository's own folder, sorted."""
+    """Return the names of those in the repository's own folder, sorted."""
     return tuple(sorted(file.stem for file in (root / FOLDER).glob("*.yaml") if file.is_file()))
 
 
 def check_source(source: Source, known: Known) -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with a pipeline, or looks wrong: its form or, where that is good, what it says."""
+    """Return all errors and warnings of a pipeline: of its form or, if that is valid, of its meaning."""
     try:
         pipeline, document = parse_pipeline(source.text, source.name)
     except MzError as error:

@@ -1,4 +1,4 @@
-"""Pure: whether templates and rule sets of a repository's own can be used, before a run depends on them."""
+"""Check templates and rule sets of a repository before a run depends on them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mz_engine.yamlfile import Document
 AT = re.compile(r" - at `\$(?:\.)?(.*?)`$")
 STEP = re.compile(r"([A-Za-z_]\w*)|\[(\d+)\]")
 PLAIN = frozenset({"loop", "self", "super", "caller", "varargs", "kwargs"})
-"""Names that jinja2 itself gives to templates."""
+"""Names that jinja2 itself provides to templates."""
 SAMPLES = (None, "", "# T\n\n## A\n\n- `a.py`: one\n\ntext FR-001\n", '[{"id": "a"}]', '{"severity": "NONE"}')
-"""Artifacts of all forms: a rule that can be judged on these can be judged on any."""
+"""Artifacts of all forms: a rule that can be evaluated on these can be evaluated on any."""
 
 
 def check_template(file: str, name: str, text: str, known: Collection[str]) -> Iterator[Diagnostic]:
-    """MZ3017: syntax, filters and names that a prompt does not have, templates that are not there (`known`)."""
+    """Yield MZ3017: syntax errors, unknown filters and names, and missing templates (not in `template_names`)."""
     from jinja2 import TemplateSyntaxError, meta
 
     made = environment({name: text})
@@ -37,12 +37,12 @@ def check_template(file: str, name: str, text: str, known: Collection[str]) -> I
         made.compile(text, name, name)
         tree = made.parse(text, name, name)
     except TemplateSyntaxError as error:
-        why = error.message or "it is no template"
-        yield Diagnostic(code="MZ3017", message=sentence(why), place=Place(file, error.lineno))
+        reason = error.message or "not a valid template"
+        yield Diagnostic(code="MZ3017", message=sentence(reason), place=Place(file, error.lineno))
         return
     fields = [field.name for field in msgspec.structs.fields(PromptData)]
     for variable in sorted(meta.find_undeclared_variables(tree) - {*fields, *made.globals, *PLAIN}):
-        said = f"a prompt has nothing called `{variable[:80]}`"
+        said = f"prompts have no variable `{variable[:80]}`"
         place = Place(file, line_of(text, variable))
         yield Diagnostic(code="MZ3017", message=said, hint=did_you_mean(variable, fields), place=place)
     for other in sorted(each for each in meta.find_referenced_templates(tree) if each and each not in known):
@@ -52,8 +52,8 @@ def check_template(file: str, name: str, text: str, known: Collection[str]) -> I
 
 
 def unfilled(templates: Mapping[str, str]) -> dict[str, tuple[Unfilled, ...]]:
-    """Of templates that lack blocks which they, or what they extend, declare as required: those blocks, in the order of
-    the text. One that is no template lacks nothing: `check_template` tells of it."""
+    """Return the required blocks that templates do not define, in the order of the text. Templates may declare them or
+    inherit the declaration. Invalid templates are left to `check_template`."""
     from jinja2 import TemplateSyntaxError, nodes
 
     made, trees = environment(templates), dict[str, nodes.Template]()
@@ -78,13 +78,13 @@ def unfilled(templates: Mapping[str, str]) -> dict[str, tuple[Unfilled, ...]]:
 
 
 def line_of(text: str, word: str) -> int:
-    """The first line that has the word; 0 where none has."""
+    """Return the first line that contains the word; 0 if none does."""
     found = re.search(rf"(?<![\w.]){re.escape(word)}(?!\w)", text)
     return text.count("\n", 0, found.start()) + 1 if found else 0
 
 
 def read_rules(document: Document, name: str, shared: Mapping[str, dict[str, Any]]) -> RuleSet | tuple[Diagnostic, ...]:
-    """The rule set in a file called `name`, or what is wrong with it (MZ3018)."""
+    """Return the rule set in a file called `name`, or its errors (MZ3018)."""
     found = tuple(_form(document, name, shared))
     if found:
         return found
@@ -99,40 +99,41 @@ def read_rules(document: Document, name: str, shared: Mapping[str, dict[str, Any
 def _form(document: Document, name: str, shared: Mapping[str, dict[str, Any]]) -> Iterator[Diagnostic]:
     value = _mapping(document.value)
     if value.get("name") != name:
-        yield _wrong(document, ("name",), f"`name` is that of the file: {name}")
+        yield _wrong(document, ("name",), f"`name` must be the file's name: {name}")
     rules = value.get("rules")
     if not isinstance(rules, list) or not rules:
-        yield _wrong(document, ("rules",), "`rules` is a list of at least one rule", "begin with `- shared: file`")
+        yield _wrong(document, ("rules",), "`rules` must be a list of at least one rule", "begin with `- shared: file`")
         return
     for number, rule in enumerate(rules):
         if not isinstance(rule, dict):
-            yield _wrong(document, ("rules", number), "a rule is a mapping")
+            yield _wrong(document, ("rules", number), "a rule must be a mapping")
         elif "shared" in rule and rule["shared"] not in shared:
             said = f"there is no shared rule `{str(rule['shared'])[:80]}`"
             yield _wrong(document, ("rules", number, "shared"), said, did_you_mean(str(rule["shared"]), shared))
 
 
 def _sense(rules: RuleSet, document: Document) -> Iterator[Diagnostic]:
-    """What only using it shows: patterns, names of limits, rules that speak of each other."""
+    """Yield errors that only evaluation shows: patterns, names of limits, references between rules."""
     seen: set[str] = set()
     alone = False
     for number, rule in enumerate(rules.rules):
         if not rule.id.startswith(f"{rules.name}.") or rule.id in seen:
-            yield _wrong(document, ("rules", number, "id"), f"ids are `{rules.name}.SOMETHING`, each once: `{rule.id}`")
+            said = f"ids must be unique and have the form `{rules.name}.SOMETHING`: `{rule.id}`"
+            yield _wrong(document, ("rules", number, "id"), said)
         seen.add(rule.id)
-        # By itself a rule may lack one that it speaks of; these faults are its own.
+        # A rule on its own may fail because it refers to another one; these errors are its own.
         fault = fault_of(msgspec.structs.replace(rules, rules=(rule,)))
         if isinstance(fault, re.error | AttributeError):
             alone = True
-            yield _wrong(document, ("rules", number), f"this rule cannot be judged: {fault}")
+            yield _wrong(document, ("rules", number), f"this rule cannot be evaluated: {fault}")
     fault = None if alone else fault_of(rules)
     if fault:
-        why = f"{type(fault).__name__}: {fault}"
-        yield _wrong(document, ("rules",), f"these rules cannot be judged together: {why}")
+        reason = f"{type(fault).__name__}: {fault}"
+        yield _wrong(document, ("rules",), f"these rules cannot be evaluated together: {reason}")
 
 
 def fault_of(rules: RuleSet) -> Exception | None:
-    """What goes wrong when they are told to an agent and judged on artifacts of all forms."""
+    """Return the error of stating these rules to an agent or evaluating them on sample artifacts."""
     limits = Limits()
     try:
         requirements(rules, limits)
@@ -144,7 +145,7 @@ def fault_of(rules: RuleSet) -> Exception | None:
 
 
 def route_of(words: str) -> Route:
-    """The place that msgspec names: `$.rules[3].kind` is ("rules", 3, "kind")."""
+    """Return the location that msgspec names: `$.rules[3].kind` is ("rules", 3, "kind")."""
     found = AT.search(words)
     steps = STEP.finditer(found[1]) if found else ()
     return tuple(int(step[2]) if step[2] else step[1] for step in steps)

@@ -1,4 +1,4 @@
-"""Adapter: what pipelines are made of: templates and rule sets of mz, and those of the repository in their place."""
+"""Templates and rule sets of pipelines: those of mz, overridden by those of the repository."""
 
 from __future__ import annotations
 
@@ -21,44 +21,45 @@ RULES = f"{FOLDER}/rules"
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """By name. What the repository has takes the place of what comes with mz under the same name."""
+    """Templates and rule sets by name. Files of the repository override those of mz with the same name."""
 
     templates: dict[str, str]
     rules: dict[str, RuleSet]
     files: tuple[str, ...]
-    """Of the repository, relative to it."""
+    """Files of the repository, relative to it."""
     found: tuple[Diagnostic, ...] = ()
-    """What is wrong with these files; one with errors is left out."""
+    """Problems of these files; files with errors are left out."""
 
 
 def load_material(root: Path) -> Material:
-    """Files `pipelines/templates/**.j2`, named by their path below that folder, and `pipelines/rules/NAME.yaml`."""
-    own, texts, rules = list[Diagnostic](), dict[str, str](), dict[str, RuleSet]()
+    """Load `pipelines/templates/**.j2`, named by their path below that folder, and `pipelines/rules/NAME.yaml`."""
+    diagnostics, texts, rules = list[Diagnostic](), dict[str, str](), dict[str, RuleSet]()
     files = list[str]()
     for name, file in _below(root, TEMPLATES, SUFFIX):
         files.append(file)
         try:
             texts[name] = read_text(root / file, file)
         except MzError as error:
-            own += error.diagnostics
+            diagnostics += error.diagnostics
     templates = {**load_templates(), **texts}
     for name, text in texts.items():
-        own += check_template(f"{TEMPLATES}/{name}", name, text, templates)
+        diagnostics += check_template(f"{TEMPLATES}/{name}", name, text, templates)
     for name, file in _below(root, RULES, ".yaml"):
         files.append(file)
         try:
-            read = read_rules(load(read_text(root / file, file), file), name.removesuffix(".yaml"), shared_rules())
+            result = read_rules(load(read_text(root / file, file), file), name.removesuffix(".yaml"), shared_rules())
         except MzError as error:
-            read = error.diagnostics
-        if isinstance(read, RuleSet):
-            rules[read.name] = read
+            result = error.diagnostics
+        if isinstance(result, RuleSet):
+            rules[result.name] = result
         else:
-            own += read
-    return Material(templates=templates, rules={**load_rules(), **rules}, files=tuple(files), found=tuple(own))
+            diagnostics += result
+    rules = {**load_rules(), **rules}
+    return Material(templates=templates, rules=rules, files=tuple(files), found=tuple(diagnostics))
 
 
 def sound_material(root: Path) -> Material:
-    """The same; raises MzError with everything that is wrong."""
+    """Load the files; raises MzError with all problems."""
     material = load_material(root)
     if material.found:
         raise MzError.of(material.found)
@@ -66,7 +67,7 @@ def sound_material(root: Path) -> Material:
 
 
 def _below(root: Path, folder: str, suffix: str) -> Iterator[tuple[str, str]]:
-    """Names below the folder, and paths below the root, sorted."""
+    """Yield names below the folder and paths below the root, sorted."""
     for file in sorted((root / folder).rglob(f"*{suffix}")):
         if file.is_file():
             name = file.relative_to(root / folder).as_posix()

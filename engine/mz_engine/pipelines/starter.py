@@ -1,4 +1,4 @@
-"""Pure: the first text of a pipeline of one's own: commented, and accepted by the lint."""
+"""Commented first text of a new pipeline, accepted by the lint."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ _NAME = re.compile(r"\A(?:#.*\n|\s*\n)*pipeline:.*$", re.MULTILINE)
 
 _STARTER = """\
 # A pipeline of this repository. docs/pipelines.md of mz explains every key; `mz pipelines lint {name}` checks it.
-# `pipeline: {name}` in mz.yaml chooses it. A run keeps the text that it began with.
+# `pipeline: {name}` in mz.yaml chooses it. A run keeps the text that it started with.
 pipeline: {name}
 version: 1
 
 # stacked: a feature starts from the delivered commit of what it depends on; merged: once that is merged.
 dependencies: stacked
-# More rollbacks of one feature than this, and a person decides.
+# After more rollbacks of one feature than this, a person decides.
 rollbacks_max: 6
 
 # Every feature goes through these phases, in this order.
 phases:
 - phase: design
-  # Who is asked. tier: cheap, mid or premium; `models:` in mz.yaml says what that means.
+  # The agent. tier: cheap, mid or premium; `models:` in mz.yaml maps it to models.
   agent: {{role: architect, tier: mid, tools: [read, write]}}
-  # For one call: in all, and without a byte of output.
+  # Limits of one call: in total, and without output.
   timeout: {{total: 20m, idle: 5m}}
-  # The words that the agent gets: a template of mz, or one of your own in pipelines/templates/.
+  # The prompt: a template of mz, or one of your own in pipelines/templates/.
   prompt: techspec.md.j2
   # Files of the repository that go into the prompt, up to so many tokens.
   context: {{include: [README.md, CONTRIBUTING.md], token_budget: 2000}}
-  # What must be handed over, and the rules that it must obey. Nothing else may change in this phase.
+  # Artifacts that the phase must produce, and their rules. Nothing else may change in this phase.
   outputs: [{{artifact: techspec, path: "tasks/{{feature}}/techspec.md", rules: techspec}}]
   # Asks a person under `autonomy: supervised`. Without this entry nobody is asked.
   human: [{{autonomy: [supervised]}}]
@@ -44,9 +44,9 @@ phases:
   # Files that the design lists are claimed: a feature that needs one of them waits.
   claim: {{artifact: techspec}}
 {prepare}  outputs: [{{artifact: code, path: "tasks/{{feature}}/code.md", rules: code}}]
-  # What may change besides, as in .gitignore: everything but what other phases handed over.
+  # Other allowed changes, as in .gitignore: everything except outputs of other phases.
   mutations: ["**", "!tasks/**"]
-{gates}  # Replies that may be refused, and calls that may fail, before the phase is blocked.
+{gates}  # Replies that may be rejected, and calls that may fail, before the phase is blocked.
   attempts: 3
   retries: 3
 {routes}  commit: "feat({{feature}}): {{title}}"
@@ -58,37 +58,37 @@ phases:
   inputs: [{{artifact: techspec}}, {{artifact: code}}]
   outputs: [{{artifact: pr, path: "tasks/{{feature}}/pr.md", rules: pr}}]
   commit: "docs({{feature}}): pull request"
-  # What the base has gained is merged in; then the branch is pushed, the pull request opened, its checks awaited.
+  # Merges new commits of the base, pushes the branch, opens the pull request, and waits for its checks.
   deliver: [merge_base, push, open_pr, await_checks]
-  # A conflict, or red checks: once more from `code`, on the present tree; the second time a person decides.
+  # After a conflict or failed checks: retry from `code` on the current tree; the second time a person decides.
   on_block: [{{cause: base, to: code, scope: tree, times: 1}}, {{cause: checks, to: code, scope: tree, times: 1}}]
 """
 
 _NO_PREPARE = """\
-  # Run before the agent is paid; it sees the result. The commands are those of mz.yaml, which has no `test` yet.
+  # Run before the agent call; the agent sees the result. Commands are those of mz.yaml, which has no `test` yet.
   # prepare: [{run: test, output: baseline}]
 """
 _PREPARE = """\
-  # Run before the agent is paid; it sees the result. The commands are those of mz.yaml.
+  # Run before the agent call; the agent sees the result. Commands are those of mz.yaml.
   prepare: [{run: test, output: baseline}]
 """
 _NO_GATES = """\
-  # Run on the agent's work; what fails goes back to it. mz.yaml has no commands yet.
+  # Run on the agent's work; it gets the failures back. mz.yaml has no commands yet.
   # gates: [{run: test, cause: code}]
 """
 _GATES = """\
-  # Run on the agent's work; what fails goes back to it.
+  # Run on the agent's work; it gets the failures back.
   gates: [%s]
 """
 _ROUTES = """\
-  # Where the work goes when attempts are used up, by cause. A cause without an entry waits for a person.
+  # Where the work goes when attempts are used up, by cause. Other causes wait for a person.
   on_block: [{cause: code, to: design}]
 """
 GATES = ("build", "lint", "test")
 
 
 def starter_pipeline(name: str, commands: Collection[str]) -> str:
-    """Text of a pipeline that names only `commands`, those of mz.yaml. `name` is one that `parse_name` accepts."""
+    """Return the text of a pipeline that uses only `commands`, those of mz.yaml. `name` is valid for `parse_name`."""
     gates = [f"{{run: {each}{', cause: code' if each == 'test' else ''}}}" for each in GATES if each in commands]
     return _STARTER.format(
         name=name,
@@ -99,11 +99,11 @@ def starter_pipeline(name: str, commands: Collection[str]) -> str:
 
 
 def renamed(text: str, name: str, origin: str, left_out: Collection[str] = ()) -> str:
-    """The text of a pipeline, under another name; its first comment speaks of the original, and is replaced.
+    """Return the text of a pipeline under another name, with a new first comment.
 
-    `left_out`: commands that mz.yaml lacks. In a pipeline that comes with mz their steps are left out with a warning;
-    in one of the repository's own they would be errors, so a copy does without them, and says so."""
-    head = f"# Begun as a copy of {origin}. `mz pipelines lint {name}` checks it.\n"
+    `left_out`: commands that mz.yaml lacks. A built-in pipeline skips their steps with a warning; in the repository's
+    own they would be errors, so the copy omits them, and says so."""
+    head = f"# Copied from {origin}. `mz pipelines lint {name}` checks it.\n"
     if left_out:
         head += f"# Without the steps of {origin} that run {', '.join(left_out)}: mz.yaml has no such command.\n"
     text = _NAME.sub(f"{head}pipeline: {name}", text, 1)

@@ -1,4 +1,4 @@
-"""Pure: what the phases of a pipeline may write, and whether that stays apart."""
+"""Check that phases and units of a pipeline cannot write each other's outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def check_writes(pipeline: Pipeline) -> Iterator[Finding]:
-    """MZ3010 a phase or unit that may write another's outputs, MZ3016 unknown placeholders, MZ2013 bad paths."""
+    """Yield MZ3010 a phase or unit that may write another's outputs, MZ3016 unknown placeholders, MZ2013 bad paths."""
     for position, phase in enumerate(pipeline.phases):
         at: Route = ("phases", position)
         yield from _placeholders(phase, at)
@@ -42,11 +42,12 @@ def _placeholders(phase: Phase, at: Route) -> Iterator[Finding]:
         hint = "known here: " + ", ".join(f"{{{each}}}" for each in sorted(allowed))
         for name in _PLACEHOLDER.findall(text):
             if name not in allowed:
-                yield Finding(route, "MZ3016", f"`{{{name[:40]}}}` means nothing here", hint)
+                yield Finding(route, "MZ3016", f"unknown placeholder `{{{name[:40]}}}`", hint)
             elif name == "unit.files" and text != UNIT_FILES:
-                yield Finding(route, "MZ3016", f"`{UNIT_FILES}` stands alone: each of the files becomes a pattern")
+                said = f"`{UNIT_FILES}` must be a whole entry: each of the files becomes a pattern"
+                yield Finding(route, "MZ3016", said)
         if {"{", "}"} & set(_PLACEHOLDER.sub("", text)):
-            yield Finding(route, "MZ3016", "there is a brace without its other half", hint)
+            yield Finding(route, "MZ3016", "unbalanced brace", hint)
 
 
 def _outputs(pipeline: Pipeline, position: int) -> Iterator[Finding]:
@@ -63,10 +64,10 @@ def _outputs(pipeline: Pipeline, position: int) -> Iterator[Finding]:
         except BadName as error:
             yield Finding(at, "MZ2013", str(error))
         if path in own or path in others:
-            yield Finding(at, "MZ3010", f"`{output.path}` is the path of another output too")
+            yield Finding(at, "MZ3010", f"another output has the path `{output.path}` too")
         if phase.for_each and "{unit}" not in output.path:
-            hint = "put `{unit}` into the path"
-            yield Finding(at, "MZ3010", f"every unit would write `{output.path}` over the one before", hint)
+            hint = "add `{unit}` to the path"
+            yield Finding(at, "MZ3010", f"every unit would overwrite `{output.path}`", hint)
         own.add(path)
 
 
@@ -82,11 +83,11 @@ def _mutations(pipeline: Pipeline, position: int) -> Iterator[Finding]:
             if other.phase != phase.phase and matches(patterns, _sample(output.path))
         ]
     except ValueError as error:
-        yield Finding(at, "MZ2013", f"not a pattern as in .gitignore: {error}")
+        yield Finding(at, "MZ2013", f"invalid .gitignore pattern: {error}")
         return
     for other, output in covered:
-        said = f"`{phase.phase}` may change `{output.path}`, which `{other.phase}` hands over"
-        yield Finding(at, "MZ3010", said, f'take it back with a last pattern "!{output.path}" or one for its folder')
+        said = f"`{phase.phase}` may change `{output.path}`, which `{other.phase}` produces"
+        yield Finding(at, "MZ3010", said, f'exclude it with a last pattern "!{output.path}" or one for its folder')
 
 
 def _files(phase: Phase) -> list[Output]:
@@ -94,5 +95,5 @@ def _files(phase: Phase) -> list[Output]:
 
 
 def _sample(text: str | None) -> str:
-    """With stand-ins for what is known only in a run."""
-    return _PLACEHOLDER.sub(lambda found: SAMPLES.get(found[1], found[0]), text or "")
+    """Replace placeholders by sample values."""
+    return _PLACEHOLDER.sub(lambda match: SAMPLES.get(match[1], match[0]), text or "")

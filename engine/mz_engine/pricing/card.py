@@ -1,7 +1,6 @@
-"""Pure: what tokens cost by one rate card, in whole numbers.
+"""Cost of tokens by one rate card, in integers.
 
-A rate has steps by the size of a request: a request above a step pays that step's price for all of its tokens.
-"""
+A rate has steps by the size of a request: a request above a step pays that step's price for all of its tokens."""
 
 from __future__ import annotations
 
@@ -13,19 +12,19 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 SCALE = 10**18
-"""Prices are kept in this part of a dollar for a million tokens, so that no digit of a price table is lost."""
+"""Prices are integers in this fraction of a dollar per million tokens, so that no digit of a price table is lost."""
 _NANO = SCALE // 1000
-"""So many of them are a nano-dollar for one token."""
+"""Scaled units per nano-dollar for one token."""
 
 Rate = tuple[tuple[int, int], ...]
-"""Steps, upwards: (a request of more tokens than this, scaled price). The first is (-1, price): any request."""
+"""Ascending steps: (lower bound of tokens, exclusive; scaled price). The first is (-1, price): any request."""
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Prices of one model at one time in one service tier."""
 
     input: Rate | None
-    """None: the table does not say, so nothing that has such tokens has a price."""
+    """None: unknown, so usage with such tokens has no price."""
     output: Rate | None
     cache_read: Rate | None
     cache_write_5m: Rate | None
@@ -33,13 +32,13 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Sizes of requests at which a price changes, upwards."""
+        """Ascending sizes of requests at which a price changes."""
         rates = (self.input, self.output, self.cache_read, self.cache_write_5m, self.cache_write_1h)
         return tuple(sorted({above for rate in rates for above, _ in rate or () if above >= 0}))
 
 
 def scaled(usd_per_mtok: Decimal) -> int | None:
-    """None: the price has more digits than we keep."""
+    """Return the scaled price; None: it has more digits than SCALE keeps."""
     price = usd_per_mtok * SCALE
     return int(price) if price == price.to_integral_value() else None
 
@@ -49,8 +48,8 @@ def flat(price: int) -> Rate:
 
 
 def cost(card: Card, usage: Usage, size: int | None = None) -> int | None:
-    """Nano-dollars, rounded half to even; None where the card lacks a price for some of the tokens. `size` puts the
-    request at another size than its own, which decides the step."""
+    """Return nano-dollars, rounded half to even; None if the card lacks a price for some of the tokens. `size`
+    overrides the size of the request, which decides the step."""
     read, short, hour = usage.cache_read, usage.cache_write_5m, usage.cache_write_1h
     plain = max(usage.input - read - short - hour, 0)
     total = 0
@@ -79,25 +78,25 @@ def _at(rate: Rate, size: int) -> int:
 
 
 def size_of(usage: Usage) -> int:
-    """Input tokens that decide the step: of the request; of the average one, where this is a sum. Nothing where nobody
-    knows of how many: most requests are short, and as one they would all cost what only long ones do."""
+    """Return the input tokens that decide the step: of the request, or the average if this is a sum. 0 if the number of
+    requests is unknown: most are short, and as one request they would all get the price of long ones."""
     if usage.requests is None:
         return 0
     return tokens_in(usage) // max(usage.requests, 1)
 
 
 def tokens_in(usage: Usage) -> int:
-    """All input tokens, also where an agent leaves those of the cache out of its sum."""
+    """Return all input tokens, also where an agent does not include those of the cache in its sum."""
     return max(usage.input, usage.cache_read + usage.cache_write_5m + usage.cache_write_1h)
 
 
 def may_cross(card: Card, usage: Usage) -> bool:
-    """Whether this is a sum of requests of which some, but not all, may have been above a step."""
+    """Return True if this is a sum of requests of which some, but not all, may have been above a step."""
     return usage.requests != 1 and any(tokens_in(usage) > above for above in card.steps)
 
 
 def in_parts(card: Card, percent: int) -> Card:
-    """All prices at so many hundredths."""
+    """Return the card with all prices at a percentage."""
 
     def part(rate: Rate | None) -> Rate | None:
         return None if rate is None else tuple((above, price * percent // 100) for above, price in rate)
@@ -112,12 +111,12 @@ def in_parts(card: Card, percent: int) -> Card:
 
 
 def all_short(usage: Usage) -> Usage:
-    """With every cache write taken for one of five minutes."""
+    """Return the usage with every cache write as one of five minutes."""
     return replace(usage, cache_write_5m=usage.cache_write_5m + usage.cache_write_1h, cache_write_1h=0)
 
 
 def all_hour(usage: Usage) -> Usage:
-    """With every cache write taken for one of an hour."""
+    """Return the usage with every cache write as one of an hour."""
     return replace(usage, cache_write_1h=usage.cache_write_5m + usage.cache_write_1h, cache_write_5m=0)
 
 

@@ -1,4 +1,4 @@
-"""Pure: the ways in which agents are known to count otherwise than by each request's price: one at a time, and two."""
+"""Counting rules of agents that differ from pricing each request: single ones, and pairs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mz_engine.pricing.names import bare
 
 TIERS = ("batch", "flex", "priority", "fast")
 ENTRIES_MAX = 100_000
-"""That are priced for the pairs of one call: a quarter of a second. Of a call with more there are none."""
+"""Entries priced for the pairs of one call: a quarter of a second. Calls with more entries get no pairs."""
 LONGEST = 10**12
-"""Tokens of a request that is above every step."""
+"""Tokens of a request above every step."""
 
 Usages: TypeAlias = tuple[Usage, ...]
 Sizes: TypeAlias = Callable[[Usages], Callable[[Usage], int]]
-"""From all entries: at which size each one is priced."""
+"""Given all entries, the size at which each one is priced."""
 Shares: TypeAlias = dict[tuple[str, str], int | None]
-"""Nano-dollars by sub-agent and model; None: an entry has no price."""
+"""Nano-dollars by subagent and model; None: an entry has no price."""
 
 
 class Pricer(Protocol):
@@ -38,56 +38,56 @@ class Pricer(Protocol):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """How a call is counted."""
+    """Usage of a call, and how it is priced."""
 
     usage: Usages
     sizes: Sizes | None = None
     """None: each entry at its own size."""
     cards: tuple[tuple[str, Card], ...] = ()
-    """Models that are priced by another card than the one in force."""
+    """Models priced by another card than the one in force."""
 
     def nanousd(self, at_us: int, prices: Pricer) -> int | None:
-        """What it comes to; None where an entry has no price."""
+        """Return the total; None if an entry has no price."""
         return _sum(self._amounts(at_us, prices))
 
     def shares(self, at_us: int, prices: Pricer) -> Shares:
-        """The same, by sub-agent and model."""
-        found: dict[tuple[str, str], int | None] = {}
-        for each, nanousd in zip(self.usage, self._amounts(at_us, prices), strict=True):
-            before = found.get((each.part, each.model), 0)
-            found[each.part, each.model] = None if before is None or nanousd is None else before + nanousd
-        return found
+        """Return the total by subagent and model."""
+        shares: dict[tuple[str, str], int | None] = {}
+        for entry, nanousd in zip(self.usage, self._amounts(at_us, prices), strict=True):
+            share = shares.get((entry.part, entry.model), 0)
+            shares[entry.part, entry.model] = None if share is None or nanousd is None else share + nanousd
+        return shares
 
     def _amounts(self, at_us: int, prices: Pricer) -> Iterator[int | None]:
-        """Entry by entry."""
+        """Yield the cost of each entry."""
         if self.sizes is None and not self.cards:
-            return (prices.entry(each, at_us) for each in self.usage)
-        size, others = self.sizes(self.usage) if self.sizes else None, dict(self.cards)
+            return (prices.entry(entry, at_us) for entry in self.usage)
+        size, cards = self.sizes(self.usage) if self.sizes else None, dict(self.cards)
 
-        def entry(each: Usage) -> int | None:
-            card = others[each.model] if each.model in others else prices.card(each.model, at_us, each.tier)
-            return None if card is None else cost(card, each, size(each) if size else None)
+        def entry_cost(entry: Usage) -> int | None:
+            card = cards[entry.model] if entry.model in cards else prices.card(entry.model, at_us, entry.tier)
+            return None if card is None else cost(card, entry, size(entry) if size else None)
 
-        return map(entry, self.usage)
+        return map(entry_cost, self.usage)
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to count otherwise."""
+    """One alternative counting rule."""
 
     why: Why
     kind: Literal["lifetime", "service", "size", "price", "part"]
-    """Of two at once, each is of a kind of its own."""
+    """The rules of a pair have different kinds."""
     say: Callable[[Usages], str]
-    """In words, of the entries that it is about."""
+    """Describe the rule for the entries that it affects."""
     change: Callable[[Account], Account]
     left_out: Callable[[str, str], bool] | None = None
-    """Whether it leaves out what a sub-agent asked of a model; None: it leaves out nothing."""
+    """Returns True for (subagent, model) that the rule leaves out; None: it leaves out nothing."""
     paired: bool = True
-    """Whether the call shows what it is about, so that it may be one of two: two guesses would explain too much."""
+    """The call shows evidence for the rule, so it may be part of a pair: two guesses would explain too much."""
 
 
 class Way(msgspec.Struct, frozen=True):
-    """A reason, more of it in words, and what the tokens come to by it."""
+    """A possible cause of a mismatch: its description, and the cost by it."""
 
     why: Why
     say: Callable[[], str]
@@ -95,7 +95,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 def deviations(usage: Usages, model: str, at_us: int, prices: Pricer) -> Iterator[Deviation]:
-    """In the order in which they are tried. `model`: the one that the call was for."""
+    """Yield the rules in the order of evaluation. `model`: the one that the call requested."""
     yield from _lifetimes(usage)
     yield from _service_tiers(("",), usage)
     yield from _sizes(usage, at_us, prices)
@@ -105,16 +105,16 @@ def deviations(usage: Usages, model: str, at_us: int, prices: Pricer) -> Iterato
 
 
 def ways(usage: Usages, model: str, at_us: int, prices: Pricer) -> Iterator[Way]:
-    """One deviation at a time, in the order in which they are tried."""
+    """Yield the causes with one rule each, in the order of evaluation."""
     base = Account(usage)
     shares = base.shares(at_us, prices)
-    yield Way("promotion", lambda: "today's price table says what the agent said", _sum(shares.values()))
-    for each in deviations(usage, model, at_us, prices):
-        yield Way(each.why, partial(each.say, usage), _deviating(each, base, shares, at_us, prices))
+    yield Way("promotion", lambda: "today's price table gives the reported cost", _sum(shares.values()))
+    for rule in deviations(usage, model, at_us, prices):
+        yield Way(rule.why, partial(rule.say, usage), _deviating(rule, base, shares, at_us, prices))
 
 
 def _deviating(one: Deviation, account: Account, shares: Shares, at_us: int, prices: Pricer) -> int | None:
-    """What the account comes to with the deviation. `shares`: its own; empty where the price of an entry depends on the
+    """Return the cost under the rule. `shares`: those of the breakdown; empty if the price of an entry depends on
     others."""
     if one.left_out is None or not shares:
         return one.change(account).nanousd(at_us, prices)
@@ -122,32 +122,36 @@ def _deviating(one: Deviation, account: Account, shares: Shares, at_us: int, pri
 
 
 def pairs(usage: Usages, model: str, at_us: int, prices: Pricer, apart: int) -> Iterator[Way]:
-    """Two deviations at once, named after the one that is tried first. Each of them makes a difference of more than
-    `apart` nano-dollars beside the other: else there is but one."""
+    """Yield causes with two rules, labelled by the first. Each changes the cost by more than `apart` nano-dollars
+    beside the other: else one alone explains it."""
     base = Account(usage)
-    likely = [each for each in deviations(usage, model, at_us, prices) if each.paired]
+    likely = [rule for rule in deviations(usage, model, at_us, prices) if rule.paired]
     if _entries(likely, usage) > ENTRIES_MAX:
         return
     shares = base.shares(at_us, prices)
-    alone = [_deviating(each, base, shares, at_us, prices) for each in likely]
-    for at, first in enumerate(likely):
-        changed, others = first.change(base), [to for to in range(at + 1, len(likely)) if likely[to].kind != first.kind]
-        if alone[at] is None or not others:
+    costs = [_deviating(rule, base, shares, at_us, prices) for rule in likely]
+    for index, first in enumerate(likely):
+        changed = first.change(base)
+        partners = [i for i in range(index + 1, len(likely)) if likely[i].kind != first.kind]
+        if costs[index] is None or not partners:
             continue
-        parted = {} if changed.sizes is _of_models else changed.shares(at_us, prices)
-        for to in others:
-            second, beside = likely[to], (alone[at], alone[to])
-            nanousd = None if None in beside else _deviating(second, changed, parted, at_us, prices)
-            if nanousd is not None and min(abs(nanousd - each) for each in beside if each is not None) > apart:
+        changed_shares = {} if changed.sizes is _of_models else changed.shares(at_us, prices)
+        for partner in partners:
+            second, single_costs = likely[partner], (costs[index], costs[partner])
+            nanousd = None if None in single_costs else _deviating(second, changed, changed_shares, at_us, prices)
+            if (
+                nanousd is not None
+                and min(abs(nanousd - single) for single in single_costs if single is not None) > apart
+            ):
                 yield Way(first.why, partial(_both, first, second, base), nanousd)
 
 
 def _entries(likely: Sequence[Deviation], usage: Usages) -> int:
-    """How many must be priced for all pairs: a part that is left out is known from the shares, except where all
+    """Count the entries to price for all pairs: a part that is left out is known from the shares, except where all
     requests to a model are priced as one."""
-    parts = sum(each.kind == "part" for each in likely)
+    parts = sum(rule.kind == "part" for rule in likely)
     others = len(likely) - parts
-    joint = parts if any(each.kind == "size" for each in likely) else 0
+    joint = parts if any(rule.kind == "size" for rule in likely) else 0
     return (others * (others + 1) // 2 + joint) * len(usage)
 
 
@@ -158,14 +162,14 @@ def _both(first: Deviation, second: Deviation, base: Account) -> str:
 # the kinds ------------------------------------------------------------------------------------------------------------
 def _lifetimes(usage: Usages) -> Iterator[Deviation]:
     def short(one: Usages) -> str:
-        return f"it priced {sum(each.cache_write_1h for each in one):,} cache writes for an hour as for five minutes"
+        return f"it priced {sum(entry.cache_write_1h for entry in one):,} one-hour cache writes as five-minute ones"
 
     def hour(one: Usages) -> str:
-        return f"it priced {sum(each.cache_write_5m for each in one):,} cache writes for five minutes as for an hour"
+        return f"it priced {sum(entry.cache_write_5m for entry in one):,} five-minute cache writes as one-hour ones"
 
-    if any(each.cache_write_1h for each in usage):
+    if any(entry.cache_write_1h for entry in usage):
         yield Deviation(why="cache-lifetime", kind="lifetime", say=short, change=_each(all_short))
-    if any(each.cache_write_5m for each in usage):
+    if any(entry.cache_write_5m for entry in usage):
         yield Deviation(why="cache-lifetime", kind="lifetime", say=hour, change=_each(all_hour))
 
 
@@ -173,7 +177,7 @@ def _service_tiers(tiers: Iterable[str], usage: Usages) -> Iterator[Deviation]:
     told = {"", *(each.tier for each in usage)}
     for tier in tiers:
         if any(each.tier != tier for each in usage):
-            words = f"it priced the service tier {tier}" if tier else "it priced the standard service tier"
+            words = f"it used the prices of the {tier or 'standard'} service tier"
             yield Deviation(
                 why="tier", kind="service", say=_said(words), change=_each(_of_tier(tier)), paired=tier in told
             )
@@ -203,7 +207,7 @@ def _of_models(listed: Usages) -> Callable[[Usage], int]:
 
 
 def _may_be_long(usage: Usages, at_us: int, prices: Pricer) -> bool:
-    """Whether all requests to some model, taken together, are above one of its steps."""
+    """Return True if all requests to some model, added up, are above one of its steps."""
     for model in {each.model for each in usage}:
         card = prices.card(model, at_us)
         tokens = sum(tokens_in(each) for each in usage if each.model == model)
@@ -219,7 +223,7 @@ def _sized(sizes: Sizes) -> Callable[[Account], Account]:
 def _other_prices(usage: Usages, prices: Pricer) -> Iterator[Deviation]:
     for model in dict.fromkeys(each.model for each in usage):
         for card in prices.history(model):
-            words = f"it went by another price of {model}: listed, or of another day"
+            words = f"it used another price of {model}: a listed one, or that of another day"
             yield Deviation(why="promotion", kind="price", say=_said(words), change=_carded(model, card))
 
 
@@ -249,7 +253,7 @@ def _parts(usage: Usages, model: str) -> Iterator[Deviation]:
     models = tuple(dict.fromkeys(each.model for each in usage))
     if len(models) > 1:
         others = frozenset(each for each in models if bare(each) != bare(model))
-        yield without(f"it counted {model} alone", lambda _, other: other in others)
+        yield without(f"it counted only {model}", lambda _, other: other in others)
         for other in models:
             yield without(f"it left out {other}", of_model(other))
 
@@ -263,14 +267,14 @@ def _each(change: Callable[[Usage], Usage]) -> Callable[[Account], Account]:
 
 
 def total(usage: Iterable[Usage], at_us: int, prices: Pricer) -> int | None:
-    """Of all entries; None where one has no price."""
+    """Return the cost of all entries; None if one has no price."""
     return _sum(prices.entry(each, at_us) for each in usage)
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:
-    found = 0
+    total = 0
     for amount in amounts:
         if amount is None:
             return None
-        found += amount
-    return found
+        total += amount
+    return total

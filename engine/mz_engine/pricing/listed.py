@@ -1,4 +1,4 @@
-"""Facts: prices that agents go by and the price table does not have: what a maker lists beside an offer."""
+"""Prices that agents use and the price table lacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import Decimal
 
 LISTED: Mapping[str, tuple[Mapping[str, Decimal], ...]] = {
     "claude-sonnet-5": (
-        # The introductory price was made permanent; Claude Code 2.1.198 to 2.1.206 reports by this one.
+        # The introductory price became permanent; Claude Code 2.1.198 to 2.1.206 reports costs by this one.
         {
             "input": Decimal("3"),
             "output": Decimal("15"),
@@ -17,4 +17,4 @@ LISTED: Mapping[str, tuple[Mapping[str, Decimal], ...]] = {
         },
     ),
 }
-"""By the table's name of the model: US dollars for a million tokens."""
+"""By the table's name of the model: US dollars per million tokens."""

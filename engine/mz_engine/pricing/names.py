@@ -1,7 +1,6 @@
-"""Pure: what a model is called in price tables, from what agents, gateways and clouds call it.
+"""Names of a model in price tables, derived from the names that agents, gateways and clouds use.
 
-A name that means "whatever is best today" means no price: it gives no candidates, and the call stays unpriced.
-"""
+A name for "the current best model" has no price: it gives no candidates, and the call stays unpriced."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ ALIASES = frozenset(
         "opus", "opusplan", "pro", "sonnet", "unknown",
     }
 )  # fmt: skip
-"""Names that agents resolve by themselves, each at its own time."""
+"""Names that agents resolve themselves, differently over time."""
 AUTOMATIC = ("<", "auto-")
-"""What such names begin with: `<synthetic>`, `auto-gemini-3`."""
+"""Prefixes of such names: `<synthetic>`, `auto-gemini-3`."""
 
 PROVIDERS = {
     "amazon-bedrock": "aws",
@@ -41,8 +40,8 @@ PROVIDERS = {
     "x-ai": "x-ai",
     "xai": "x-ai",
 }
-"""What stands before a slash -> the provider's name in the table. Any other prefix is somebody's own gateway, whose
-prices nobody else knows."""
+"""Prefix before a slash -> the provider's name in the table. Any other prefix is a private gateway with unknown
+prices."""
 WHOLE = frozenset({"openrouter"})
 """Providers whose own names have slashes."""
 
@@ -61,13 +60,13 @@ class Name(NamedTuple):
 
 
 def bare(model: str) -> str:
-    """In small letters and without the mark of a long context window, which is no part of the name: `[1m]`."""
+    """Return the name in lower case, without the mark of a long context window: `[1m]`."""
     return _MARK.sub("", model.strip()).lower()
 
 
 def candidates(model: str) -> tuple[Name, ...]:
-    """Names to look up, the most exact first: a cloud's own, with provider prefixes taken off, and last without the
-    date of a snapshot, which costs what its model costs. Empty: the name stands for no certain model."""
+    """Return names to look up, the most exact first: the cloud's own, then without provider prefixes, last without the
+    snapshot's date, which does not affect the price. Empty: the name means no specific model."""
     name = bare(model)
     if name.startswith("arn:"):
         name = f"bedrock/{name.rpartition('/')[2]}"
@@ -88,7 +87,7 @@ def candidates(model: str) -> tuple[Name, ...]:
 
 
 def _own(provider: str | None, name: str) -> tuple[Name, ...]:
-    """As the cloud or the maker calls it."""
+    """Return the names that the cloud or the vendor uses."""
     found = _BEDROCK.match(name)
     if found is not None and found[1] in _BEDROCK_VENDORS:
         plain = _REVISION.sub("", found[2])

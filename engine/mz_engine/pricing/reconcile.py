@@ -1,9 +1,8 @@
-"""Pure: why what an agent reported is not what its tokens come to.
+"""Explain why the cost that an agent reported differs from the cost computed from its tokens.
 
-Nothing is stored: the tokens are priced again in every way in which agents are known to count, and the first way that
-gives what was reported, to the tolerance, is the reason; two ways at once where no single one does. So a log of any age
-profits from what is learned later.
-"""
+Nothing is stored: the tokens are priced again by every known counting rule of agents, and the first rule that gives the
+reported cost within the tolerance is the cause; pairs of rules are tried where no single one fits. So old logs profit
+from rules added later."""
 
 from __future__ import annotations
 
@@ -15,23 +14,23 @@ from mz_projections.spending import Why
 from mz_engine.pricing.deviations import Account, Pricer, Usages, Way, pairs, ways
 
 TOLERANCE_NANOUSD = 1_000
-"""A millionth of a dollar: agents add up binary fractions and print six decimals or more, while the smallest price of a
-token that anybody asks for is a tenth of that; beyond it somebody counted otherwise."""
+"""A millionth of a dollar: agents add binary fractions and print six decimals or more, while the lowest price of a
+token is a tenth of that; a larger difference means different counting."""
 BY_CHANCE = 1_000
-"""Any sum of up to the computed one may be explained by some pair for no reason; of so many, at most one."""
+"""A pair of rules may fit by chance: this bounds the probability to one in so many."""
 STOPPED = frozenset({"failed", "lost"})
-"""Outcomes of calls that we ended, or that nobody saw end."""
-ENDED_BY_US = "the call ended before the agent said what it cost"
-NEVER_BEGAN = "the call did not begin, or was refused before any work"
+"""Outcomes of calls that mz ended, or whose end nobody saw."""
+ENDED_BY_US = "the call ended before the agent reported its cost"
+NEVER_BEGAN = "the call did not begin, or was rejected before any work"
 BROKE_OFF = (
-    "the call ended in an error, and the agent said 0 beside tokens: it broke off before it counted, or it counts no "
-    "money at all (a subscription, a gateway)"
+    "the call ended in an error, and the agent reported tokens but a cost of 0: it stopped before it computed the "
+    "cost, or it computes none (a subscription, a gateway)"
 )
-NO_CHARGE = "the agent said 0 beside tokens: a subscription, a gateway, or a model that it has no price for"
+NO_CHARGE = "the agent reported tokens but a cost of 0: a subscription, a gateway, or a model that it has no price for"
 
 
 def explain(call: CallCost, usage: Usages, prices: Pricer) -> tuple[Why, str]:
-    """The reason, and more of it in words. `usage`: the call's, entry by entry."""
+    """Return the cause, and details in words. `usage`: the call's, entry by entry."""
     reported, computed = call.reported_nanousd, call.computed_nanousd
     if reported is not None and computed is not None and agrees(reported, computed):
         return "agree", ""
@@ -58,8 +57,9 @@ def agrees(reported: int, computed: int) -> bool:
 
 
 def was_killed(call: CallCost) -> bool:
-    """No terminal event; or we ended it and one of the figures is missing; or an error that says zero after tokens were
-    used. Where a model has no price, its agent has none either, so that zero or no computed sum say nothing."""
+    """Return True without a terminal event; or if mz ended the call and one of the figures is missing; or for an error
+    that reports zero after tokens were used. For a model without a price, zero or a missing computed cost prove
+    nothing."""
     if call.terminal == "no-terminal" or (call.outcome in STOPPED and call.reported_nanousd is None):
         return True
     if call.unpriced:
@@ -70,7 +70,7 @@ def was_killed(call: CallCost) -> bool:
 
 
 def likely_pairs(usage: Usages, model: str, at_us: int, prices: Pricer) -> tuple[Way, ...]:
-    """Two deviations at once; none where there are so many of them for so little money that one would often fit by
+    """Return pairs of counting rules; none if there are so many for so small a cost that one would often fit by
     chance."""
     computed = Account(usage).nanousd(at_us, prices)
     amounts_max = 0 if computed is None else computed // ((2 * TOLERANCE_NANOUSD + 1) * BY_CHANCE)
@@ -88,5 +88,5 @@ def _missing(call: CallCost) -> str:
     if call.unpriced:
         return f"no price for {', '.join(call.unpriced)}"
     if call.computed_nanousd is None:
-        return "the agent told no tokens" if call.outcome == "replied" else ""
-    return "the agent reported no money" if call.reported_nanousd is None else NO_CHARGE
+        return "the agent reported no tokens" if call.outcome == "replied" else ""
+    return "the agent reported no cost" if call.reported_nanousd is None else NO_CHARGE

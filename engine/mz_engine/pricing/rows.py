@@ -1,4 +1,4 @@
-"""Pure: prices of people's own: which row counts, and its rate card."""
+"""Custom price rows: find the row for a model, and convert it to a rate card."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mz_engine.pricing.card import SCALE, Card, Rate, flat
 from mz_engine.pricing.names import bare, candidates
 
 NANO = SCALE // 10**9
-"""Rows hold nano-dollars for a million tokens."""
+"""Rows hold nano-dollars per million tokens."""
 _PLAIN = re.compile(r"[?\[]")
-"""What `fnmatch` would take for more than itself."""
+"""Wildcards of `fnmatch` other than `*`."""
 
 
 def row_for(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None:
-    """The row in force on that day: of those that fit the model, the one that began last; of several on one day, the
-    first that is written."""
+    """Return the row in force on that day: of those that match the model, the one with the latest start; of several
+    with the same start, the first."""
     names = {bare(model), *(name.model for name in candidates(model))}
     fitting = [
         row
@@ -30,12 +30,12 @@ def row_for(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None:
 
 
 def _pattern(model: str) -> str:
-    """Only `*` stands for anything; the mark of a long context window is no part of a name."""
+    """Return a glob in which only `*` is a wildcard, without the mark of a long context window."""
     return _PLAIN.sub(r"[\g<0>]", bare(model))
 
 
 def card_of(row: PriceRow, tier: str = "") -> Card | None:
-    """The card; None: the row has no prices for that service tier."""
+    """Return the row's rate card; None: it has no prices for that service tier."""
     if tier:
         return _card(row.tiers[tier], None, None) if tier in row.tiers else None
     return _card(row.rates, row.above_tokens, row.above)

@@ -1,10 +1,9 @@
-"""Pure: what a budget counts for a call: the worst of what is known of it.
+"""Cost that a budget charges for a call: an upper estimate.
 
-Reported and computed are known where an agent told them, and the higher one counts. The reservation counts where they
-may both be too low: the call did not end, so that more was used than was told; tokens were used that have no price; or
-a reply came of which nobody said what it took, or that tells nothing but zeros. A call that the other side refused
-took nothing, unless it says so, or had worked before.
-"""
+The higher of the reported and the computed cost counts, where known. The reservation counts where both may be too low:
+the call did not end normally, so that more tokens were used than reported; tokens have no price; or a successful reply
+reported no usage, or only zeros. A call that the provider rejected cost nothing, unless it reports a cost or had worked
+before."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from mz_events.catalog.call import ProblemClass
 from mz_engine.ports import Price, Reading
 
 REFUSED = frozenset({ProblemClass.TRANSIENT, ProblemClass.FATAL})
-"""Rate limits, lost connections, logins: calls that most often did not begin."""
+"""Rate limits, lost connections, logins: calls that usually did not begin."""
 
 
 def worst_of(reading: Reading, price: Price) -> int | None:
-    """The higher of what the agent reported and what its usage comes to; None where nothing is known of a call that
-    must have cost something."""
+    """Return the higher of reported and computed cost; None if nothing is known of a call that must have cost
+    something."""
     told = (reading.reported_nanousd, price.nanousd if reading.usage else None)
     known = [amount for amount in told if amount is not None]
     silent = reading.terminal == "success" and not reading.usage and not reading.reported_nanousd
@@ -30,7 +29,7 @@ def worst_of(reading: Reading, price: Price) -> int | None:
 
 
 def may_be_more(reading: Reading, price: Price) -> bool:
-    """Whether what is known may be too low, so that the reservation counts where it is more."""
+    """Return True if the known cost may be too low, so that the reservation counts if it is higher."""
     unpriced = bool(reading.usage) and price.nanousd is None and not reading.reported_nanousd
     stepped = price.may_be_more and reading.reported_nanousd is None
     return reading.terminal == "no-terminal" or reading.untold or unpriced or stepped

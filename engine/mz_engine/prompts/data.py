@@ -1,4 +1,4 @@
-"""Facts: everything that a prompt template may show. No date, id, absolute path or measured value is in here."""
+"""Data that a prompt template may show: no date, id, absolute path or measured value."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class OutputData(Data, frozen=True, kw_only=True):
     path: str | None
     """None: the reply itself is the artifact."""
     requirements: tuple[str, ...]
-    """Every rule that will be enforced, in words, from the rule set that the validator reads."""
+    """Text of every enforced rule, from the rule set that the validator uses."""
     schema: str = ""
-    """Path of the JSON Schema of its form in the worktree; empty for Markdown."""
+    """Path of its JSON Schema in the worktree; empty for Markdown."""
 
 
 class CommandData(Data, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class CommandData(Data, frozen=True, kw_only=True):
     command: str
     passed: bool
     excerpt: str
-    """Normalised output; empty where it passed and says nothing."""
+    """Normalised output; empty if it passed without output of interest."""
 
 
 class UnitData(Data, frozen=True, kw_only=True):
@@ -35,13 +35,13 @@ class UnitData(Data, frozen=True, kw_only=True):
 
 
 class ReworkData(Data, frozen=True, kw_only=True):
-    """The last reply was refused: the exact messages, and what was handed over."""
+    """The previous reply was rejected: the exact messages, and its artifacts."""
 
     messages: tuple[str, ...]
     artifacts: dict[str, str]
-    """By path (or artifact name for a reply): the text that was refused."""
+    """Rejected text by path (or artifact name for a reply)."""
     hints: tuple[str, ...] = ()
-    """What mended the same failure before."""
+    """Fixes of the same failure in the past."""
 
 
 class ContextFile(Data, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class ContextFile(Data, frozen=True, kw_only=True):
 
 
 class Known(Data, frozen=True, kw_only=True):
-    """What the session that the prompt goes on in has seen already, word for word; nothing in a new session."""
+    """Content that the continued session has already seen verbatim; nothing in a new session."""
 
     rules: bool = False
     request: bool = False
@@ -64,7 +64,7 @@ class PromptData(Data, frozen=True, kw_only=True):
     feature: str
     title: str
     body: str
-    """The request, sanitised; templates fence it as untrusted."""
+    """The request after screening; templates fence it as untrusted."""
     phase: str
     role: str
     unit: UnitData | None
@@ -73,7 +73,7 @@ class PromptData(Data, frozen=True, kw_only=True):
     outputs: tuple[OutputData, ...]
     prepared: tuple[CommandData, ...]
     gates: tuple[CommandData, ...]
-    """What will be run on the result; `excerpt` is empty."""
+    """Commands that will check the result; `excerpt` is empty."""
     may_change: tuple[str, ...]
     """Patterns, outputs included."""
     denied: tuple[str, ...]
@@ -82,9 +82,9 @@ class PromptData(Data, frozen=True, kw_only=True):
     """False: never ask; choose the most defensible option and write the assumption down."""
     rework: ReworkData | None
     notes: tuple[str, ...]
-    """From a person, or from the phase that sent the work back."""
+    """From a person, or from the phase that rolled back."""
     context: tuple[ContextFile, ...]
     known: Known = Known()
-    """A template need not look at it: one that does not is whole in a session too."""
+    """Optional for templates: one that ignores it renders the full prompt in a session too."""
     causes: tuple[str, ...] = ()
-    """For a reviewer: the causes that the phase's `on_block` knows."""
+    """For a reviewer: the causes in the phase's `on_block`."""

@@ -1,4 +1,4 @@
-"""Adapter: the templates that come with `mz`, from the package."""
+"""The templates that come with `mz`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SUFFIX = ".j2"
 
 
 def load_templates() -> dict[str, str]:
-    """The built-in templates by name, such as `prd.md.j2` and `partials/rework.md.j2`."""
+    """Return the built-in templates by name, such as `prd.md.j2` and `partials/rework.md.j2`."""
     folder = resources.files("mz_engine.prompts") / "templates"
     found = chain(
         ((entry.name, entry) for entry in folder.iterdir()),

@@ -1,9 +1,8 @@
-"""Pure: prompts from templates, sandboxed and strict.
+"""Render prompts from templates, sandboxed and strict.
 
-A template sees the fields of `PromptData` and these filters: `fenced` (a code block that its content cannot close),
+A template has the fields of `PromptData` and these filters: `fenced` (a code block that its content cannot close),
 `quoted` (every line behind `> `, so that nothing inside can end the quotation), `code` (a code span) and `line` (white
-space joined, one line).
-"""
+space joined, one line)."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ CONTINUATION = "continuation.md.j2"
 BACKTICKS = re.compile(r"`+")
 BLANK = re.compile(r"\n{3,}")
 TELLING = 24
-"""So many characters are not in a prompt by chance."""
+"""A text this long does not occur in a prompt by chance."""
 KEPT = "\0"
-"""Stands for a line break of what is shown, while blank lines that templates leave behind are squeezed."""
+"""Replaces line breaks of shown data while blank lines left by templates are removed."""
 
 
 class TemplateBroken(Exception):
-    """A template that cannot be rendered; the text is `NAME:LINE: why`."""
+    """A template that cannot be rendered; the text is `NAME:LINE: reason`."""
 
     def __init__(self, template: str, line: int | None, why: str) -> None:
         super().__init__(f"{template}:{line}: {why}" if line else f"{template}: {why}")
@@ -38,17 +37,16 @@ class TemplateBroken(Exception):
 
 
 def render(templates: Mapping[str, str], name: str, data: PromptData, continuation: bool = False) -> str:
-    """The prompt, ending in one newline. Raises TemplateBroken.
+    """Return the prompt, ending in one newline. Raises TemplateError.
 
-    As a `continuation` of a session that was given this phase's prompt, only the rework and the notes of `data` are
-    rendered. What `data` says to be known is left out by templates that look at it.
-    """
-    from jinja2 import TemplateError
+    As a `continuation` of a session that received this phase's prompt, only the rework and the notes of `data` are
+    rendered. Templates may leave out what is in `data.known`."""
+    import jinja2
 
     name = CONTINUATION if continuation and CONTINUATION in templates else name
     try:
         text = environment(templates).get_template(name).render(fields(data))
-    except TemplateError as error:
+    except jinja2.TemplateError as error:
         raise broken(name, error) from error
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
         raise TemplateBroken(*place(name, error), f"{type(error).__name__}: {error}") from error
@@ -56,7 +54,7 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
 
 
 def shows(prompt: str, text: str) -> bool:
-    """Whether a rendered prompt has the text in it, plain, fenced or quoted. Of a very short one nobody can tell."""
+    """Return True if a rendered prompt contains the text, plain, fenced or quoted; False for very short texts."""
     plain = text.strip()
     return len(plain) >= TELLING and (plain in prompt or quoted(text).replace(KEPT, "\n") in prompt)
 
@@ -67,7 +65,7 @@ def environment(templates: Mapping[str, str]) -> SandboxedEnvironment:
 
 @lru_cache(maxsize=4)
 def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
-    """Kept, since compiling a template costs more than rendering it ten times."""
+    """Return a cached environment: compiling a template costs more than rendering it ten times."""
     from jinja2 import FunctionLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -76,7 +74,7 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
     def load(name: str) -> tuple[str, str, None] | None:
         return (templates[name], name, None) if name in templates else None
 
-    made = ImmutableSandboxedEnvironment(
+    sandbox = ImmutableSandboxedEnvironment(
         loader=FunctionLoader(load),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -84,8 +82,8 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
         keep_trailing_newline=True,
         finalize=printed,
     )
-    made.filters |= {"fenced": fenced, "quoted": quoted, "code": code, "line": one_line}
-    return made
+    sandbox.filters |= {"fenced": fenced, "quoted": quoted, "code": code, "line": one_line}
+    return sandbox
 
 
 def fields(data: PromptData) -> dict[str, Any]:
@@ -93,7 +91,7 @@ def fields(data: PromptData) -> dict[str, Any]:
 
 
 def broken(name: str, error: Exception) -> TemplateBroken:
-    """With the place that the error itself names, or else the deepest line of a template that was being rendered."""
+    """Convert an error, with the location that it names, or else the deepest line of a template being rendered."""
     line = getattr(error, "lineno", None)
     template = getattr(error, "name", None) if line else None
     why = getattr(error, "message", None) or str(error) or type(error).__name__
@@ -103,30 +101,30 @@ def broken(name: str, error: Exception) -> TemplateBroken:
 
 
 def place(name: str, error: Exception) -> tuple[str, int | None]:
-    found: tuple[str, int | None] = (name, None)
+    location: tuple[str, int | None] = (name, None)
     trace = error.__traceback__
     while trace:
         file = trace.tb_frame.f_code.co_filename
         if file.endswith(SUFFIX):
-            found = file, trace.tb_lineno
+            location = file, trace.tb_lineno
         trace = trace.tb_next
-    return found
+    return location
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A code block with a fence longer than any run of backticks inside."""
+    """Return a code block with a fence longer than any run of backticks inside."""
     longest = max((len(run) for run in BACKTICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return keep(f"{fence}{language}\n", text.rstrip(), f"\n{fence}")
 
 
 def quoted(text: str) -> str:
-    """Every line behind `> `, whatever ends a line in any script."""
+    """Put every line behind `> `, with the line ends of any script."""
     return keep("\n".join(f"> {line}".rstrip() for line in text.strip().splitlines()) or ">")
 
 
 class Kept(str):
-    """Text whose line breaks were replaced by KEPT, by a filter of ours and nobody else."""
+    """Text whose line breaks a filter of mz replaced by KEPT_NEWLINE."""
 
     __slots__ = ()
 
@@ -136,12 +134,12 @@ def keep(*parts: str) -> Kept:
 
 
 def printed(value: object) -> object:
-    """What a template expression prints: a KEPT that stood in the data must not become a line break."""
+    """Remove the replacement character from data: it must not become a line break."""
     return value.replace(KEPT, "\ufffd") if isinstance(value, str) and not isinstance(value, Kept) else value
 
 
 def code(text: str) -> str:
-    """A code span that its content cannot close, in one line."""
+    """Return a code span in one line that its content cannot close."""
     text = one_line(text)
     longest = max((len(run) for run in BACKTICKS.findall(text)), default=0)
     ticks = "`" * (longest + 1)
@@ -150,5 +148,5 @@ def code(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """White space joined to single spaces."""
+    """Join white space to single spaces."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Adapter: blobs as compressed files, named by their content; on the disk before `put` returns."""
+"""Blobs as compressed files named by their content hash, flushed to disk before `put` returns."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable
 
 LEVEL = 3
 LOCK = ".lock"
-"""Ends the name of the file beside the directory."""
+"""Suffix of the lock file beside the directory."""
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 NAME = re.compile(r"[0-9a-f]{62}")
 FRESH = ".new-"
-"""How files begin that are not whole yet."""
+"""Prefix of files that are still being written."""
 
 
 class FileBlobs:
@@ -36,12 +36,15 @@ class FileBlobs:
         self.root = root
 
     def path(self, digest: Digest) -> Path:
-        """Where the blob is kept, if it is there."""
+        """Return the file of the blob, whether it exists or not."""
         return self.root / digest[:2] / digest[2:]
 
     def put(self, data: bytes) -> Digest:
-        """Keeps the bytes and returns their digest. Those already there are only touched, which spares them from
-        the next collection. Raises StoreUnusable when they cannot be written."""
+        """Store the bytes and return their digest. A blob that exists is only touched, which protects it from the next
+        collection.
+
+        Raises: StoreUnusable when the bytes cannot be written.
+        """
         digest = Digest(hashlib.sha256(data).hexdigest())
         path = self.path(digest)
         try:
@@ -53,7 +56,10 @@ class FileBlobs:
         return digest
 
     def get(self, digest: Digest) -> bytes:
-        """The bytes. Raises BlobMissing, or BlobDamaged when the file does not hold what was put there."""
+        """Return the bytes of the blob.
+
+        Raises: BlobMissing; BlobDamaged when the file does not match its digest.
+        """
         path = self.path(digest)
         try:
             data = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
@@ -68,13 +74,17 @@ class FileBlobs:
         return data
 
     def kept(self, shard: str) -> Iterator[Digest]:
-        """The blobs in one of the `SHARDS`, as they lie there."""
+        """Yield the digests of the blobs in one of the `SHARDS`."""
         with suppress(FileNotFoundError), os.scandir(self.root / shard) as entries:
             yield from (Digest(shard + entry.name) for entry in entries if NAME.fullmatch(entry.name))
 
     def drop(self, digest: Digest, untouched_since: float) -> int:
-        """Removes the blob unless it was put or touched after that (seconds since the epoch); answers how many bytes
-        that freed, 0 when it was spared. The caller knows that no event cites it. Raises StoreUnusable."""
+        """Delete the blob unless it was put or touched after `untouched_since` (seconds since the epoch).
+
+        Returns the bytes freed; 0 when the blob was spared. The caller knows that no event cites it.
+
+        Raises: StoreUnusable.
+        """
         path = self.path(digest)
         try:
             with self._held(fcntl.LOCK_EX):
@@ -90,8 +100,11 @@ class FileBlobs:
 
     @contextmanager
     def _held(self, how: int) -> Iterator[None]:
-        """Between looking how old a blob is and removing it, nobody may touch it: without this lock one that is about
-        to be cited again could go. Raises FileNotFoundError where no blob was ever put."""
+        """Hold the collection lock. Without it, a blob about to be cited again could be deleted between checking its
+        age and removing it.
+
+        Raises: FileNotFoundError where no blob was ever put.
+        """
         descriptor = os.open(self.root.with_name(self.root.name + LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, how)
@@ -100,7 +113,7 @@ class FileBlobs:
             os.close(descriptor)
 
     def _reused(self, path: Path, digest: Digest) -> bool:
-        """Whether the blob is there and whole; touches it first, so that no collection takes it meanwhile."""
+        """Return True if an intact blob exists. Touches it first, so that no collection deletes it meanwhile."""
         try:
             with self._held(fcntl.LOCK_SH):
                 os.utime(path)

@@ -1,4 +1,4 @@
-"""Adapter: opens a log's SQLite file for writing or reading, and puts SQLite's failures into words."""
+"""Opens a log's SQLite file for writing or reading, and translates SQLite's errors into messages."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ CHECKPOINT_PAGES = 1000
 """A checkpoint happens inside a commit, under the lock: rarer and longer ones keep most commits short."""
 
 SIZE_BYTES_MIN = 512
-"""The smallest page that SQLite knows; every database has one."""
+"""Smallest page size of SQLite; every database has at least one page."""
 
 WORDS = {
     sqlite3.SQLITE_BUSY: "is locked by another program: close that program, then try again",
     sqlite3.SQLITE_LOCKED: "is locked by another program: close that program, then try again",
-    sqlite3.SQLITE_FULL: "cannot grow, its disk is full: free some space, then try again; nothing kept is lost",
+    sqlite3.SQLITE_FULL: "cannot grow, the disk is full: free some space, then try again; no recorded event is lost",
     sqlite3.SQLITE_READONLY: "cannot be written: it or its directory is read-only",
     sqlite3.SQLITE_PERM: "cannot be written: it or its directory is read-only",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened: look whether it and its directory exist and may be read",
-    sqlite3.SQLITE_NOTADB: "is not a database: it was damaged or overwritten; restore it from a copy",
-    sqlite3.SQLITE_CORRUPT: "is damaged (cut short, or changed from outside): restore it from a copy",
-    sqlite3.SQLITE_IOERR: "cannot be read or written, its disk failed or is full: look at the disk, then try again",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: check that it and its directory exist and are readable",
+    sqlite3.SQLITE_NOTADB: "is not a database: it was damaged or overwritten; restore it from a backup",
+    sqlite3.SQLITE_CORRUPT: "is damaged (truncated, or changed from outside): restore it from a backup",
+    sqlite3.SQLITE_IOERR: "cannot be read or written, the disk failed or is full: check the disk, then try again",
 }
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turns what SQLite and the system raise about the file at `path` into StoreUnusable."""
+    """Convert errors of SQLite and the system about the file at `path` to StoreUnusable."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -56,13 +56,13 @@ def _unusable(path: Path, error: BaseException) -> StoreUnusable:
 
 
 def _cursor(connection: PoolProxiedConnection) -> sqlite3.Cursor:
-    """The driver's own: SQLAlchemy's statements and transactions cost a third of an append's time."""
+    """Return a cursor of the driver: SQLAlchemy's statements and transactions cost a third of an append's time."""
     cursor: sqlite3.Cursor = connection.cursor()  # type: ignore[assignment]  # what this driver's connections give
     return cursor
 
 
 class Database:
-    """The open file. `read_only` needs no write permission, neither on the file nor on its directory."""
+    """An open log file. `read_only` needs no write permission, neither on the file nor on its directory."""
 
     def __init__(
         self, path: Path, read_only: bool, timeout_seconds: float, migrations: Sequence[migrate.Migration]
@@ -78,9 +78,9 @@ class Database:
             self._target = self._for_reading(migrations) if read_only else self._writable(migrations)
 
     def close(self) -> None:
-        """Closes every connection; under the lock, for the last one to close writes a checkpoint. Once is enough.
+        """Close every connection; idempotent. The last one to close writes a checkpoint, hence the lock.
 
-        Where the lock cannot be had, its holder has the file open, and so this is not the last.
+        If the lock is not available, its holder has the file open, so this connection is not the last.
         """
         lock, self._lock = self._lock, None
         with explained(self.path):
@@ -94,9 +94,9 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Cursor]:
-        """One durable transaction, alone among all threads and processes; an error inside undoes it."""
+        """Run one durable transaction, exclusive among all threads and processes; an error inside rolls it back."""
         if self._read_only or self._lock is None:
-            raise StoreUnusable(f"{self.path} was opened for reading only")
+            raise StoreUnusable(f"{self.path} was opened read-only")
         try:
             with self._lock:
                 cursor = _cursor(self._writer or self._open_writer())
@@ -112,7 +112,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Cursor]:
-        """The driver's cursor, in autocommit: each statement sees what is committed when it runs."""
+        """Yield a cursor in autocommit mode: each statement sees what is committed when it runs."""
         with explained(self.path):
             try:
                 connection = self._idle.pop()
@@ -126,9 +126,9 @@ class Database:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Holds the store's lock without a transaction: nobody appends meanwhile."""
+        """Hold the store's lock without a transaction, so that nobody appends meanwhile."""
         if self._read_only or self._lock is None:
-            raise StoreUnusable(f"{self.path} was opened for reading only")
+            raise StoreUnusable(f"{self.path} was opened read-only")
         with self._lock:
             yield
 
@@ -142,9 +142,10 @@ class Database:
             self._idle.pop().close()
 
     def _for_reading(self, migrations: Sequence[migrate.Migration]) -> str:
-        """SQLite writes beside a file even to read it; where it cannot, the file is read as it lies there."""
+        """Return the target for reading. SQLite writes beside a file even to read it; where it cannot, the file is read
+        as is."""
         if not self.path.exists():
-            raise StoreUnusable(f"there is no log at {self.path}: nothing was run here yet")
+            raise StoreUnusable(f"there is no log at {self.path}: nothing has been run here yet")
         if os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK):
             try:
                 return self._writable(migrations)
@@ -183,14 +184,14 @@ class Database:
             return
         orphan = self.path.with_name(self.path.name + "-wal")
         if orphan.exists():
-            raise StoreUnusable(f"{self.path} is gone but {orphan} is there: restore the log, or move that file away")
+            raise StoreUnusable(f"{self.path} is missing but {orphan} exists: restore the log, or move that file away")
         migrate.create(self.path, migrations)
 
     def _refuse_stump(self) -> None:
-        """SQLite takes so short a file for a new database, and throws its write-ahead log away."""
+        """Reject a file too short for a log: SQLite would treat it as new and discard its write-ahead log."""
         if (size := self.path.stat().st_size) < SIZE_BYTES_MIN:
             raise StoreUnusable(
-                f"{self.path} holds {size} bytes, too few for a log: it was cut short; restore it from a copy"
+                f"{self.path} has {size} bytes, too few for a log: it was truncated; restore it from a backup"
             )
 
     def _lift(self, connection: sqlite3.Connection, migrations: Sequence[migrate.Migration]) -> None:
@@ -200,7 +201,7 @@ class Database:
             migrate.apply(connection, migrations)
 
     def _frozen(self, migrations: Sequence[migrate.Migration]) -> str:
-        """Without write permission: as it is where that is possible, otherwise a copy in a temporary directory."""
+        """Return a target that needs no write permission: the file itself if possible, else a temporary copy."""
         self._refuse_stump()
         target = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         wal = self.path.with_name(self.path.name + "-wal")
@@ -223,8 +224,8 @@ class Database:
         return migrate.connect(target, self._timeout_seconds)
 
     def _open_writer(self) -> PoolProxiedConnection:
-        """With the first transaction, which holds the lock. SQLAlchemy is loaded here and not above: it takes longer
-        than all that a reader does, or who finds nothing to write."""
+        """Open the writing connection with the first transaction, which holds the lock."""
+        # Imported here: SQLAlchemy takes longer to load than a reader, or a writer with nothing to write, runs.
         from sqlalchemy import create_engine, event
         from sqlalchemy.exc import DBAPIError
 

@@ -1,7 +1,7 @@
-"""Adapter: the lock around every commit and checkpoint of the store.
+"""The lock around every commit and checkpoint of the store.
 
-SQLite's own busy handler is unfair (waits of seconds), and before 3.51.3 two connections that commit and checkpoint in
-the same instant can corrupt a write-ahead log. One lock held from BEGIN to COMMIT, and around closing, cures both.
+SQLite's own busy handler is unfair (waits of seconds), and before 3.51.3 two connections that commit and checkpoint at
+the same instant can corrupt a write-ahead log. One lock held from BEGIN to COMMIT, and around closing, avoids both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOON_SECONDS = 0.1
 class StoreLock:
     """Excludes the other threads of this process and all other processes; not re-entrant.
 
-    The kernel lets go of it when the process ends, however it ends. Raises StoreUnusable after `timeout_seconds`.
+    The kernel releases it when the process ends, however it ends. Raises: StoreUnusable after `timeout_seconds`.
     """
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
@@ -48,12 +48,12 @@ class StoreLock:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self._threads.release()
 
     def close(self) -> None:
-        """Gives the file back; the lock is of no use afterwards."""
+        """Close the file; the lock is unusable afterwards."""
         with suppress(OSError):
             os.close(self._descriptor)
 

@@ -1,4 +1,4 @@
-"""Adapter: brings a log's database file to the format of this version, keeping a copy of what was there."""
+"""Creates log database files and migrates them to the format of this version, keeping a backup."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mz_events.store import StoreUnusable
 Migration = Callable[[sqlite3.Connection], None]
 
 MIGRATIONS: tuple[Migration, ...] = (m0001_log.up,)
-"""In order; the number of those applied is the file's format. Once released, never changed."""
+"""In order; the number of applied migrations is the file's format. Never changed once released."""
 
 APPLICATION_ID = 0x6D7A_0001
-"""In the file's header: tells a log from any other SQLite file."""
+"""Distinguishes a log from any other SQLite file; stored in the file's header."""
 
 
 def connect(target: str, timeout_seconds: float) -> sqlite3.Connection:
-    """A connection that begins and ends transactions only when told; `target` is a SQLite URI."""
+    """Return a connection without implicit transactions; `target` is a SQLite URI."""
     return sqlite3.connect(target, uri=True, isolation_level=None, check_same_thread=False, timeout=timeout_seconds)
 
 
 def create(path: Path, migrations: Sequence[Migration]) -> None:
-    """Makes an empty log at `path`, whole or not at all. The caller holds the store's lock."""
+    """Create an empty log at `path`, atomically. The caller holds the store's lock."""
     new = path.with_name(path.name + ".new")
     for left in (new, *(new.with_name(new.name + end) for end in ("-journal", "-wal", "-shm"))):
         left.unlink(missing_ok=True)
@@ -40,19 +40,22 @@ def create(path: Path, migrations: Sequence[Migration]) -> None:
 
 
 def format_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
-    """The format of the file; raises StoreUnusable when it is not a log, or one of a newer `mz`."""
+    """Return the format of the file.
+
+    Raises: StoreUnusable when it is not a log, or was written by a newer `mz`.
+    """
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise StoreUnusable(f"{path} is not a log of mz: it is some other SQLite database; move it away")
+        raise StoreUnusable(f"{path} is not a log of mz but another SQLite database; move it away")
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > known:
         raise StoreUnusable(
-            f"{path} has format {version}, written by a newer mz; this one knows formats up to {known}: use that one"
+            f"{path} has format {version}, written by a newer mz; this one reads formats up to {known}: update mz"
         )
     return version
 
 
 def apply(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
-    """Applies what the file lacks, in one transaction."""
+    """Apply the missing migrations in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         done = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -66,7 +69,7 @@ def apply(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> No
 
 
 def backup(connection: sqlite3.Connection, path: Path, version: int) -> Path:
-    """Copies the log, as it is, to `<name>.format<version>.bak` beside it; returns the copy's path."""
+    """Copy the log to `<name>.format<version>.bak` beside it and return the copy's path."""
     copy = path.with_name(f"{path.name}.format{version}.bak")
     half = copy.with_name(copy.name + ".new")
     half.unlink(missing_ok=True)
@@ -79,7 +82,7 @@ def backup(connection: sqlite3.Connection, path: Path, version: int) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Flushes a file or a directory to the disk."""
+    """Flush a file or a directory to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Adapter: the log in one SQLite file. Appends are durable when they return, whatever happens to the process."""
+"""The log in one SQLite file. Appends are durable when they return, even if the process then dies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mz_events.store import Append, StoreUnusable, WrongVersion
 
 PAGE_ROWS = 1000
 FIRST_ROWS = 50
-"""Of a stream: who wants to know how it begins does not pay for all of it."""
+"""Size of a stream's first page: reading only how a stream begins stays cheap."""
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
@@ -38,14 +38,14 @@ STREAMS = "SELECT name, version FROM stream WHERE substr(name, 1, ?) = ? ORDER B
 OF_STREAM = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT ?"
 OF_LOG = f"SELECT {COLUMNS} FROM event WHERE position > ? ORDER BY position LIMIT ?"
 WHOLE = f"SELECT {PLACE}, CAST(payload AS BLOB), CAST(chain AS BLOB) FROM event ORDER BY position"
-"""For checking: somebody may have put text where bytes were."""
+"""For verification; the casts handle text that someone wrote in place of bytes."""
 
 Row = tuple[int, int, int, str, int, int, int, str, bytes, bytes]
 Encoded = tuple[str, int, bytes]
 
 
 class _Tail(msgspec.Struct):
-    """The end of a stream while an append grows it."""
+    """The end of a stream while an append extends it."""
 
     id: int
     version: int
@@ -54,10 +54,10 @@ class _Tail(msgspec.Struct):
 
 
 class SqliteStore:
-    """The Log port over the file at `path`, which is made when it is not there.
+    """The Log port over the file at `path`, which is created if missing.
 
-    Several threads and several processes may use one file at once; a store must not be carried over a fork.
-    `read_only` needs no write permission and refuses appends; it raises StoreUnusable where there is no log.
+    Several threads and several processes may use one file at once; a store must not be shared across a fork.
+    `read_only` needs no write permission and rejects appends; it raises StoreUnusable where there is no log.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class SqliteStore:
     def __enter__(self) -> SqliteStore:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
-        """Closes the file; the store is of no use afterwards."""
+        """Close the file; the store is unusable afterwards."""
         self._database.close()
 
     @property
     def log_id(self) -> str:
-        """Random, given once when the log is created."""
+        """Random id, set once when the log is created."""
         return self._log_id
 
     def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
-        """All of it in one durable transaction, or nothing. `now_us`: microseconds since the epoch, UTC.
+        """Append everything in one durable transaction, or nothing. `now_us`: microseconds since the epoch, UTC.
 
-        Raises WrongVersion, StoreUnusable.
+        Raises: VersionConflict, StoreUnusable.
         """
         encoded = [[self._codec.encode(event) for event in append.events] for append in appends]
         with self._database.writing() as cursor:
@@ -115,28 +115,30 @@ class SqliteStore:
                 _grow(tail, position, append, payloads, now_us, rows, recorded)
                 position += len(payloads)
             cursor.executemany(INSERT, rows)
-            cursor.executemany(MOVE, [(at.version, at.recorded_at_us, at.chain, at.id) for at in tails.values()])
+            cursor.executemany(MOVE, [(t.version, t.recorded_at_us, t.chain, t.id) for t in tails.values()])
         return tuple(recorded)
 
     def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
-        """The stream's events with a version greater than `after`, in order; empty when it does not exist.
+        """Yield the stream's events with a version greater than `after`, in order; none if it does not exist.
 
-        Raises UnknownEvent, StoreUnusable; both when the iterator comes to the place.
+        Raises while iterating: UnknownEvent, StoreUnusable.
         """
         return self._events(self._of_stream(stream, after))
 
     def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
-        """Every stream's events with a position greater than `after`, in order of position; at most `limit`."""
+        """Yield at most `limit` events of all streams with a position greater than `after`, in order of position."""
         return self._events(self._of_log(after, limit))
 
     def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
-        """Events of these types with `after < position <= upto`, in order; the others are not even decoded, but for
-        those that nobody knows: they raise UnknownEvent, as everywhere."""
+        """Yield events of these types with `after < position <= last_position`, in order.
+
+        Events of other known types are not decoded; unknown types raise UnknownEvent, as everywhere.
+        """
         others = {name for name, _ in self._codec.decoders} - set(types)
         return self._events(self._of_others(others, after, upto))
 
     def follow(self, after: int, going: Callable[[], bool]) -> Iterator[Recorded[Event]]:
-        """Like `read_all`, but waits for more while `going()` says so; asked after each look that found nothing."""
+        """Like `read_all`, but poll for more while `keep_polling()` is true; it is called after each empty poll."""
         while True:
             for recorded in self.read_all(after):
                 after = recorded.position
@@ -146,26 +148,26 @@ class SqliteStore:
             time.sleep(POLL_SECONDS)
 
     def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
-        """Names and versions of the streams that begin with `prefix`, sorted by name."""
+        """Return names and versions of the streams that begin with `prefix`, sorted by name."""
         with self._database.reading() as cursor:
             rows = cursor.execute(STREAMS, (len(prefix), prefix)).fetchall()
         return tuple((StreamId(name), version) for name, version in rows)
 
     def head(self) -> int:
-        """Position of the last event; 0 for an empty log."""
+        """Return the position of the last event; 0 for an empty log."""
         with self._database.reading() as cursor:
             return int(cursor.execute(LAST).fetchone()[0])
 
     def link(self, position: int) -> bytes | None:
-        """The chain value of the event at `position`; None where there is none."""
+        """Return the chain value of the event at `position`; None if there is none."""
         with self._database.reading() as cursor:
             row = cursor.execute("SELECT chain FROM event WHERE position = ?", (position,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def verify(self, watch: Callable[[Stored], None] | None = None) -> tuple[Damage, ...]:
-        """Checks the file and every stream's chain, over one moment of the log; empty when it is whole.
+        """Check the file and every stream's chain over one snapshot of the log; empty when intact.
 
-        `watch` sees every event as it goes by, in order of position, whatever state it is in.
+        `watch` is called with every event, in order of position, whatever its state.
         """
         with self._database.reading() as cursor:
             cursor.execute("BEGIN")
@@ -185,7 +187,7 @@ class SqliteStore:
                 cursor.connection.rollback()
 
     def alone(self) -> AbstractContextManager[None]:
-        """Holds the store's lock: nobody appends meanwhile. For work beside the log, such as removing blobs."""
+        """Hold the store's lock so that nobody appends meanwhile: for work beside the log, such as deleting blobs."""
         return self._database.alone()
 
     def _of_stream(self, stream: StreamId, after: int) -> Iterator[list[Row]]:
@@ -208,7 +210,7 @@ class SqliteStore:
             left -= len(rows) if left > 0 else 0
 
     def _of_others(self, types: Collection[str], after: int, upto: int) -> Iterator[list[Row]]:
-        """Of all types but these."""
+        """Yield pages of events of all types but these."""
         marks = ", ".join("?" * len(types))
         query = (
             f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type NOT IN ({marks}) "
@@ -226,11 +228,11 @@ class SqliteStore:
         return rows
 
     def _events(self, pages: Iterator[list[Row]]) -> Iterator[Recorded[Event]]:
-        """Of each page when its turn comes. Not by `yield from`: passing each event on cost a tenth of the time."""
+        """Decode each page when it is reached. Not by `yield from`: passing each event on cost a tenth of the time."""
         return chained.from_iterable(map(self._decoded, pages))
 
     def _name(self, stream_id: int) -> StreamId:
-        """Streams never change their names, so those seen once are kept."""
+        """Return a stream's name. Names never change, so those read once are cached."""
         with self._database.reading() as cursor:
             self._names.update((id_, StreamId(name)) for id_, name in cursor.execute("SELECT id, name FROM stream"))
         try:
@@ -239,7 +241,7 @@ class SqliteStore:
             raise StoreUnusable(f"{self._database.path} is damaged: a stream is missing; see `mz verify`") from None
 
     def _decoded(self, rows: Sequence[Row]) -> Iterator[Recorded[Event]]:
-        """Straight through the codec's table: calls cost as much here as decoding does."""
+        """Decode rows with the codec's table directly: calls cost as much here as decoding does."""
         decoders, names = self._codec.decoders, self._names
         for id_, version, position, name, schema, recorded_at_us, observed_at_us, causation, payload, chain in rows:
             stream = names.get(id_) or self._name(id_)
@@ -262,7 +264,7 @@ def _tail(cursor: sqlite3.Cursor, stream: StreamId) -> _Tail:
 
 
 def _founded(cursor: sqlite3.Cursor, stream: StreamId, tail: _Tail) -> _Tail:
-    """The tail with a row of its own in the table of streams."""
+    """Return the tail with a row in the table of streams."""
     if tail.id == 0:
         tail.id = cursor.execute(NEW_STREAM, (stream, GENESIS)).lastrowid or 0
     return tail
@@ -277,7 +279,7 @@ def _grow(
     rows: list[Row],
     recorded: list[Recorded[Event]],
 ) -> None:
-    """Adds the events of one append after `position`; moves the tail."""
+    """Add the events of one append after `position` to `rows` and `recorded`, and advance the tail."""
     stream, causation = append.stream, append.causation
     tail.recorded_at_us = at = max(now_us, tail.recorded_at_us)
     for offset, (event, (name, schema, payload)) in enumerate(zip(append.events, payloads, strict=True), start=1):

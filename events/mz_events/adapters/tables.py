@@ -1,4 +1,4 @@
-"""Facts: the tables of the log, as SQLAlchemy sees them. The migrations make them; a test holds the two together."""
+"""Table definitions of the log for SQLAlchemy. The migrations create the tables; a test keeps the two in step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOG = Table(
     METADATA,
     Column("id", Text, nullable=False),
 )
-"""One row: which log this is."""
+"""One row: the id of this log."""
 
 STREAM = Table(
     "stream",

@@ -1,4 +1,4 @@
-"""Facts: what every event type declares: its tag, its role, its schema version and which fields are measurements."""
+"""Base classes of events. Every event type declares its tag, kind, schema version and non-deterministic fields."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 
 class Role(Enum):
-    """Why an event exists; replays compare intents and derived events, and answer outcomes and facts."""
+    """Reason for an event. Replays compare intents and derived events, and supply outcomes and external events."""
 
     INTENT = "intent"
-    """Something unrepeatable or findable is about to be done; its outcome is owed."""
+    """Something that cannot be repeated, or can be looked up, is about to be done; its outcome is pending."""
     OUTCOME = "outcome"
-    """What the world answered."""
+    """The result of an intent, from outside the engine."""
     FACT = "fact"
     """From outside: a person, a timer, another stream."""
     DERIVED = "derived"
@@ -22,7 +22,7 @@ class Role(Enum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Base of every event. `MEASURED` names the fields that the log digest leaves out: durations, raw-output
+    """Base of every event. `NON_DETERMINISTIC` names the fields that the log digest leaves out: durations, raw-output
     digests, commit ids."""
 
     ROLE: ClassVar[Role]

@@ -1,4 +1,4 @@
-"""Facts of one agent call: intent, boundary outcome, what was read, what it cost."""
+"""Events of one agent call: intent, outcome, parsed reply, cost."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mz_events.names import Commit, Digest, FeatureId
 
 
 class ProblemClass(Enum):
-    """Of a failed call; decides what happens next."""
+    """Class of a failed call; decides what happens next."""
 
     TRANSIENT = "transient"
-    """Try again, after `retry_after_seconds` where that is known."""
+    """Retry, after `retry_after_seconds` if known."""
     PHASE = "phase"
-    """The reply is unusable; try again."""
+    """The reply is unusable; retry."""
     FATAL = "fatal"
-    """No other call would fare better: the run stops."""
+    """Every other call would fail too: the run halts."""
     UNKNOWN = "unknown"
     """Treated as `phase`."""
     HUMAN = "human"
@@ -25,7 +25,7 @@ class ProblemClass(Enum):
 
 
 class CallRef(Fact, frozen=True, kw_only=True):
-    """Which call: unique within a run."""
+    """Identifies a call within a run."""
 
     key: str
     """`run/feature/phase/unit/iteration/attempt/agent.role`; an empty unit is written `-`."""
@@ -33,17 +33,17 @@ class CallRef(Fact, frozen=True, kw_only=True):
     unit: str
     iteration: int
     attempt: int
-    """Every request in this iteration counts, failed and lost ones too, per phase, unit and role; from 1."""
+    """From 1, per phase, unit and role. Counts every request of this iteration, failed and lost ones too."""
     role: str
     """`builder` is the phase's own agent; a review names its role."""
 
 
 class Usage(Fact, frozen=True, kw_only=True):
-    """Tokens of one model request, or of all requests to one model where the agent says no more."""
+    """Tokens of one model request, or of all requests to one model if the agent reports only sums."""
 
     model: str
     input: int
-    """All of it: uncached, cache reads and cache writes."""
+    """All input: uncached, cache reads and cache writes."""
     output: int
     """Reasoning included."""
     cache_read: int = 0
@@ -51,56 +51,58 @@ class Usage(Fact, frozen=True, kw_only=True):
     cache_write_1h: int = 0
     reasoning: int = 0
     requests: int | None = None
-    """How many requests this sums up; None: unknown."""
+    """Number of requests summed up here; None: unknown."""
     tier: str = ""
-    """Service tier that the API named where it is not the standard one: batch, flex, priority, fast."""
+    """Service tier named by the API if not the standard one: batch, flex, priority, fast."""
     part: str = ""
-    """Name of the sub-agent whose requests these are; empty: the main conversation, or not told."""
+    """Name of the subagent that made these requests; empty: the main conversation, or not reported."""
 
 
 class Problem(Fact, frozen=True, kw_only=True):
     kind: ProblemClass
     code: str
-    """Such as rate-limit, auth-failure, tool-missing, timeout, idle, no-terminal, agent-blocker, exit-N."""
+    """For example rate-limit, auth-failure, tool-missing, timeout, idle, no-terminal, agent-blocker, exit-N."""
     retry_after_seconds: int | None = None
     detail: Digest | None = None
-    """Blob: the agent's own words, redacted."""
+    """Blob: the agent's own message, redacted."""
 
 
 class Offence(Fact, frozen=True, kw_only=True):
-    """Something that the agent did outside its contract."""
+    """A change by the agent outside its write scope."""
 
     kind: Literal["outside", "denied", "special", "nested-git", "too-big", "commit", "secret"]
-    """Outside the phase's mutations; on a denied path; FIFO or device; a repository inside; over 50 MB; a commit of
-    its own, so that the branch moved; a file that holds a secret."""
+    """Outside the phase's write scope; on a denied path; FIFO or device; a nested repository; over 50 MB; a commit of
+    its own, which moved the branch; a file that contains a secret."""
     path: str
     size_bytes: int | None = None
 
 
 class CallReserved(Event, frozen=True, kw_only=True, tag="call.reserved"):
-    """Money set aside for a call; in the run's stream and in the feature's, in one transaction with the request."""
+    """Money reserved for a call; in the run's and the feature's stream, in one transaction with the request."""
 
     ROLE = Role.DERIVED
     feature: FeatureId
     key: str
     nanousd: int | None
-    """None: the model has no price, so nothing could be set aside."""
+    """None: the model has no price, so nothing could be reserved."""
 
 
 class CallHeld(Event, frozen=True, kw_only=True, tag="call.held"):
-    """The budget has no room for the call; in both streams."""
+    """The remaining budget is too small for the call; in both streams."""
 
     ROLE = Role.DERIVED
     feature: FeatureId
     key: str
     role: str
-    """Whose call it is."""
+    """Role of the agent to call."""
     nanousd: int | None
 
 
 class AgentRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="agent.requested"):
-    """Intent: durable before anything is spawned, and appended once. What has a default is written only where it is
-    another, so that calls without a kept session read as they always did."""
+    """Intent, durable before anything is spawned, and appended once.
+
+    Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
+    """
 
     ROLE = Role.INTENT
     MEASURED = frozenset({"tree", "session", "refs"})
@@ -113,74 +115,74 @@ class AgentRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     whole: bool
     """False: the prompt is a continuation of the session."""
     session: str | None
-    """Session to start (fresh) or to continue."""
+    """Session to start or to continue."""
     resumes: bool
     tree: Commit
     """Capture that the call starts from."""
     refs: Digest
-    """Blob: JSON object of all refs, `.git/config` and hooks before the call, so that what moved is found after a
+    """Blob: JSON object of all refs, `.git/config` and hooks before the call, so that changes are detected after a
     crash too."""
     estimated_tokens: int
-    """Input and output together: the prompt with the session that it goes on in, and a reply."""
+    """Input and output: the prompt, the session that it continues, and a reply."""
     estimated_nanousd: int | None
     kept: bool = False
-    """The feature's own session: later calls of its builder go on in it."""
+    """This is the feature's own session: later calls of its builder continue it."""
     shown: tuple[str, ...] = ()
-    """Marks of what the prompt shows, where the session is kept: later prompts of the session leave it out."""
+    """Marks of the texts in the prompt, if the session is kept: later prompts of the session leave these out."""
     prompt_tokens: int | None = None
-    """Estimate of the prompt alone, where it goes on in a session."""
+    """Estimate of the prompt without the session that it continues."""
     whole_tokens: int | None = None
-    """The same of this prompt with everything in it."""
+    """The same for the full prompt."""
     counted: int | None = None
-    """What the agent's API counted of the call's first request, the session included; None: it was not told."""
+    """Token count by the agent's API for the call's first request, session included; None: not reported."""
 
 
 class SessionEnd(Enum):
-    """Why a session cannot be continued."""
+    """Reason that a session cannot be continued."""
 
     ROLLBACK = "rollback"
-    """The work that it tells of was taken back, by a rollback, a retry or a person."""
+    """Its work was undone by a rollback, a retry or a person."""
     LOST = "lost"
-    """Nobody knows how its last call ended: the machine or `mz` died."""
+    """The end of its last call is unknown: the machine or `mz` died."""
     FAILED = "failed"
     """Its last call failed or was ended by us."""
     MISSING = "missing"
-    """The agent does not know it: it was removed, or lies in another home or directory."""
+    """The agent does not know it: it was deleted, or is in another home or directory."""
     FORK = "fork"
     """It belongs to another run."""
     AGENT = "agent"
-    """Another agent goes on."""
+    """Another agent continues the work."""
     MODEL = "model"
-    """Another model goes on."""
+    """Another model continues the work."""
     ELSEWHERE = "elsewhere"
-    """Its last call was answered from a recording, and the agent itself never had it."""
+    """Its last call was replayed from a recording; the agent itself never had it."""
 
 
 class SessionBroken(Event, frozen=True, kw_only=True, tag="session.broken"):
-    """The next prompt is whole, in a new session."""
+    """A session is no longer continued: the next prompt is a full one, in a new session."""
 
     ROLE = Role.DERIVED
     MEASURED = frozenset({"session"})
     key: str
-    """Of the call that would have gone on in it."""
+    """Key of the call that would have continued it."""
     session: str
     reason: SessionEnd
 
 
 class AgentSwitched(Event, frozen=True, kw_only=True, tag="agent.switched"):
-    """Failover: the feature goes on with the next agent of the settings."""
+    """Failover: the next agent of the settings continues the feature."""
 
     ROLE = Role.DERIVED
     ref: CallRef
-    """The call after which it was given up."""
+    """Last call of the agent that failed."""
     source: str
     to: str
     code: str
-    """The problem that the agent met."""
+    """Code of that agent's problem."""
 
 
 class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
-    """Outcome, at the boundary: what came out, uninterpreted."""
+    """Outcome, at the boundary: the agent's uninterpreted output."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"stdout", "stderr", "duration_ms", "tree", "salvaged", "exit", "version"})
@@ -188,19 +190,19 @@ class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
     stdout: Digest
     stderr: Digest
     exit: int | None
-    """None where the call was salvaged from its spool after a crash. Negative: the signal that ended it."""
+    """None: the call was recovered from its spool after a crash. Negative: the signal that ended it."""
     duration_ms: int
     tree: Commit
     """Capture after the call."""
     offences: tuple[Offence, ...] = ()
-    """Seen at capture: what no tree can hold, and commits of its own."""
+    """Found at capture: content that no tree can hold, and the agent's own commits."""
     salvaged: bool = False
     version: str = ""
-    """Of the agent's CLI, as `check_auth` or the stream told it."""
+    """Version of the agent's CLI, from `check_auth` or the stream."""
 
 
 class AgentFailed(Event, frozen=True, kw_only=True, tag="agent.failed"):
-    """The call was ended by us, or never began."""
+    """The call was ended by us, or never started."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"stdout", "stderr", "duration_ms", "tree"})
@@ -213,17 +215,17 @@ class AgentFailed(Event, frozen=True, kw_only=True, tag="agent.failed"):
 
 
 class AgentLost(Event, frozen=True, kw_only=True, tag="agent.lost"):
-    """Outcome of an intent that a crash left open and whose end is nowhere to be found."""
+    """Outcome of an intent that a crash left open and whose end cannot be determined."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"stdout"})
     ref: CallRef
     stdout: Digest
-    """What the spool held."""
+    """Content of the spool."""
 
 
 class ReplyRead(Event, frozen=True, kw_only=True, tag="reply.read"):
-    """What the adapter's parser made of the output. A better parser appends a newer one; the last one counts."""
+    """Result of parsing the output. A better parser appends a newer one; the last one counts."""
 
     ROLE = Role.DERIVED
     MEASURED = frozenset({"session", "text"})
@@ -245,14 +247,14 @@ class CallPriced(Event, frozen=True, kw_only=True, tag="call.priced"):
     ROLE = Role.DERIVED
     key: str
     computed_nanousd: int | None
-    """None: nothing is known of the usage, or at least one model has no price."""
+    """None: the usage is unknown, or at least one model has no price."""
     unpriced: tuple[str, ...] = ()
     prices: str = ""
     """Name, version and digest of the price table."""
 
 
 class CallSettled(Event, frozen=True, kw_only=True, tag="call.settled"):
-    """The reservation is replaced by the worst of what is known; in both streams."""
+    """The reservation is replaced by the charge, the highest of the known costs; in both streams."""
 
     ROLE = Role.DERIVED
     feature: FeatureId

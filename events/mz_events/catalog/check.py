@@ -1,4 +1,4 @@
-"""Facts about what was handed over: commands that ran, changes that were reverted, artifacts, rules, gates."""
+"""Events about what a phase produced: commands run, changes reverted, artifacts, rules, gates."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from mz_events.names import Commit, Digest, Path
 
 
 class Violation(Fact, frozen=True, kw_only=True):
-    """One broken rule. The words for it are in the report blob; this is what decisions read."""
+    """One broken rule. The message is in the report blob; decisions read only this."""
 
     rule: str
     """Id of the rule or gate."""
     path: str = ""
-    """File, or place within the artifact."""
+    """File, or location within the artifact."""
     line: int | None = None
 
 
 class Unit(Fact, frozen=True, kw_only=True):
-    """One piece of work that an artifact lists."""
+    """One piece of work listed in an artifact."""
 
     id: str
     depends_on: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Unit(Fact, frozen=True, kw_only=True):
 
 
 class CommandRan(Event, frozen=True, kw_only=True, tag="command.ran"):
-    """A process of ours: setup, preparation or gate. The only source of test numbers."""
+    """A process started by `mz`: setup, preparation or gate. The only source of test counts."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"duration_ms", "output", "excerpt"})
@@ -36,14 +36,14 @@ class CommandRan(Event, frozen=True, kw_only=True, tag="command.ran"):
     phase: str
     unit: str
     name: str
-    """Of the command in `mz.yaml`."""
+    """Name of the command in `mz.yaml`."""
     exit: int | None
     """None: killed at its time limit. Negative: signal."""
     passed: int | None = None
     failed: int | None = None
-    """Tests, where the output says how many."""
+    """`passed` and `failed` count tests, if the output reports them."""
     signature: str = ""
-    """First lines of the normalised output, hashed: the same failure has the same signature."""
+    """Hash of the first lines of the normalised output: equal failures have equal signatures."""
     output: Digest
     """Blob: raw, redacted."""
     excerpt: Digest
@@ -59,7 +59,7 @@ class Change(Fact, frozen=True, kw_only=True):
 
 
 class ChangesChecked(Event, frozen=True, kw_only=True, tag="changes.checked"):
-    """The tree after a reply, with every change outside the contract reverted."""
+    """The tree after a reply, with every forbidden change reverted."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"tree"})
@@ -67,12 +67,12 @@ class ChangesChecked(Event, frozen=True, kw_only=True, tag="changes.checked"):
     tree: Commit
     """Capture after reverting."""
     changes: tuple[Change, ...] = ()
-    """Against the tree before the call, within the contract."""
+    """Against the tree before the call, within the write scope."""
     offences: tuple[Offence, ...] = ()
 
 
 class RefMoved(Event, frozen=True, kw_only=True, tag="ref.moved"):
-    """A ref that is not the feature's own, `.git/config` or a hook changed while an agent worked."""
+    """A foreign ref, `.git/config` or a hook changed while an agent worked."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"old", "new"})
@@ -84,7 +84,7 @@ class RefMoved(Event, frozen=True, kw_only=True, tag="ref.moved"):
 
 
 class ArtifactParsed(Event, frozen=True, kw_only=True, tag="artifact.parsed"):
-    """What decisions need from an artifact, extracted once."""
+    """Everything decisions need from an artifact, extracted once."""
 
     ROLE = Role.DERIVED
     artifact: str
@@ -96,11 +96,11 @@ class ArtifactParsed(Event, frozen=True, kw_only=True, tag="artifact.parsed"):
     units: tuple[Unit, ...] = ()
     files: tuple[Path, ...] = ()
     fields: dict[str, str] = {}
-    """Enum-like fields that the pipeline may ask for: severity, cause, ..."""
+    """Enum-like fields that the pipeline may refer to: severity, cause, ..."""
 
 
 class ArtifactValidated(Event, frozen=True, kw_only=True, tag="artifact.validated"):
-    """The rules' answer for all outputs of one reply."""
+    """Result of the rules for all outputs of one reply."""
 
     ROLE = Role.DERIVED
     ref: CallRef
@@ -121,4 +121,4 @@ class GateChecked(Event, frozen=True, kw_only=True, tag="gate.checked"):
     report: Digest | None = None
     """Blob: JSON array of messages."""
     signature: str = ""
-    """Of a failed command: see CommandRan."""
+    """Signature of a failed command: see CommandRan."""

@@ -1,4 +1,4 @@
-"""Facts of delivery: commits, pushes, pull requests. Every intent here is findable: looked for before it is redone."""
+"""Events of delivery: commits, pushes, pull requests. Every intent can be looked up, and is before it is repeated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mz_events.names import Commit, Digest, Path
 
 
 class CommitRequested(Event, frozen=True, kw_only=True, tag="commit.requested"):
-    """Found again by its `Mz-Key` trailer on the feature's branch."""
+    """Looked up by the `Mz-Key` trailer on the feature's branch."""
 
     ROLE = Role.INTENT
     MEASURED = frozenset({"tree", "parent"})
@@ -21,7 +21,7 @@ class CommitRequested(Event, frozen=True, kw_only=True, tag="commit.requested"):
     """Capture whose content is committed."""
     parent: Commit
     message: Digest
-    """Blob: the whole message, trailers included."""
+    """Blob: the full message, trailers included."""
 
 
 class Committed(Event, frozen=True, kw_only=True, tag="commit.made"):
@@ -35,7 +35,7 @@ class Committed(Event, frozen=True, kw_only=True, tag="commit.made"):
 
 
 class PushRequested(Event, frozen=True, kw_only=True, tag="push.requested"):
-    """Found by asking the remote for the branch; pushed with a lease on `old`."""
+    """Looked up by the branch on the remote; pushed with a lease on `old`."""
 
     ROLE = Role.INTENT
     MEASURED = frozenset({"commit", "old"})
@@ -54,7 +54,7 @@ class Pushed(Event, frozen=True, kw_only=True, tag="push.made"):
 
 
 class PullRequestRequested(Event, frozen=True, kw_only=True, tag="pull-request.requested"):
-    """Found by head branch and the key in its body."""
+    """Looked up by head branch and the key in its body."""
 
     ROLE = Role.INTENT
     MEASURED = frozenset({"body"})
@@ -67,7 +67,7 @@ class PullRequestRequested(Event, frozen=True, kw_only=True, tag="pull-request.r
 
 
 class PullRequestOpened(Event, frozen=True, kw_only=True, tag="pull-request.opened"):
-    """With strategy `none`, `url` is empty and the body lies in a file for the person who opens it."""
+    """With strategy `none`, `url` is empty and the body is in a file for the person who opens the pull request."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"url", "number"})
@@ -77,8 +77,8 @@ class PullRequestOpened(Event, frozen=True, kw_only=True, tag="pull-request.open
 
 
 class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
-    """What the pull request's target has gained meanwhile is in the branch. Repeatable: before it is recorded the
-    branch stands where the stream says."""
+    """The new commits of the pull request's target were merged into the branch. Repeatable: until this is recorded, the
+    branch is where the stream says."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"base", "head", "tree"})
@@ -86,21 +86,19 @@ class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
     base: Commit
     """The target's head."""
     head: Commit
-    """Of the feature's branch, afterwards."""
+    """Head of the feature's branch, afterwards."""
     tree: Commit
     """Capture, afterwards."""
     changed: bool
     """False: there was nothing to merge."""
     conflicts: tuple[Path, ...] = ()
-    """These files hold conflict markers now."""
+    """Files that now contain conflict markers."""
     unmarked: tuple[Path, ...] = ()
-    """These conflicted too, but no marker can say so: binary, or gone on one side. They stand as the branch had
-    them."""
+    """Files with a conflict that markers cannot show (binary, or deleted on one side), left as in the branch."""
 
 
 class ChecksSeen(Event, frozen=True, kw_only=True, tag="checks.seen"):
-    """One look at the checks of the pull request, at the commit that was pushed. Polls are no events: there is one look
-    when waiting begins, and one whenever it ends."""
+    """State of the pull request's checks at the pushed commit. Only the polls that begin and end a wait are events."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"commit"})
@@ -112,13 +110,13 @@ class ChecksSeen(Event, frozen=True, kw_only=True, tag="checks.seen"):
     red: int
     pending: int
     flaky: bool = False
-    """Every red check is one that `pull_requests.flaky` names and that the forge can run again."""
+    """Every failed check is listed in `pull_requests.flaky` and can be run again by the forge."""
     report: Digest | None = None
-    """Blob: JSON array of messages on what is red, with the end of its log."""
+    """Blob: JSON array of messages about failed checks, with the end of their logs."""
 
 
 class ChecksRerun(Event, frozen=True, kw_only=True, tag="checks.rerun"):
-    """The red checks were started again. Asked for twice, the forge does it once."""
+    """The failed checks were started again. Idempotent at the forge."""
 
     ROLE = Role.OUTCOME
     key: str
@@ -126,7 +124,7 @@ class ChecksRerun(Event, frozen=True, kw_only=True, tag="checks.rerun"):
 
 
 class DeliveryFailed(Event, frozen=True, kw_only=True, tag="delivery.failed"):
-    """A push or pull request was refused by the forge or the remote."""
+    """A push or pull request was rejected by the forge or the remote."""
 
     ROLE = Role.OUTCOME
     key: str

@@ -1,4 +1,4 @@
-"""Facts of the life of one feature, in the stream `run/<run>/<feature>`: phases, units, blocks, rollbacks, rests."""
+"""Events of one feature, in the stream `run/<run>/<feature>`: phases, units, blocks, rollbacks, holds, endings."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from mz_events.names import Commit, Digest, FeatureId, Path
 
 
 class Ask(Enum):
-    """Why a person is asked."""
+    """Reason for a question to a person."""
 
     EXHAUSTED = "exhausted"
-    """Every reply that the rules or gates may refuse was refused."""
+    """The maximum number of rejected replies was reached."""
     RETRIES = "retries"
     """Too many failed or lost calls."""
     BLOCKER = "blocker"
-    """The agent said that it needs a person."""
+    """The agent reported that it needs a person."""
     APPROVAL = "approval"
-    """The pipeline wants a person's word here."""
+    """The pipeline requires a person's approval here."""
     UNROUTED = "unrouted"
     """A block whose cause has no `on_block` entry."""
     ROLLBACKS = "rollbacks"
-    """Three times the same issue, or `rollbacks_max`."""
+    """The same issue three times, or `rollbacks_max` reached."""
     REPOSITORY = "repository"
     """A ref, `.git/config` or a hook changed and no event of ours explains it."""
     CONFLICT = "conflict"
-    """Commits that must be merged do not merge."""
+    """Commits that must be merged have conflicts."""
     SECRET = "secret"
-    """A secret stood in an artifact or a patch."""
+    """An artifact or a patch contained a secret."""
     LIMIT = "limit"
     """A wait longer than the run may wait."""
     CHECKS = "checks"
-    """The checks of the pull request did not become green."""
+    """The checks of the pull request did not pass."""
 
 
 class FeatureStarted(Event, frozen=True, kw_only=True, tag="feature.started"):
@@ -62,7 +62,7 @@ class WorkspaceReady(Event, frozen=True, kw_only=True, tag="workspace.ready"):
 
 
 class WorkspaceConflicted(Event, frozen=True, kw_only=True, tag="workspace.conflicted"):
-    """The starting commits do not merge."""
+    """The starting commits cannot be merged without conflicts."""
 
     ROLE = Role.OUTCOME
     paths: tuple[Path, ...]
@@ -74,11 +74,11 @@ class PhaseStarted(Event, frozen=True, kw_only=True, tag="phase.started"):
     iteration: int
     """1 + the rollbacks that superseded this phase."""
     units: tuple[str, ...] = ("",)
-    """In the order of work; one empty name where the phase has no `for_each`."""
+    """In the order of work; one empty name if the phase has no `for_each`."""
 
 
 class UnitStarted(Event, frozen=True, kw_only=True, tag="unit.started"):
-    """Work on one cell (phase and unit) begins; a phase without `for_each` has one cell, with an empty unit."""
+    """Work on one unit of a phase begins; a phase without `for_each` has one unit with an empty name."""
 
     ROLE = Role.DERIVED
     phase: str
@@ -87,7 +87,7 @@ class UnitStarted(Event, frozen=True, kw_only=True, tag="unit.started"):
 
 
 class Blocked(Event, frozen=True, kw_only=True, tag="phase.blocked"):
-    """The phase cannot go on by itself."""
+    """The phase cannot continue by itself."""
 
     ROLE = Role.DERIVED
     phase: str
@@ -95,10 +95,10 @@ class Blocked(Event, frozen=True, kw_only=True, tag="phase.blocked"):
     cause: str
     """From the verdict or the gate; `inputs` for missing inputs, `person` for a rejection."""
     check: str
-    """Rule or gate; with phase, unit and path it is the identity of the issue."""
+    """Rule or gate; with phase, unit and path it identifies the issue."""
     path: str = ""
     note: Digest | None = None
-    """Blob: what goes into the prompt of the phase that must mend it."""
+    """Blob: text for the prompt of the phase that must fix the issue."""
 
 
 class RolledBack(Event, frozen=True, kw_only=True, tag="phase.rolled-back"):
@@ -107,15 +107,15 @@ class RolledBack(Event, frozen=True, kw_only=True, tag="phase.rolled-back"):
     """The phase that blocked."""
     to: str
     units: tuple[str, ...] = ()
-    """`scope: unit`: these units of the phase start a new iteration and nothing is restored. Empty: the whole
-    phase and all after it."""
+    """`scope: unit`: these units of the phase start a new iteration and nothing is restored. Empty: the phase and all
+    later ones are superseded."""
     keeps_tree: bool = False
-    """`scope: tree`: the work goes on from the present tree. Otherwise, without units, the tree from before the phase
+    """`scope: tree`: the work continues from the present tree. Otherwise, without units, the tree from before the phase
     is restored in a new commit."""
 
 
 class TreeRestored(Event, frozen=True, kw_only=True, tag="tree.restored"):
-    """The worktree is again what it was before the phase that the rollback leads to."""
+    """The worktree is again as it was before the phase that the rollback leads to."""
 
     ROLE = Role.OUTCOME
     MEASURED = frozenset({"tree"})
@@ -134,7 +134,7 @@ class PhaseCompleted(Event, frozen=True, kw_only=True, tag="phase.completed"):
 
 
 class FeatureHeld(Event, frozen=True, kw_only=True, tag="feature.held"):
-    """Waiting is an action: the slot is given back."""
+    """The feature waits without a person; its slot is released."""
 
     ROLE = Role.DERIVED
     MEASURED = frozenset({"until_us"})
@@ -142,11 +142,11 @@ class FeatureHeld(Event, frozen=True, kw_only=True, tag="feature.held"):
     until_us: int | None = None
     code: str | None = None
     template: Path | None = None
-    """The one that no prompt could be made of, below the folder of templates."""
+    """Path of the template that failed to render, below the templates folder."""
     line: int | None = None
-    """Of that template."""
+    """Line in that template."""
     detail: Digest | None = None
-    """Blob: what is wrong there."""
+    """Blob: the error."""
 
 
 class HoldReleased(Event, frozen=True, kw_only=True, tag="feature.hold-released"):
@@ -163,9 +163,9 @@ class HumanRequested(Event, frozen=True, kw_only=True, tag="human.requested"):
     unit: str
     ask: Ask
     code: str = ""
-    """What it is about: a rule, a gate, a problem's code, a check."""
+    """Subject of the question: a rule, a gate, a problem's code, a check."""
     detail: Digest | None = None
-    """Blob: the text that the person reads."""
+    """Blob: the text for the person."""
 
 
 class HumanAnswered(Event, frozen=True, kw_only=True, tag="human.answered"):
@@ -178,13 +178,13 @@ class HumanAnswered(Event, frozen=True, kw_only=True, tag="human.answered"):
 
 
 class FeatureRetried(Event, frozen=True, kw_only=True, tag="feature.retried"):
-    """A person wants it done once more: the tree from before the phase is restored, and counts begin anew."""
+    """A person requested a retry: the tree from before the phase is restored, and counters are reset."""
 
     ROLE = Role.FACT
     MEASURED = frozenset({"heard"})
     heard: int
     to: str
-    """Empty where no phase was begun."""
+    """Empty if no phase was started."""
     note: Digest | None = None
     who: Digest
 

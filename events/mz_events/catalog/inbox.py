@@ -1,4 +1,4 @@
-"""Facts of the stream `inbox/<run>`: what people leave for a run. Anyone appends; only the coordinator reads."""
+"""Events of the stream `inbox/<run>`: messages of people to a run. Anyone appends; only the coordinator reads."""
 
 from __future__ import annotations
 
@@ -14,37 +14,38 @@ class AnswerLeft(Event, frozen=True, kw_only=True, tag="inbox.answer"):
     note: Digest | None = None
     who: Digest
     question: int | None = None
-    """Version of the feature's stream that asked; an answer never meets another question. None: whichever is open."""
+    """Version of the event in the feature's stream that asked; an answer never applies to another question. None: any
+    open question."""
 
 
 class CancelLeft(Event, frozen=True, kw_only=True, tag="inbox.cancel"):
     ROLE = Role.FACT
     feature: FeatureId | None
-    """None: the whole run."""
+    """None: the run."""
     note: Digest | None = None
     who: Digest
 
 
 class RetryLeft(Event, frozen=True, kw_only=True, tag="inbox.retry"):
-    """Do a feature that rests once more, from a phase on."""
+    """Retry a stopped feature from a phase on."""
 
     ROLE = Role.FACT
     feature: FeatureId
     phase: str | None
-    """None: the phase in which it stands."""
+    """None: the current phase."""
     note: Digest | None = None
     who: Digest
 
 
 class PauseLeft(Event, frozen=True, kw_only=True, tag="inbox.pause"):
-    """Come to rest after what is under way; the process stays, and goes on when it is told so."""
+    """Finish current calls, then pause; the process stays and continues on request."""
 
     ROLE = Role.FACT
     who: Digest
 
 
 class ResumeLeft(Event, frozen=True, kw_only=True, tag="inbox.resume"):
-    """A paused run goes on."""
+    """Continue a paused run."""
 
     ROLE = Role.FACT
     who: Digest

@@ -1,4 +1,4 @@
-"""Facts of the stream `run/<run>`: what concerns several features. Only the coordinator appends here."""
+"""Events of the stream `run/<run>`, which concern several features. Only the coordinator appends here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mz_events.names import Commit, Digest, FeatureId, Path, RunId
 
 
 class Rest(Enum):
-    """How a feature's thread came to rest."""
+    """State in which a feature's worker stopped."""
 
     DELIVERED = "delivered"
     MERGED = "merged"
@@ -21,11 +21,11 @@ class Rest(Enum):
     """For a time, another feature, money, or the end of a fatal problem."""
     CANCELLED = "cancelled"
     STOPPED = "stopped"
-    """The user stopped the run, or a fatal problem elsewhere did; the feature goes on at the next resume."""
+    """By the user or by a fatal problem elsewhere; the feature continues with the next resume."""
 
 
 class Hold(Enum):
-    """What a held feature waits for."""
+    """Condition that a held feature waits for."""
 
     TIMER = "timer"
     CLAIM = "claim"
@@ -39,9 +39,9 @@ class Verdict(Enum):
     """A person's answer."""
 
     APPROVE = "approve"
-    """Go on: past a question as it stands, or once more with the note where nothing valid is there to go on with."""
+    """Continue with the work as it is; or retry with the note if there is nothing valid to continue with."""
     RETRY = "retry"
-    """Once more, with the note."""
+    """Retry with the note."""
     REJECT = "reject"
 
 
@@ -60,19 +60,19 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
 
 
 class RunForked(Event, frozen=True, kw_only=True, tag="run.forked"):
-    """The run goes on from an event of another one. What came before it is in the feature's stream as copies, each of
-    which names its original as its cause; it happened once, and was paid once."""
+    """The run continues from an event of another one. Earlier events are copied into the feature's stream, each citing
+    its original as its cause; they happened once, and were paid once."""
 
     ROLE = Role.FACT
     MEASURED = frozenset({"source", "version"})
     source: RunId
     feature: FeatureId
     version: int
-    """Of the feature's stream in that run: the last event that was copied."""
+    """Version, in that run's stream of the feature, of the last copied event."""
 
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
-    """A process took the run up again; a fatal halt, if there was one, is over."""
+    """A process continued the run; a fatal halt, if any, is lifted."""
 
     ROLE = Role.FACT
     MEASURED = frozenset({"core"})
@@ -83,7 +83,7 @@ class ItemAdded(Event, frozen=True, kw_only=True, tag="item.added"):
     ROLE = Role.FACT
     feature: FeatureId
     source: str
-    """Where it stands: `file#id`."""
+    """Location: `file#id`."""
     priority: int
     """0 high, 1 medium, 2 low, 3 none."""
     order: int
@@ -91,9 +91,9 @@ class ItemAdded(Event, frozen=True, kw_only=True, tag="item.added"):
     depends_on: tuple[FeatureId, ...] = ()
     title: Digest
     body: Digest
-    """Sanitised; a quarantined item has a placeholder here."""
+    """Sanitised; a placeholder if the item is quarantined."""
     score: int = 0
-    """Of the injection screen."""
+    """Score of the injection screen."""
     quarantined: bool = False
 
 
@@ -104,11 +104,11 @@ class ItemSkipped(Event, frozen=True, kw_only=True, tag="item.skipped"):
     MEASURED = frozenset({"delivered_by", "head"})
     feature: FeatureId
     delivered_by: str
-    """`stream@version`."""
+    """Event ref, `stream@version`."""
     changed: bool
-    """The text is not the one that was delivered."""
+    """The text differs from the delivered one."""
     head: Commit | None = None
-    """What was delivered; dependents start from it."""
+    """The delivered commit; dependents start from it."""
 
 
 class FeatureAdmitted(Event, frozen=True, kw_only=True, tag="feature.admitted"):
@@ -124,7 +124,7 @@ class FeatureAdmitted(Event, frozen=True, kw_only=True, tag="feature.admitted"):
 
 
 class FeatureRested(Event, frozen=True, kw_only=True, tag="feature.rested"):
-    """The feature's thread ended; cites the version that its stream had."""
+    """The feature's worker ended; cites the version that its stream had."""
 
     ROLE = Role.FACT
     MEASURED = frozenset({"head", "until_us"})
@@ -135,15 +135,15 @@ class FeatureRested(Event, frozen=True, kw_only=True, tag="feature.rested"):
     until_us: int | None = None
     """For `hold: timer`: microseconds since the epoch, UTC."""
     code: str | None = None
-    """Of a failure or of a fatal problem."""
+    """Code of a failure or of a fatal problem."""
     head: Commit | None = None
     """Head of the feature's branch."""
     touched: tuple[Path, ...] = ()
-    """Paths that the feature changed against where it started; set when it is delivered."""
+    """Paths that the feature changed since its start; set when it is delivered."""
 
 
 class FeatureReleased(Event, frozen=True, kw_only=True, tag="feature.released"):
-    """A held feature may go on."""
+    """A held feature may continue."""
 
     ROLE = Role.DERIVED
     feature: FeatureId
@@ -156,7 +156,7 @@ class TimerFired(Event, frozen=True, kw_only=True, tag="timer.fired"):
 
 
 class ItemHeld(Event, frozen=True, kw_only=True, tag="item.held"):
-    """A dependency failed or was cancelled: it can never start unless a person decides."""
+    """A dependency failed or was cancelled: the item cannot start unless a person decides."""
 
     ROLE = Role.DERIVED
     feature: FeatureId
@@ -173,30 +173,30 @@ class FilesClaimed(Event, frozen=True, kw_only=True, tag="files.claimed"):
 
 
 class FilesContended(Event, frozen=True, kw_only=True, tag="files.contended"):
-    """The claim was refused; also in the feature's own stream, in the same transaction."""
+    """Also in the feature's own stream, in the same transaction."""
 
     ROLE = Role.DERIVED
     feature: FeatureId
     phase: str
     paths: tuple[Path, ...]
-    """The claim; the colliding ones are those that `holder` has claimed too."""
+    """The claim; the conflicting paths are those that `holder` has claimed too."""
     holder: FeatureId
 
 
 class ClaimCompared(Event, frozen=True, kw_only=True, tag="claim.compared"):
-    """Prediction and fact, after the feature was delivered."""
+    """Comparison of claimed and changed paths, after the feature was delivered."""
 
     ROLE = Role.DERIVED
     feature: FeatureId
     confirmed: tuple[Path, ...]
     unused: tuple[Path, ...]
-    """Claimed, not touched."""
+    """Claimed, not changed."""
     missed: tuple[Path, ...]
-    """Touched, not claimed."""
+    """Changed, not claimed."""
 
 
 class AnswerGiven(Event, frozen=True, kw_only=True, tag="answer.given"):
-    """A person's answer to a feature, taken from the inbox."""
+    """A person's answer to a feature, read from the inbox."""
 
     ROLE = Role.FACT
     feature: FeatureId
@@ -207,7 +207,7 @@ class AnswerGiven(Event, frozen=True, kw_only=True, tag="answer.given"):
 
 
 class CancelGiven(Event, frozen=True, kw_only=True, tag="cancel.given"):
-    """A person gave the feature up."""
+    """A person cancelled the feature."""
 
     ROLE = Role.FACT
     feature: FeatureId
@@ -216,35 +216,35 @@ class CancelGiven(Event, frozen=True, kw_only=True, tag="cancel.given"):
 
 
 class RetryGiven(Event, frozen=True, kw_only=True, tag="retry.given"):
-    """A person wants a feature that rests done once more, from a phase on."""
+    """A person requested a retry of a stopped feature, from a phase on."""
 
     ROLE = Role.FACT
     feature: FeatureId
     phase: str | None
-    """None: the phase in which it stands."""
+    """None: the current phase."""
     note: Digest | None = None
     who: Digest
 
 
 class ChecksChanged(Event, frozen=True, kw_only=True, tag="checks.changed"):
-    """The checks of the feature's pull request are not pending any more; the feature looks for itself."""
+    """The checks of the feature's pull request are no longer pending; the feature polls them itself."""
 
     ROLE = Role.FACT
     feature: FeatureId
 
 
 class FeatureMerged(Event, frozen=True, kw_only=True, tag="feature.merged"):
-    """The pull request of a delivered feature was merged; those that wait for that start from `head`."""
+    """The pull request of a delivered feature was merged; features waiting for the merge start from `head`."""
 
     ROLE = Role.FACT
     MEASURED = frozenset({"head"})
     feature: FeatureId
     head: Commit
-    """Of the base branch, with the merge in it."""
+    """Head of the base branch, merge included."""
 
 
 class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
-    """Nothing more is started, and what is under way comes to rest, until the run is resumed; the process stays."""
+    """Nothing more is started and current calls finish, until the run is resumed; the process stays."""
 
     ROLE = Role.FACT
     who: Digest | None
@@ -252,7 +252,7 @@ class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
 
 
 class BudgetChanged(Event, frozen=True, kw_only=True, tag="budget.changed"):
-    """The settings had other limits when the run was taken up again; they hold from here on. None: no limit."""
+    """The settings had other limits when the run was resumed; they apply from here on. None: no limit."""
 
     ROLE = Role.FACT
     run_nanousd: int | None
@@ -260,13 +260,13 @@ class BudgetChanged(Event, frozen=True, kw_only=True, tag="budget.changed"):
 
 
 class InboxTaken(Event, frozen=True, kw_only=True, tag="inbox.taken"):
-    """The cursor of the inbox: everything up to `version` was dealt with."""
+    """The cursor of the inbox: everything up to `version` was processed."""
 
     ROLE = Role.OUTCOME
     version: int
     accepted: bool
     why: str = ""
-    """Code of the refusal."""
+    """Error code; empty if accepted."""
 
 
 class RunHalted(Event, frozen=True, kw_only=True, tag="run.halted"):
@@ -284,12 +284,12 @@ class RunStopped(Event, frozen=True, kw_only=True, tag="run.stopped"):
 
 
 class RunRested(Event, frozen=True, kw_only=True, tag="run.rested"):
-    """Nothing can go on without a person, money or a resume."""
+    """Nothing can continue without a person, money or a resume."""
 
     ROLE = Role.DERIVED
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
-    """Every item is delivered, failed, cancelled or given up."""
+    """Every item is delivered, failed or cancelled."""
 
     ROLE = Role.DERIVED

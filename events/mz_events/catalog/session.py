@@ -1,6 +1,6 @@
-"""Facts read from agents' own session files: what was asked of models without `mz`, and what that came to.
+"""Events read from agents' own session files: model requests made without `mz`, and their cost.
 
-They lie in the log of a user, not of a repository: `session/<agent>/<id>`. Nothing that a person or an agent wrote is
+They are in the log of a user, not of a repository: `session/<agent>/<id>`. Nothing written by a person or an agent is
 kept, and paths only as blobs, so that they can be erased.
 """
 
@@ -13,50 +13,50 @@ from mz_events.names import Digest, StreamId
 
 class Request(Fact, frozen=True, kw_only=True):
     """One request to a model, counted for the session whose stream holds it unless it names another. Without tokens it
-    only says what money was reported."""
+    only holds reported money."""
 
     key: str
-    """32 hexadecimal digits of the sha256 over agent and id: the same wherever the request is told of."""
+    """32 hexadecimal digits of the sha256 over agent and id: the same in every file that mentions the request."""
     at_us: int
     dated: bool = True
-    """False: no file tells when it was made, and the time is that of the line before or of the file."""
+    """False: no file has its time, and `at_us` is that of the line before or of the file."""
     usage: Usage
     reported_nanousd: int | None = None
     """By the agent, for this request."""
     before: Usage | None = None
-    """What was counted for it until now: this sighting knows of more tokens, or of its time, and takes its place."""
+    """Usage counted for it until now, if this event replaces it: more tokens, or the time, became known."""
     before_nanousd: int | None = None
-    """What was reported for it until now."""
+    """Money reported for it until now."""
     before_at_us: int | None = None
-    """When it was thought to be made until now, if that was another time."""
+    """Its time until now, if different."""
     session: StreamId = StreamId("")
-    """Where it was first seen, and is counted, when that is another session."""
+    """Session where it was first found and is counted, if that is another one."""
 
 
 class PricedSum(Fact, frozen=True, kw_only=True):
-    """Money of requests of one quarter of an hour, one model and one part of a session."""
+    """Money of requests of one quarter of an hour, one model and one subagent."""
 
     session: StreamId = StreamId("")
     """As in `Request`."""
     start_s: int
-    """Seconds since the epoch, UTC, at which the quarter begins."""
+    """Begin of the quarter, seconds since the epoch, UTC."""
     model: str
     part: str
     nanousd: int
-    """Below zero where a correction lowers what was counted before."""
+    """Negative if a correction lowers an earlier sum."""
     unpriced: int
-    """Requests more that have no price; below zero where a correction has one."""
+    """Additional requests without a price; negative if a correction has one."""
 
 
 class SessionOpened(Event, frozen=True, kw_only=True, tag="session.opened"):
-    """A session file was met for the first time, or tells more of its session than was known."""
+    """A session file was found for the first time, or contains more about its session than was known."""
 
     ROLE = Role.FACT
     agent: str
     session: str
-    """As the agent names it; `sha256-...` where that is no name."""
+    """The agent's id of it; `sha256-...` if that is not a valid name."""
     version: str = ""
-    """Of the agent's program."""
+    """Version of the agent's program."""
     project: Digest | None = None
     """Blob: the directory that the session worked in."""
     parent: str = ""
@@ -66,70 +66,70 @@ class SessionOpened(Event, frozen=True, kw_only=True, tag="session.opened"):
 
 
 class SessionRead(Event, frozen=True, kw_only=True, tag="session.read"):
-    """What one file tells from one byte to another. Requests that were counted before are not in it."""
+    """Content of one file between two byte offsets, without requests that were counted before."""
 
     ROLE = Role.FACT
     MEASURED = frozenset({"modified_ns", "inode", "paths"})
     file: str
     """sha256 of its path."""
     paths: Digest
-    """Blob: the paths of all files that were read together, each ending with a zero byte; this one's is among them."""
+    """Blob: the paths of all files that were read together, this one's included, each ending with a zero byte."""
     format: str
     """Name of the reader, such as claude-session."""
     part: str = ""
-    """Of the sub-agent whose file this is."""
+    """Subagent that wrote the file."""
     size: int
-    """Bytes of the file, when it was looked at."""
+    """Size of the file in bytes when it was read."""
     modified_ns: int
-    """0: more of the file was to be read when this was appended."""
+    """0: more of the file was still to be read when this was appended."""
     inode: int
     start: int
-    """Byte at which reading began; 0: the file is new, or was replaced, and what was counted of its lines is void."""
+    """Byte at which reading began; 0: the file is new or was replaced, and earlier counts of its lines are void."""
     upto: int
-    """Byte behind the last whole line."""
+    """Byte after the last complete line."""
     mark: str
-    """sha256 over the first and the last bytes of what was read: a file that was replaced no longer fits it."""
+    """sha256 over the first and the last bytes that were read; a file that was replaced no longer matches."""
     requests: tuple[Request, ...] = ()
     seen: int = 0
     """Requests that were counted before, here or elsewhere."""
     undated: int = 0
-    """Requests without a time of their own, counted at that of the line before or of the file."""
+    """Requests without a time, counted at that of the line before or of the file."""
     ahead: int = 0
-    """Requests that lie in the future."""
+    """Requests with a time in the future."""
     prompts: int = 0
     tools: dict[str, int] = {}
-    """Calls, by tool."""
+    """Number of calls by tool."""
     failed: int = 0
     """Tool calls that failed."""
     lines: int = 0
     bad: int = 0
     """Lines that cannot be decoded."""
     unknown: dict[str, int] = {}
-    """Lines of types that the reader does not know."""
+    """Number of lines by type unknown to the reader."""
     carry: str = ""
-    """JSON of what the reader remembers for the next line: names and numbers. Empty: it cannot be kept, and a file that
-    has grown is read from its beginning."""
+    """JSON of the reader's state for the next line: names and numbers. Empty: it cannot be kept, and a file that has
+    grown is read again from its beginning."""
     head: str = ""
-    """sha256 of its first line, or of the document that it begins with: copies of a file have the same."""
+    """sha256 of its first line, or of its first document: copies of a file have the same."""
     told: tuple[Usage, ...] = ()
-    """Sums that the file tells at its end, by model, up to here."""
+    """Sums by model that the file states at its end, up to here."""
     reported_nanousd: int | None = None
-    """Money that the file tells at its end, up to here."""
+    """Money that the file states at its end, up to here."""
     lacks: tuple[str, ...] = ()
-    """Why the file may tell fewer tokens than were used: codes of notes. `output-open` is of the file up to here, all
-    else of these lines. Empty: nothing says so."""
+    """Reasons why the file may show fewer tokens than were used: codes of notes. `output-open` concerns the file up to
+    here, the others these lines. Empty: no known reason."""
 
 
 class SessionSettled(Event, frozen=True, kw_only=True, tag="session.settled"):
-    """What the session's files tell at their ends beyond the requests that they show: tokens of requests that no line
-    is about, and money for the whole."""
+    """Totals at the ends of the session's files beyond the requests in them: tokens of requests without a line, and
+    money for the session."""
 
     ROLE = Role.DERIVED
     requests: tuple[Request, ...]
 
 
 class SessionPriced(Event, frozen=True, kw_only=True, tag="session.priced"):
-    """The requests of the event before it in the stream, by the prices then in force."""
+    """Cost of the requests of the preceding event in the stream, by the prices then in force."""
 
     ROLE = Role.DERIVED
     sums: tuple[PricedSum, ...] = ()

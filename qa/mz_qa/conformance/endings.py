@@ -1,4 +1,4 @@
-"""Adapter: streams that real agents wrote, by the way in which their call ended, and what must be made of each."""
+"""Stored agent streams by the ending of their call, with the expected parse of each."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from mz_events.catalog.call import ProblemClass, Usage
 FIXTURES = "fixtures"
 STDERR = ".stderr"
 STREAM = re.compile(r"(.+)\.exit(-?\d+)\.[a-z]+")
-"""Of a file's name: the ending and its exit code."""
+"""File name: ending and exit code."""
 ASKED = "model-that-was-asked-for"
 WORDS = "words.yaml"
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an adapter must make of a stream."""
+    """Expected parse of a stream."""
 
     terminal: Literal["success", "error", "no-terminal"]
     code: str = ""
-    """Of the failure; empty: it went well."""
+    """Problem code; empty for success."""
     kind: ProblemClass | None = None
     wait: int | None = None
-    """Seconds until it may go well."""
+    """Expected seconds until a retry."""
     session: str | None = None
-    """Session that the stream continues or begins, where a case is about that."""
+    """Session that the stream continues or begins, in cases about sessions."""
     earlier: tuple[Usage, ...] = ()
-    """What that session had used before."""
+    """Usage of that session before the call."""
     tokens: tuple[int, int] | None = None
-    """Input and output in all, where a case is about counting."""
+    """Total input and output, in cases about token counts."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """One call, as it crossed the boundary of the agent's process."""
+    """One call: output of the agent's process, and its expected parse."""
 
     name: str
     result: CallResult
@@ -46,48 +46,50 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fixtures() -> Traversable:
-    """The folder of what was written before and must be understood for ever."""
+    """Return the folder of the bundled fixtures."""
     return files("mz_qa") / FIXTURES
 
 
 def expectations(agent: str) -> dict[str, Expected]:
-    """By the name of the ending; empty for an agent of which nothing is stored."""
-    page = fixtures() / "agents" / f"{agent}.yaml"
-    if not page.is_file():
+    """Load the expectations by ending; empty for an agent without stored streams."""
+    file = fixtures() / "agents" / f"{agent}.yaml"
+    if not file.is_file():
         return {}
-    return msgspec.convert(yaml.safe_load(page.read_text("utf-8")), dict[str, Expected])
+    return msgspec.convert(yaml.safe_load(file.read_text("utf-8")), dict[str, Expected])
 
 
 def endings(agent: str) -> tuple[Ending, ...]:
-    """All that are stored of this agent, by name. Raises KeyError for a stream that nothing is expected of."""
-    known = expectations(agent)
+    """Load all stored endings of an agent, sorted by name. Raises KeyError for a stream without expectation."""
+    expected_by_name = expectations(agent)
     streams = (
-        [file for file in (fixtures() / "agents" / agent).iterdir() if not file.name.endswith(STDERR)] if known else []
+        [file for file in (fixtures() / "agents" / agent).iterdir() if not file.name.endswith(STDERR)]
+        if expected_by_name
+        else []
     )
-    return tuple(_ending(file, agent, known) for file in sorted(streams, key=lambda file: file.name))
+    return tuple(_ending(file, agent, expected_by_name) for file in sorted(streams, key=lambda file: file.name))
 
 
 def failures() -> tuple[Ending, ...]:
-    """Failures without a last word, which mean the same of any agent."""
-    told = yaml.safe_load((fixtures() / "agents" / WORDS).read_text("utf-8"))
-    return tuple(_failure(dict(each)) for each in told)
+    """Load failures without a final event, which mean the same for any agent."""
+    entries = yaml.safe_load((fixtures() / "agents" / WORDS).read_text("utf-8"))
+    return tuple(_failure(dict(entry)) for entry in entries)
 
 
-def _failure(told: dict[str, Any]) -> Ending:
-    code, said = told.pop("exit"), told.pop("stderr")
-    result = CallResult(stdout=b"", stderr=said.encode(), exit=code, duration_ms=1, model=ASKED)
-    expected = msgspec.convert({"terminal": "no-terminal", **told}, Expected)
-    return Ending(name=f"exit {code}, {said!r}", result=result, expected=expected)
+def _failure(entry: dict[str, Any]) -> Ending:
+    code, stderr = entry.pop("exit"), entry.pop("stderr")
+    result = CallResult(stdout=b"", stderr=stderr.encode(), exit=code, duration_ms=1, model=ASKED)
+    expected = msgspec.convert({"terminal": "no-terminal", **entry}, Expected)
+    return Ending(name=f"exit {code}, {stderr!r}", result=result, expected=expected)
 
 
-def _ending(file: Traversable, agent: str, known: dict[str, Expected]) -> Ending:
-    found = STREAM.fullmatch(file.name)
-    if found is None:
+def _ending(file: Traversable, agent: str, expected_by_name: dict[str, Expected]) -> Ending:
+    match = STREAM.fullmatch(file.name)
+    if match is None:
         raise KeyError(f"{agent}/{file.name} is not called NAME.exitCODE.SUFFIX")
-    name, code = found[1], int(found[2])
-    said = fixtures() / "agents" / agent / f"{name}.exit{code}{STDERR}"
-    stderr = said.read_bytes() if said.is_file() else b""
-    expected = known[name]
+    name, code = match[1], int(match[2])
+    stderr_file = fixtures() / "agents" / agent / f"{name}.exit{code}{STDERR}"
+    stderr = stderr_file.read_bytes() if stderr_file.is_file() else b""
+    expected = expected_by_name[name]
     result = CallResult(
         stdout=file.read_bytes(), stderr=stderr, exit=code, duration_ms=1, model=ASKED, earlier=expected.earlier
     )

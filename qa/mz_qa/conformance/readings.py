@@ -1,14 +1,12 @@
-"""Pure: what every adapter's parser must keep to: any bytes give a reading or a classified failure, never an exception.
+"""Checks of an adapter's parser: any bytes give a parsed reply or a classified problem, never an exception.
 
-From every stream that was recorded come its prefixes, and others by seeded damage: the same on every machine.
+Every recorded stream is parsed complete, cut off, and with seeded damage, the same on every machine.
 
-All prefixes of a stream are covered, though not all are parsed. A line that is a JSON object has no prefix that is one,
-since the brace that opens it is closed by its last; so a parser that takes lines apart before it looks into them reads
-all cuts inside such a line alike: as the lines before it, and one that is bad. That a parser does so is looked at in
-every such line, behind its first brace, in its middle and before its last brace. In lines of any other kind, which
-may hold words, every place is a cut of its own: all of them are parsed where a stream has few, else a sample, and
-another one of those around the ends of such lines. So are lines of a stream that has more of them than `OBJECTS_MAX`.
-"""
+The cuts cover all prefixes without parsing each. No proper prefix of a line with a JSON object is an object, so a
+parser that splits lines first treats all cuts inside such a line alike: the lines before it, and one bad line. This is
+checked in every such line at three cuts: after its first brace, in its middle and before its last brace. Other lines
+hold text, so every position in them is a different cut: all are parsed if there are few, else a sample, plus a sample
+of those around the ends of these lines. A stream with more than `OBJECTS_MAX` objects is sampled, too."""
 
 from __future__ import annotations
 
@@ -36,17 +34,17 @@ OURS = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
 LYING_EXITS = (0, 1, 143, -9, None)
 VALUES = (b"null", b"-1", b"1e999", b"[]", b"{}", b'"\\ud800"', b"[" * 2000, b"9" * 400, b"true", b"\xff\xfe", b"\0",
           b'"--help"')  # fmt: skip
-"""What may stand where something else was expected."""
+"""Unexpected values to insert."""
 OBJECTS_MAX = 500
-"""Objects of one stream that are cut."""
+"""Maximum number of cut objects per stream."""
 AROUND = (-2, -1, 0, 1)
-"""Cuts at the end of a line of words, where a parser that takes words line by line may go wrong."""
+"""Cuts around the end of a text line, relative to it."""
 FOUND_MAX = 3
-"""Findings of one kind for one stream: the rest would only repeat them."""
+"""Maximum number of findings per stream; more would repeat them."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent once wrote."""
+    """Recorded output of an agent."""
 
     name: str
     result: CallResult
@@ -55,54 +53,63 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 def read_all(
     adapter: Adapter, endings: Sequence[Ending], failures: Sequence[Ending], streams: Sequence[Stream], budget: int
 ) -> Iterator[Said]:
-    """The parser on all of them. `budget`, shared out evenly, is how many accidents and samples of cuts there are;
-    parses beside it are those of objects (`OBJECTS_MAX`) and of line ends, whose number the streams decide. `failures`
-    are of any agent."""
+    """Check the parser on all endings and streams. `budget` is the number of damaged streams and sampled cuts, shared
+    evenly by the streams; cuts of objects (`OBJECTS_MAX`) come on top. `failures` apply to any agent."""
     for ending in (*endings, *failures):
         yield Checked("endings")
         yield from expected(adapter, ending)
-    every = [*(Stream(name=one.name, result=one.result) for one in endings), *streams]
-    share = max(20, budget // max(1, len(every)))
-    for stream in every:
+    all_streams = [*(Stream(name=stored.name, result=stored.result) for stored in endings), *streams]
+    share = max(20, budget // max(1, len(all_streams)))
+    for stream in all_streams:
         yield from read_stream(adapter, stream, share)
     yield from complete(adapter, endings)
-    yield from truthful(adapter, every)
+    yield from truthful(adapter, all_streams)
 
 
 def expected(adapter: Adapter, ending: Ending) -> Iterator[Finding]:
-    """What is known of an ending is what the parser makes of it."""
+    """The parse of an ending is the expected one."""
     reading = attempt(adapter, ending.result)
     if isinstance(reading, str):
         yield broken(adapter, "parse_output", f"raises on the ending {ending.name}: {reading}")
         return
-    problem, known = reading.problem, ending.expected
-    found = (reading.terminal, problem.code if problem else "", problem.kind if problem else None)
+    problem, expected = reading.problem, ending.expected
+    actual = (reading.terminal, problem.code if problem else "", problem.kind if problem else None)
     wait = problem.retry_after_seconds if problem else None
-    if (*found, wait) != (known.terminal, known.code, known.kind, known.wait):
-        words = ", ".join(str(part) for part in (*found, wait) if part)
-        wanted = ", ".join(str(part) for part in (known.terminal, known.code, known.kind, known.wait) if part)
-        yield broken(adapter, "parse_output", f"takes the ending {ending.name} for {words}; it is {wanted}")
-    counted = (sum(one.input for one in reading.usage), sum(one.output for one in reading.usage))
-    if known.tokens is not None and counted != known.tokens:
-        yield broken(adapter, "parse_output", f"counts {counted} tokens in {ending.name}; they are {known.tokens}")
-    if known.session is not None and reading.session != known.session:
+    if (*actual, wait) != (expected.terminal, expected.code, expected.kind, expected.wait):
+        actual_text = ", ".join(str(part) for part in (*actual, wait) if part)
+        expected_text = ", ".join(
+            str(part) for part in (expected.terminal, expected.code, expected.kind, expected.wait) if part
+        )
         yield broken(
-            adapter, "parse_output", f"reads the session {reading.session} in {ending.name}; it is {known.session}"
+            adapter, "parse_output", f"parses the ending {ending.name} as {actual_text}; expected {expected_text}"
+        )
+    counted = (sum(entry.input for entry in reading.usage), sum(entry.output for entry in reading.usage))
+    if expected.tokens is not None and counted != expected.tokens:
+        yield broken(adapter, "parse_output", f"counts {counted} tokens in {ending.name}; expected {expected.tokens}")
+    if expected.session is not None and reading.session != expected.session:
+        yield broken(
+            adapter,
+            "parse_output",
+            f"reads the session {reading.session} in {ending.name}; expected {expected.session}",
         )
 
 
 def read_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[Said]:
-    """One stream whole, with other exit codes, cut off, and damaged."""
-    asked = Asked(adapter)
-    same = cast("Adapter", asked)
-    told = [*whole(same, stream), *prefixes(same, stream, share // 2), *damaged(same, stream, share // 2)]
-    yield Checked("readings", asked.parses)
-    for words in list(dict.fromkeys(told))[:FOUND_MAX]:
-        yield broken(adapter, "parse_output", f"{words} (stream {stream.name})")
+    """Check one stream: complete, with other exit codes, cut off, and damaged."""
+    counting = Asked(adapter)
+    counting_adapter = cast("Adapter", counting)
+    problems = [
+        *whole(counting_adapter, stream),
+        *prefixes(counting_adapter, stream, share // 2),
+        *damaged(counting_adapter, stream, share // 2),
+    ]
+    yield Checked("readings", counting.parses)
+    for problem in list(dict.fromkeys(problems))[:FOUND_MAX]:
+        yield broken(adapter, "parse_output", f"{problem} (stream {stream.name})")
 
 
 class Asked:
-    """An adapter that knows how often its parser was asked."""
+    """An adapter that counts the calls of its parser."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter, self.parses = adapter, 0
@@ -111,13 +118,13 @@ class Asked:
         return getattr(self._adapter, name)
 
     def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
-        """As the adapter does it. Raises what it raises."""
+        """Parse like the adapter, and count. Raises what it raises."""
         self.parses += 1
         return self._adapter.parse_output(result) if watch is None else self._adapter.parse_output(result, watch)
 
 
 def attempt(adapter: Adapter, result: CallResult) -> Reading | str:
-    """A reading, or the exception in words."""
+    """Parse; return the exception as text if it raises."""
     try:
         return adapter.parse_output(result)
     except Exception as error:
@@ -125,7 +132,7 @@ def attempt(adapter: Adapter, result: CallResult) -> Reading | str:
 
 
 def whole(adapter: Adapter, stream: Stream) -> Iterator[str]:
-    """The same bytes read alike each time; the exit code does not decide; what we did to the call does."""
+    """Parsing is deterministic; the exit code does not decide; a problem caused by mz does."""
     first = attempt(adapter, stream.result)
     if isinstance(first, str):
         yield f"raises on a recorded stream: {first}"
@@ -133,58 +140,57 @@ def whole(adapter: Adapter, stream: Stream) -> Iterator[str]:
     if first != attempt(adapter, stream.result):
         yield "reads the same bytes differently"
     if first != adapter.parse_output(stream.result, dict):
-        yield "reads the same bytes differently when it is watched"
+        yield "reads the same bytes differently with an observer"
     if first.terminal == "success" and first.problem is None:
         for code in LYING_EXITS:
-            again = attempt(adapter, replace(stream.result, exit=code))
-            if isinstance(again, str) or (again.terminal, again.problem) != ("success", None):
-                yield f"believes exit code {code} rather than the stream's last word"
+            other = attempt(adapter, replace(stream.result, exit=code))
+            if isinstance(other, str) or (other.terminal, other.problem) != ("success", None):
+                yield f"believes exit code {code} rather than the stream's final event"
     ended = attempt(adapter, replace(stream.result, problem=OURS))
     if isinstance(ended, str) or ended.problem != OURS:
-        yield "forgets that we ended the call"
+        yield "ignores that mz ended the call"
     silent = attempt(adapter, replace(stream.result, stdout=b"", stderr=b"", exit=0))
     if isinstance(silent, str) or silent.terminal != "no-terminal" or silent.problem is None:
-        yield "takes silence for an answer"
+        yield "takes empty output for a reply"
 
 
 def prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
-    """Cut off before its last word, no stream is a success; wherever it is cut, it is read. That word may stand on
-    standard error alone."""
-    said = carrier(adapter, stream)
-    data: bytes = getattr(stream.result, said)
+    """A stream cut before its final event (which may be on standard error) is no success; every cut is parsed."""
+    channel = carrier(adapter, stream)
+    data: bytes = getattr(stream.result, channel)
     lines = list(accumulate(len(line) + 1 for line in data.split(b"\n")))
-    verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, **{said: data[:end]}))), None)
-    if verdict is not None and said == "stderr":  # Words, which need not be there to their end.
+    verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, **{channel: data[:end]}))), None)
+    if verdict is not None and channel == "stderr":  # Text, which need not be complete.
         verdict = data.rfind(b"\n", 0, verdict - 1) + 2
-    objects, words, ends = parted(data)
-    last = (verdict if verdict is not None else len(data)) - 2
-    around = sorted({end + by for end in ends for by in AROUND if 0 <= end + by <= len(data)})
-    kept = {cut for each in objects for cut in (each.start, *each.inside, each.end)}
-    kept |= {*spread(words, share), *spread(around, share)}
-    kept |= {cut for cut in range(last - 1, last + 4) if 0 <= cut <= len(data)}
-    readings = {cut: attempt(adapter, replace(stream.result, **{said: data[:cut]})) for cut in sorted(kept)}
+    objects, text_cuts, ends = parted(data)
+    last_byte = (verdict if verdict is not None else len(data)) - 2
+    edge_cuts = sorted({end + by for end in ends for by in AROUND if 0 <= end + by <= len(data)})
+    cuts = {cut for line in objects for cut in (line.start, *line.inside, line.end)}
+    cuts |= {*spread(text_cuts, share), *spread(edge_cuts, share)}
+    cuts |= {cut for cut in range(last_byte - 1, last_byte + 4) if 0 <= cut <= len(data)}
+    readings = {cut: attempt(adapter, replace(stream.result, **{channel: data[:cut]})) for cut in sorted(cuts)}
     for cut, reading in readings.items():
         yield from unsound(adapter, reading)
-        # The line end after the last word may be missing.
-        good = not isinstance(reading, str) and reading.terminal == "success"
-        if good and (verdict is None or cut < verdict - 1):
-            yield "takes a stream that was cut off for a success"
+        # The newline after the final event may be missing.
+        is_success = not isinstance(reading, str) and reading.terminal == "success"
+        if is_success and (verdict is None or cut < verdict - 1):
+            yield "parses a cut-off stream as a success"
     yield from torn(objects, readings)
 
 
 class ObjectLine(NamedTuple):
-    """Where a line that is a JSON object stands in its stream."""
+    """Position of a line with a JSON object in its stream."""
 
     start: int
     inside: tuple[int, ...]
-    """Cuts behind its first brace, in the middle, and before its last."""
+    """Cuts after its first brace, in the middle, and before its last brace."""
     end: int
 
 
 def parted(data: bytes) -> tuple[tuple[ObjectLine, ...], tuple[int, ...], tuple[int, ...]]:
-    """The lines that are objects, every place in the others, and where those end."""
+    """Return the lines with objects, all positions in other lines, and the ends of these."""
     objects: list[ObjectLine] = []
-    words: list[int] = []
+    text_cuts: list[int] = []
     ends: list[int] = []
     at = 0
     for line in data.split(b"\n"):
@@ -192,32 +198,32 @@ def parted(data: bytes) -> tuple[tuple[ObjectLine, ...], tuple[int, ...], tuple[
         if line.startswith(b"{") and decode(line) is not None:
             objects.append(ObjectLine(at, tuple(sorted({at + 1, (at + 1 + close) // 2, close})), end))
         else:
-            words += range(at, end + 1)
+            text_cuts += range(at, end + 1)
             ends.append(end)
         at = end + 1
-    return spread(objects, OBJECTS_MAX), tuple(words), tuple(ends)
+    return spread(objects, OBJECTS_MAX), tuple(text_cuts), tuple(ends)
 
 
-def spread(every: Sequence[T], most: int) -> tuple[T, ...]:
-    """All of them, or of too many some at equal distances."""
-    return tuple(every[:: -(-len(every) // most)]) if every else ()
+def spread(values: Sequence[T], count_max: int) -> tuple[T, ...]:
+    """Return all values, or a sample at equal distances."""
+    return tuple(values[:: -(-len(values) // count_max)]) if values else ()
 
 
 def torn(objects: Sequence[ObjectLine], readings: Mapping[int, Reading | str]) -> Iterator[str]:
-    """An object that was cut off anywhere is a bad line, and nothing else comes of it."""
+    """A cut-off object is one bad line and has no other effect."""
     for line in objects:
-        before = readings[line.start]
-        if isinstance(before, str):
+        reading_before = readings[line.start]
+        if isinstance(reading_before, str):
             continue
-        wanted = replace(before, bad_lines=before.bad_lines + 1)
-        if any(not isinstance(readings[cut], str) and readings[cut] != wanted for cut in line.inside):
-            yield "makes more of an object that was cut off than a bad line"
+        expected = replace(reading_before, bad_lines=reading_before.bad_lines + 1)
+        if any(not isinstance(readings[cut], str) and readings[cut] != expected for cut in line.inside):
+            yield "parses a cut-off object as more than a bad line"
 
 
 def carrier(adapter: Adapter, stream: Stream) -> Literal["stdout", "stderr"]:
-    """Where the agent says how its call ended."""
-    alone = replace(stream.result, stderr=b"")
-    return "stderr" if succeeds(adapter, stream.result) and not succeeds(adapter, alone) else "stdout"
+    """Return the stream with the agent's final event."""
+    without_stderr = replace(stream.result, stderr=b"")
+    return "stderr" if succeeds(adapter, stream.result) and not succeeds(adapter, without_stderr) else "stdout"
 
 
 def succeeds(adapter: Adapter, result: CallResult) -> bool:
@@ -226,134 +232,134 @@ def succeeds(adapter: Adapter, result: CallResult) -> bool:
 
 
 def damaged(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
-    """Damage that the stream's name decides."""
-    dice, said = random.Random(stream.name), carrier(adapter, stream)
+    """Check streams with damage seeded by the stream's name."""
+    rng, channel = random.Random(stream.name), carrier(adapter, stream)
     for _ in range(share):
-        data = damage(getattr(stream.result, said), dice)
-        exit_code = dice.choice(LYING_EXITS)
-        yield from unsound(adapter, attempt(adapter, replace(stream.result, **{said: data}, exit=exit_code)))
+        data = damage(getattr(stream.result, channel), rng)
+        exit_code = rng.choice(LYING_EXITS)
+        yield from unsound(adapter, attempt(adapter, replace(stream.result, **{channel: data}, exit=exit_code)))
 
 
-def damage(data: bytes, dice: random.Random) -> bytes:
-    """The bytes with one to three accidents in them."""
-    for _ in range(dice.randint(1, 3)):
-        at, to = sorted(dice.randrange(len(data) + 1) for _ in range(2))
-        to = min(to, at + dice.choice((1, 10, 1000)))
+def damage(data: bytes, rng: random.Random) -> bytes:
+    """Damage the bytes in one to three places."""
+    for _ in range(rng.randint(1, 3)):
+        at, to = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+        to = min(to, at + rng.choice((1, 10, 1000)))
         lines = data.split(b"\n")
-        match dice.randrange(6):
+        match rng.randrange(6):
             case 0:
-                data = data[:at] + dice.randbytes(dice.randint(1, 8)) + data[to:]
+                data = data[:at] + rng.randbytes(rng.randint(1, 8)) + data[to:]
             case 1:
                 data = data[:at] + data[to:]
             case 2:
                 data = data[:to] + data[at:to] + data[to:]
             case 3:
-                dice.shuffle(lines)
+                rng.shuffle(lines)
                 data = b"\n".join(lines)
             case 4:
-                data = b"\n".join(lines[: dice.randint(0, len(lines))] * 2)
+                data = b"\n".join(lines[: rng.randint(0, len(lines))] * 2)
             case _:
-                data = revalued(data, dice)
+                data = revalued(data, rng)
     return data
 
 
-def revalued(data: bytes, dice: random.Random) -> bytes:
-    """With another value behind one of its colons."""
-    colons = [found.start() for found in re.finditer(b":", data)]
+def revalued(data: bytes, rng: random.Random) -> bytes:
+    """Replace the value after one of the colons."""
+    colons = [match.start() for match in re.finditer(b":", data)]
     if not colons:
-        return dice.choice(VALUES)
-    at = dice.choice(colons) + 1
+        return rng.choice(VALUES)
+    at = rng.choice(colons) + 1
     ends = [end for end in (data.find(mark, at) for mark in (b",", b"}", b"\n")) if end >= 0]
-    return data[:at] + dice.choice(VALUES) + data[min(ends, default=len(data)) :]
+    return data[:at] + rng.choice(VALUES) + data[min(ends, default=len(data)) :]
 
 
 def unsound(adapter: Adapter, reading: Reading | str) -> Iterator[str]:
-    """What no reading may be, whatever the bytes were."""
+    """Yield the violations of a parsed reply that hold for any bytes."""
     if isinstance(reading, str):
         yield f"raises on damaged bytes: {reading}"
         return
     if reading.terminal not in ("success", "error", "no-terminal"):
-        yield f"knows an ending {reading.terminal!r}"
+        yield f"returns an unknown ending {reading.terminal!r}"
     if reading.terminal != "success" and reading.problem is None:
-        yield f"leaves the ending {reading.terminal} without a class"
+        yield f"has no problem for the ending {reading.terminal}"
     if reading.parser != adapter.parser:
-        yield f"signs a reading as {reading.parser}"
+        yield f"names its parser {reading.parser}"
     if reading.session is not None and (not reading.session or reading.session.startswith("-")):
         yield f"takes {reading.session!r} for a session, which its program would take for an option"
     yield from miscounted(reading)
     if reading.bad_lines < 0 or (reading.reported_nanousd or 0) < 0:
-        yield "reports less than nothing"
+        yield "reports a negative number"
     try:
         msgspec.json.encode(reading)
     except (msgspec.EncodeError, UnicodeError) as error:
-        yield f"makes a reading that cannot be kept: {error}"
+        yield f"returns a reply that cannot be encoded: {error}"
 
 
 def miscounted(reading: Reading) -> Iterator[str]:
-    """Numbers that no price can be put on."""
-    for one in reading.usage:
-        parts = (one.cache_read, one.cache_write_5m, one.cache_write_1h)
-        if min(one.input, one.output, one.reasoning, *parts) < 0:
-            yield "counts fewer than no tokens"
-        if sum(parts) > one.input:
-            yield "counts more tokens of a cache than it counts in all"
-        if one.reasoning > one.output:
-            yield "counts more reasoning than output"
-        if not one.model:
-            yield "counts tokens of a model without a name, though one was asked for"
+    """Yield invalid token counts."""
+    for entry in reading.usage:
+        parts = (entry.cache_read, entry.cache_write_5m, entry.cache_write_1h)
+        if min(entry.input, entry.output, entry.reasoning, *parts) < 0:
+            yield "counts a negative number of tokens"
+        if sum(parts) > entry.input:
+            yield "counts more cached tokens than input tokens"
+        if entry.reasoning > entry.output:
+            yield "counts more reasoning than output tokens"
+        if not entry.model:
+            yield "counts tokens without a model name, though the request named one"
 
 
 NEEDED = frozenset({"", "auth-failure", "rate-limit", "no-terminal"})
-"""Ends that must be stored of every agent, by code: it works, two that everybody meets, and none at all."""
+"""Endings that every agent must have stored, by code: success, two common failures, and no final event."""
 
 
 def complete(adapter: Adapter, endings: Sequence[Ending]) -> Iterator[Said]:
-    """The ends that matter most are there."""
+    """The required endings are stored."""
     yield Checked("contract checks")
-    lacking = NEEDED - {one.expected.code for one in endings}
-    if lacking:
-        named = ", ".join(sorted(code or "one that works" for code in lacking))
-        yield broken(adapter, "fixtures", f"has stored streams, but not of these ends: {named}")
+    missing = NEEDED - {ending.expected.code for ending in endings}
+    if missing:
+        names = ", ".join(sorted(code or "success" for code in missing))
+        yield broken(adapter, "fixtures", f"has no stored streams of these endings: {names}")
 
 
 def truthful(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[Said]:
-    """What the capabilities say of the output is what its successes show, where real ones were recorded."""
+    """The capabilities agree with the recorded successful streams."""
     yield Checked("contract checks")
-    said = adapter.capabilities()
+    capabilities = adapter.capabilities()
     readings = [attempt(adapter, stream.result) for stream in streams]
-    good = [one for one in readings if not isinstance(one, str) and one.terminal == "success"]
-    if not good:
-        yield broken(adapter, "capabilities", "has no recorded stream that ends well, so nothing shows what it can do")
+    successes = [reading for reading in readings if not isinstance(reading, str) and reading.terminal == "success"]
+    if not successes:
+        yield broken(adapter, "capabilities", "has no recorded successful stream, so its capabilities are untested")
         return
     shown: dict[str, object] = {
-        "reports_money": any(one.reported_nanousd for one in good),
-        "token_counting": "exact" if any(one.usage for one in good) else "estimate",
+        "reports_money": any(reading.reported_nanousd for reading in successes),
+        "token_counting": "exact" if any(reading.usage for reading in successes) else "estimate",
     }
-    if said.sessions:
-        shown["sessions"] = any(one.session for one in good)
+    if capabilities.sessions:
+        shown["sessions"] = any(reading.session for reading in successes)
     for name, value in shown.items():
-        if getattr(said, name) != value:
-            words = f"says {name}: {getattr(said, name)}, and its recorded streams show {value}"
-            yield broken(adapter, "capabilities", words)
-    for tells in said.tells:
-        if tells.evidence == "recorded":
-            of_version = [one for one in good if told_by(said, one.version) == tells]
-            yield from outspoken(adapter, tells, of_version)
+        if getattr(capabilities, name) != value:
+            problem = f"claims {name}: {getattr(capabilities, name)}, but its recorded streams show {value}"
+            yield broken(adapter, "capabilities", problem)
+    for fields in capabilities.tells:
+        if fields.evidence == "recorded":
+            of_version = [reading for reading in successes if told_by(capabilities, reading.version) == fields]
+            yield from outspoken(adapter, fields, of_version)
 
 
-def outspoken(adapter: Adapter, tells: Tells, good: Sequence[Reading]) -> Iterator[Finding]:
-    """Every word of what an agent's output is said to tell is shown by some success of these versions, and no more."""
-    entries = [entry for reading in good for entry in reading.usage]
-    hour, short = any(one.cache_write_1h for one in entries), any(one.cache_write_5m for one in entries)
+def outspoken(adapter: Adapter, fields: Tells, successes: Sequence[Reading]) -> Iterator[Finding]:
+    """The reported fields agree with the recorded successes of these versions."""
+    entries = [entry for reading in successes for entry in reading.usage]
+    hour, short = any(item.cache_write_1h for item in entries), any(item.cache_write_5m for item in entries)
     shown = {
         "model": any(entry.model != ASKED for entry in entries),
-        "requests": any(len(one.usage) > 1 and all(entry.requests == 1 for entry in one.usage) for one in good),
-        "money": any(one.reported_nanousd for one in good),
-        "thoughts": any(one.reasoning for one in entries),
-        "session": any(one.session for one in good),
+        "requests": any(len(item.usage) > 1 and all(entry.requests == 1 for entry in item.usage) for item in successes),
+        "money": any(item.reported_nanousd for item in successes),
+        "thoughts": any(item.reasoning for item in entries),
+        "session": any(item.session for item in successes),
         "cache_writes": "by lifetime" if hour else "total" if short else "no",
     }
     for name, value in shown.items():
-        if getattr(tells, name) != value:
-            words = f"since {tells.since or 'ever'} tells {name}: {getattr(tells, name)}; recorded streams show {value}"
-            yield broken(adapter, "tells", words)
+        if getattr(fields, name) != value:
+            claim = f"since {fields.since or 'ever'} claims {name}: {getattr(fields, name)}"
+            yield broken(adapter, "reported_fields", f"{claim}, but recorded streams show {value}")

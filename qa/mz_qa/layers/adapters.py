@@ -1,4 +1,4 @@
-"""Adapter: layer 2: the conformance suite over every agent that mz knows, with all streams that there are of each."""
+"""Layer 2: the conformance suite for every built-in adapter, with all its stored and recorded streams."""
 
 from __future__ import annotations
 
@@ -17,40 +17,42 @@ from mz_qa.conformance.rehearsal import rehearse, repeated
 from mz_qa.layers.facts import Project, Said
 
 PARSES = 3_000
-"""In all, for one adapter: some seconds."""
+"""Limit per adapter; takes some seconds."""
 STREAMS_MAX = 400
 STREAM_BYTES_MAX = 300_000
 
 
 def check(project: Project) -> Iterator[Said]:
-    """Of every adapter: its contract, its parser, and its calls through real processes."""
+    """Check every adapter: contract, parser, and calls through real processes."""
     yield from check_adapters(project, built_in())
 
 
 def check_adapters(project: Project, adapters: Mapping[str, Adapter]) -> Iterator[Said]:
     for name, adapter in adapters.items():
         yield from conform(adapter)
-        known = endings(name)
-        if not known:
-            yield broken(adapter, "fixtures", "has no stored streams, so nothing shows what it makes of them")
+        agent_endings = endings(name)
+        if not agent_endings:
+            yield broken(adapter, "fixtures", "has no stored streams, so its parser is untested")
         recorded = tuple(islice(streams(project, name), STREAMS_MAX))
-        yield from read_all(adapter, known, failures(), recorded, PARSES)
-        stored = (Stream(name=one.name, result=one.result) for one in known)
-        good = [one for one in (*stored, *recorded) if _ended_well(adapter, one)]
-        shown = next((one for one in good if repeated(adapter, one)), good[0] if good else None)
-        yield from rehearse(adapter, shown, project.environment)
+        yield from read_all(adapter, agent_endings, failures(), recorded, PARSES)
+        stored = (Stream(name=stream.name, result=stream.result) for stream in agent_endings)
+        successful = [stream for stream in (*stored, *recorded) if _ended_well(adapter, stream)]
+        example = next(
+            (stream for stream in successful if repeated(adapter, stream)), successful[0] if successful else None
+        )
+        yield from rehearse(adapter, example, project.environment)
 
 
 def streams(project: Project, agent: str) -> Iterator[Stream]:
-    """What the project's cassettes hold of the agent; a cassette that cannot be read is another layer's finding."""
+    """Yield the agent's streams from the project's cassettes; layer 7 reports unreadable cassettes."""
     for path in project.cassettes:
         try:
             cassette = load(path)
         except CassetteUnusable:
             continue
         for recording, contents in cassette.taken:
-            found = {file.kind: contents[file.name] for file in recording.files}
-            stdout, stderr = found.get("stdout"), found.get("stderr", b"")
+            files = {file.kind: contents[file.name] for file in recording.files}
+            stdout, stderr = files.get("stdout"), files.get("stderr", b"")
             if recording.agent != agent or stdout is None or len(stdout) + len(stderr) > STREAM_BYTES_MAX:
                 continue
             result = CallResult(

@@ -1,8 +1,7 @@
-"""Adapter: layer 3: every rule set accepts what obeys it, and refuses by name what does not.
+"""Layer 3: every rule set accepts valid artifacts and rejects invalid ones by the violated rule.
 
-Artifacts are made from the rules themselves, and broken one rule at a time; those that were accepted when a cassette
-was recorded are judged again.
-"""
+Artifacts are generated from the rules, then broken one rule at a time; artifacts recorded in cassettes are validated
+again."""
 
 from __future__ import annotations
 
@@ -26,16 +25,16 @@ from mz_qa.layers.within import TookTooLong, within
 
 SEEDS = 6
 SECONDS = 60
-"""For one rule set of a project; it takes less than one."""
+"""Time limit for one rule set of a project; usually less than a second."""
 DAMAGES = 20
 WHERE = "artifact"
 SHOWN_MAX = 200
 TOLD = (*ABOUT_ARTIFACTS, "PIPELINE", "UNUSABLE")
-"""Verdicts, and what stands in their way: today's pipeline, or the cassette."""
+"""Kinds of findings about validation, and those that prevent it."""
 
 
 def check(project: Project) -> Iterator[Said]:
-    """All rule sets that pipelines may name here, and the artifacts of all cassettes."""
+    """Check all rule sets available here, and the artifacts of all cassettes."""
     material = load_material(project.root)
     own = {file.rpartition("/")[2].removesuffix(".yaml"): file for file in material.files if file.startswith(RULES)}
     for name, rules in material.rules.items():
@@ -47,12 +46,12 @@ def check(project: Project) -> Iterator[Said]:
 
 
 def own_rules(rules: RuleSet, limits: Limits, file: str, seconds: float = SECONDS) -> tuple[Said, ...]:
-    """Those of a project may hold a pattern that takes for ever, so they are tried in a process of their own."""
+    """Check a project's rule set in a separate process, since its patterns may run for ever."""
     try:
         return within(seconds, _all_said, rules, limits, file)
     except TookTooLong:
-        words = f"cannot be judged within {seconds:g} s: a pattern in it may take for ever on some texts"
-        return (Checked("rule sets"), _broken(rules, file, words))
+        problem = f"cannot be checked within {seconds:g} s: one of its patterns may never end on some texts"
+        return (Checked("rule sets"), _broken(rules, file, problem))
 
 
 def _all_said(rules: RuleSet, limits: Limits, file: str) -> tuple[Said, ...]:
@@ -60,70 +59,77 @@ def _all_said(rules: RuleSet, limits: Limits, file: str) -> tuple[Said, ...]:
 
 
 def recorded(project: Project) -> Iterator[Said]:
-    """What was handed over in the cassettes is judged, and read, as it was when it was recorded. What keeps it from
-    being judged is said here too."""
+    """Validate and parse the artifacts recorded in cassettes; also report what prevents that."""
     played, _ = drifted(project, played=False) if project.cassettes else ((), ())
-    for one in played:
-        yield Checked("recorded artifacts", one.judged)
-        yield from told(project, Path(one.path), [each for each in one.findings if each.kind in TOLD])
+    for result in played:
+        yield Checked("recorded artifacts", result.judged)
+        yield from told(project, Path(result.path), [finding for finding in result.findings if finding.kind in TOLD])
 
 
 def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[Said]:
-    """One rule set; `file` is where it stands, empty for one that comes with mz."""
+    """Check one rule set; `file` is its file, empty for a bundled one."""
     yield Checked("rule sets")
-    blanks = dict.fromkeys(words for words in requirements(rules, limits) if not words.strip() or SLOT.search(words))
-    for words in blanks:
-        yield _broken(rules, file, f"tells the agent {words!r}, which has a blank in it")
-    tried, told_of = set[str](), set[tuple[str, str]]()
+    blanks = dict.fromkeys(
+        requirement
+        for requirement in requirements(rules, limits)
+        if not requirement.strip() or SLOT.search(requirement)
+    )
+    for requirement in blanks:
+        yield _broken(rules, file, f"tells the agent {requirement!r}, which has an unfilled placeholder")
+    tried, reported = set[str](), set[tuple[str, str]]()
     for seed in range(SEEDS):
         try:
-            made = draft(rules, limits, seed)
+            artifact = draft(rules, limits, seed)
         except Unmakeable as error:
-            yield _broken(rules, file, f"cannot be obeyed: {error}")
+            yield _broken(rules, file, f"cannot be fulfilled: {error}")
             return
-        found = validate(rules, made.text, WHERE, limits, made.others)
+        diagnostics = validate(rules, artifact.text, WHERE, limits, artifact.others)
         yield Checked("artifacts")
-        if found:
-            yield _contradiction(rules, file, made, tuple(one.message for one in found))
+        if diagnostics:
+            yield _contradiction(rules, file, artifact, tuple(diagnostic.message for diagnostic in diagnostics))
             return
-        yield from _unread(rules, file, made)
-        yield from _total(rules, file, made, seed)
+        yield from _unread(rules, file, artifact)
+        yield from _total(rules, file, artifact, seed)
         for rule in rules.rules:
-            for mutation in mutations(made, rule):
+            for mutation in mutations(artifact, rule):
                 yield Checked("artifacts")
-                verdict = judged(made, rule, mutation)
-                tried |= {rule.id} if verdict is not None else set()
-                if verdict and (rule.id, mutation.what) not in told_of:
-                    told_of.add((rule.id, mutation.what))
+                problem = judged(artifact, rule, mutation)
+                tried |= {rule.id} if problem is not None else set()
+                if problem and (rule.id, mutation.what) not in reported:
+                    reported.add((rule.id, mutation.what))
                     yield Finding(
-                        kind="RULE", cause=rule.id, file=file, detail=(f"  {verdict}",), mend=mend_of(file),
-                        what=f"the rule set {rules.name}: an artifact {mutation.what} is not refused by {rule.id}",
+                        kind="RULE", cause=rule.id, file=file, detail=(f"  {problem}",), mend=mend_of(file),
+                        what=f"the rule set {rules.name}: an artifact {mutation.what} is not rejected by {rule.id}",
                     )  # fmt: skip
     untried = [rule.id for rule in rules.rules if rule.id not in tried]
     if untried:
-        yield Remark(f"nothing could try these rules of {rules.name}: {', '.join(untried)}")
+        yield Remark(f"untested rules of {rules.name}: {', '.join(untried)}")
 
 
-def judged(made: Draft, rule: Rule, mutation: Mutation) -> str | None:
-    """Empty: the rule refused it. None: a rule before it ended the judgement. Else what was said instead."""
-    others = made.others if mutation.others is None else mutation.others
-    found = validate(made.rules, mutation.text, WHERE, made.limits, others)
-    named = {one.violation.rule for one in found}
-    if rule.id in named:
-        blank = next((one.message for one in found if SLOT.search(one.message)), "")
-        return f"its message has a blank in it: {blank}" if blank else ""
-    before = made.rules.rules[: made.rules.rules.index(rule)]
-    if any(one.id in named for one in before if isinstance(one, STOPPING)):
+def judged(artifact: Draft, rule: Rule, mutation: Mutation) -> str | None:
+    """Return empty if the rule rejected the mutation; None if an earlier rule stopped validation; else what is
+    wrong."""
+    others = artifact.others if mutation.others is None else mutation.others
+    diagnostics = validate(artifact.rules, mutation.text, WHERE, artifact.limits, others)
+    violated_rules = {diagnostic.violation.rule for diagnostic in diagnostics}
+    if rule.id in violated_rules:
+        message_with_slot = next((entry.message for entry in diagnostics if SLOT.search(entry.message)), "")
+        return f"its message has an unfilled placeholder: {message_with_slot}" if message_with_slot else ""
+    before = artifact.rules.rules[: artifact.rules.rules.index(rule)]
+    if any(other.id in violated_rules for other in before if isinstance(other, STOPPING)):
         return None
-    return f"refused by {', '.join(sorted(named))} only" if named else "it is accepted"
+    return f"it is rejected by {', '.join(sorted(violated_rules))} only" if violated_rules else "it is accepted"
 
 
-def _contradiction(rules: RuleSet, file: str, made: Draft, messages: tuple[str, ...]) -> Finding:
+def _contradiction(rules: RuleSet, file: str, artifact: Draft, messages: tuple[str, ...]) -> Finding:
     return Finding(
         kind="RULE",
-        what=f"the rule set {rules.name} refuses an artifact that was made to obey it: its rules contradict each other",
+        what=f"the rule set {rules.name} rejects an artifact generated from it: its rules contradict each other",
         cause=rules.name,
-        detail=(*(f"  {message[:SHOWN_MAX]}" for message in messages), *(f"  | {line}" for line in _head(made.text))),
+        detail=(
+            *(f"  {message[:SHOWN_MAX]}" for message in messages),
+            *(f"  | {line}" for line in _head(artifact.text)),
+        ),
         mend=mend_of(file),
         file=file,
     )
@@ -133,38 +139,40 @@ def _head(text: str) -> list[str]:
     return [line[:SHOWN_MAX] for line in text.splitlines()[:12]]
 
 
-def _unread(rules: RuleSet, file: str, made: Draft) -> Iterator[Finding]:
-    """What decisions need of a valid artifact is found in it."""
-    parsed, wanted = parse(rules, made.text), rules.extract
-    if wanted.units and len(parsed.units) != len(made.items):
-        yield _broken(rules, file, f"gives {len(parsed.units)} units of {len(made.items)} items")
-    if wanted.files and not parsed.files:
-        yield _broken(rules, file, f"gives no files, though {wanted.files} wants some")
-    missing = [name for name in wanted.fields if made.items and name in made.items[0] and name not in parsed.fields]
+def _unread(rules: RuleSet, file: str, artifact: Draft) -> Iterator[Finding]:
+    """Check that parsing a valid artifact finds all that the engine extracts."""
+    parsed, extract = parse(rules, artifact.text), rules.extract
+    if extract.units and len(parsed.units) != len(artifact.items):
+        yield _broken(rules, file, f"yields {len(parsed.units)} units from {len(artifact.items)} items")
+    if extract.files and not parsed.files:
+        yield _broken(rules, file, f"yields no files, though `extract` names {extract.files}")
+    missing = [
+        name for name in extract.fields if artifact.items and name in artifact.items[0] and name not in parsed.fields
+    ]
     if missing:
-        yield _broken(rules, file, f"gives no {', '.join(missing)} of an artifact that has it")
+        yield _broken(rules, file, f"does not yield {', '.join(missing)}, which the artifact has")
 
 
-def _total(rules: RuleSet, file: str, made: Draft, seed: int) -> Iterator[Said]:
-    """Damaged artifacts are judged and parsed like any other."""
-    dice = random.Random(f"{rules.name}/{seed}")
+def _total(rules: RuleSet, file: str, artifact: Draft, seed: int) -> Iterator[Said]:
+    """Check that damaged artifacts are parsed and validated without an exception."""
+    rng = random.Random(f"{rules.name}/{seed}")
     yield Checked("artifacts", DAMAGES)
     for _ in range(DAMAGES):
-        text = damage(made.text.encode(), dice).decode("utf-8", "replace")
+        text = damage(artifact.text.encode(), rng).decode("utf-8", "replace")
         try:
             parse(rules, text)
-            validate(rules, text, WHERE, made.limits, dict.fromkeys(made.others, text))
+            validate(rules, text, WHERE, artifact.limits, dict.fromkeys(artifact.others, text))
         except Exception as error:
-            yield _broken(rules, file, f"cannot judge a damaged artifact: {type(error).__name__}: {error}")
+            yield _broken(rules, file, f"cannot validate a damaged artifact: {type(error).__name__}: {error}")
             return
 
 
-def _broken(rules: RuleSet, file: str, words: str) -> Finding:
+def _broken(rules: RuleSet, file: str, problem: str) -> Finding:
     return Finding(
-        kind="RULE", what=f"the rule set {rules.name} {words}", cause=rules.name, file=file, mend=mend_of(file)
+        kind="RULE", what=f"the rule set {rules.name} {problem}", cause=rules.name, file=file, mend=mend_of(file)
     )
 
 
 def mend_of(file: str) -> str:
-    """Rules of a project are its own to change."""
-    return "change the rules, then: mz gate --layer 3" if file else "report it: these rules come with mz"
+    """Return the fix: a project can change its own rules."""
+    return "change the rules, then run: mz gate --layer 3" if file else "report it: these rules are bundled with mz"

@@ -1,4 +1,4 @@
-"""Adapter: the project's cassettes against today, without what its `noise.yaml` says may differ."""
+"""Comparison of the project's cassettes with the current code, minus the differences that its `noise.yaml` allows."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ ABOUT_ARTIFACTS = ("POLICY", "ARTIFACT")
 
 
 def drifted(project: Project, *, played: bool) -> tuple[tuple[Played, ...], tuple[Finding, ...]]:
-    """What each cassette came to, and what is wrong with what the library knows of noise and streams. With `played`,
-    each goes through today's pipeline too."""
-    known, wrong = known_of(project)
-    whole = set(project.cassettes) == set(cassettes_of(known.library))
-    found = check_today(
-        tuple(jobs(project)), known, static=not played, whole=whole, workers=project.workers,
-        tell=lambda one: project.say(ended(one, project.shown(Path(one.path)))),
+    """Compare each cassette; also return findings about the library's noise and baseline files. With `played`, also
+    replay each cassette through the current pipeline."""
+    library, findings = known_of(project)
+    is_full_library = set(project.cassettes) == set(cassettes_of(library.library))
+    report = check_today(
+        tuple(jobs(project)), library, static=not played, whole=is_full_library, workers=project.workers,
+        tell=lambda result: project.say(ended(result, project.shown(Path(result.path)))),
     )  # fmt: skip
-    return found.played, wrong
+    return report.played, findings
 
 
 def cassettes_of(library: Path) -> tuple[Path, ...]:
@@ -38,16 +38,16 @@ def cassettes_of(library: Path) -> tuple[Path, ...]:
 
 
 def known_of(project: Project) -> tuple[Known, tuple[Finding, ...]]:
-    """What the library knows; what of it is unusable counts for nothing, and is a finding."""
+    """Read the library's noise and baselines; unusable entries are ignored and reported."""
     config = project.config
-    known, wrong = read_known(project.root / config.recordings, config.agents, project.today.date())
-    return known, tuple(_wrong(project, one, project.shown(known.library / NAME)) for one in wrong)
+    library, problems = read_known(project.root / config.recordings, config.agents, project.today.date())
+    return library, tuple(_wrong(project, problem, project.shown(library.library / NAME)) for problem in problems)
 
 
-def _wrong(project: Project, one: Unsound, file: str) -> Finding:
+def _wrong(project: Project, problem: Unsound, file: str) -> Finding:
     return Finding(
-        kind="PIPELINE", what=one.what.replace(f"{project.root}/", ""), cause=one.refusal,
-        file=file if one.code == "MZ6020" else "", mend=f"mz explain {one.code}",
+        kind="PIPELINE", what=problem.what.replace(f"{project.root}/", ""), cause=problem.refusal,
+        file=file if problem.code == "MZ6020" else "", mend=f"mz explain {problem.code}",
     )  # fmt: skip
 
 
@@ -63,13 +63,15 @@ def jobs(project: Project) -> Iterator[Job]:
         )
 
 
-def told(project: Project, path: Path, found: Sequence[Finding]) -> Iterator[Said]:
-    """With the place and the path of the cassette in them; those of low risk are remarks, as for `mz drift`."""
+def told(project: Project, path: Path, findings: Sequence[Finding]) -> Iterator[Said]:
+    """Add file and cassette path to findings; those of low risk become remarks, as in `mz drift`."""
     shown = project.shown(path)
-    for one in found:
-        file = one.file or (f"{shown}/{MANIFEST}" if is_cassette(path) else shown)
-        what = one.what.replace(str(path), shown)
-        if risk_of(one) == "low" and not (one.kind == "UNUSED" and is_cassette(path)):
-            yield Remark(f"{shown}: {one.kind}: {what}")
+    for finding in findings:
+        file = finding.file or (f"{shown}/{MANIFEST}" if is_cassette(path) else shown)
+        message = finding.what.replace(str(path), shown)
+        if risk_of(finding) == "low" and not (finding.kind == "UNUSED" and is_cassette(path)):
+            yield Remark(f"{shown}: {finding.kind}: {message}")
         else:
-            yield replace(one, mend=one.mend.replace("{cassette}", project.typed(path)), what=what, file=file)
+            yield replace(
+                finding, mend=finding.mend.replace("{cassette}", project.typed(path)), what=message, file=file
+            )

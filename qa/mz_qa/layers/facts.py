@@ -1,4 +1,4 @@
-"""Facts: what a gate looks at, what its layers say, and what came of it."""
+"""Input and result types of the gate and its layers."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from mz_recordings.findings import KINDS, Finding
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """What is judged. Nothing in it is changed by a gate."""
+    """The project to check; the gate changes nothing in it."""
 
     root: Path
     here: Path
-    """The current directory: commands that mend something are typed there."""
+    """The current directory, in which suggested commands are run."""
     environment: dict[str, str]
     today: datetime
-    """With its zone; what is older than it may be is found by it."""
+    """Current time with its zone; expiry dates are checked against it."""
     config: Config
-    """The settings, or those by default where they are invalid: the static layer says so."""
+    """The settings; the defaults if they are invalid, which the static layer reports."""
     cassettes: tuple[Path, ...]
-    """Those of the library, or those that were named."""
+    """Cassettes of the library, or the named ones."""
     workers: int = 1
-    """Cassettes that are played at the same time."""
+    """Number of cassettes replayed in parallel."""
     say: Callable[[str], None]
-    """Hears what goes on while a layer takes long."""
+    """Receives progress messages of long layers."""
 
     def shown(self, path: Path) -> str:
-        """Relative to the project where it lies in it."""
+        """Return a path for display, relative to the project if it is inside."""
         path, root = path.resolve(), self.root.resolve()
         return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
     def typed(self, path: Path) -> str:
-        """As a shell in the current directory takes it."""
+        """Return a path quoted for a shell in the current directory."""
         path, root = path.resolve(), self.root.resolve()
         return quote(relpath(path, self.here) if path.is_relative_to(root) else str(path))
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """So many things of a kind were looked at, whatever was found."""
+    """A number of things of one kind that were checked, whatever the result."""
 
     kind: str
     """In the plural, such as `templates`."""
@@ -53,7 +53,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Worth knowing, and no reason to fail."""
+    """An observation that is no failure."""
 
     words: str
 
@@ -62,12 +62,12 @@ Said: TypeAlias = Finding | Checked | Remark
 
 
 class Layer(NamedTuple):
-    """One kind of proof."""
+    """One group of checks."""
 
     number: int
     name: str
     about: str
-    """What it proves, in half a sentence."""
+    """Description, as half a sentence."""
     check: Callable[[Project], Iterator[Said]]
 
 
@@ -75,18 +75,18 @@ Status = Literal["passed", "failed", "empty", "skipped"]
 
 
 class LayerResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a layer."""
+    """Result of one layer."""
 
     number: int
     name: str
     about: str
     status: Status
-    """empty: there was nothing to check, and that was allowed. skipped: it was not asked for."""
+    """empty: there was nothing to check, which was allowed. skipped: it was not selected."""
     reason: str = ""
-    """Of an empty or skipped one."""
+    """Reason for `empty` or `skipped`."""
     duration_ms: int = 0
     checked: dict[str, int] = {}
-    """How many things of each kind."""
+    """Number of checked things by kind."""
     findings: tuple[Finding, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -96,7 +96,7 @@ class LayerResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict, and what it rests on."""
+    """Results of all layers."""
 
     started: datetime
     """UTC."""

@@ -1,8 +1,7 @@
-"""Adapter: layer 4: what older versions wrote, here and in any project, is read as it was meant.
+"""Layer 4: data of older versions is read correctly.
 
-Stored with `mz`: a payload of every event type and schema, whole logs with what they mean, pins, a cassette of every
-format. Of the project: its own log and its library.
-"""
+Bundled fixtures: a payload of every event type and schema, logs with their expected projections, pins, a cassette of
+every format. Of the project: its log and its cassettes."""
 
 from __future__ import annotations
 
@@ -31,15 +30,15 @@ from mz_qa.layers.facts import Checked, Project, Remark, Said
 from mz_qa.layers.projections import differences, projected, read_log
 
 DIFFERENCES_MAX = 20
-LIFT = "write an upcaster, and keep what was stored"
+LIFT = "write an upcaster, and keep the stored data"
 
 
 def check(project: Project) -> Iterator[Said]:
-    """The stored fixtures first: where they fail, what is wrong with a project's own is no wonder."""
+    """Check the bundled fixtures first, since their failures explain those of the project's data."""
     with as_file(fixtures()) as folder:
         yield from payloads(folder / "events", CODEC.decoders)
-        for place in sorted((folder / "logs").iterdir()):
-            yield from stored_log(place)
+        for log_folder in sorted((folder / "logs").iterdir()):
+            yield from stored_log(log_folder)
         yield from stored_cassettes(folder / "recordings", range(1, FORMAT))
     yield from own_log(project)
     for path in project.cassettes:
@@ -47,13 +46,13 @@ def check(project: Project) -> Iterator[Said]:
         yield from loaded(path, project.shown(path), f"git restore {project.typed(path)}")
 
 
-# what is stored with mz -----------------------------------------------------------------------------------------------
+# bundled fixtures -----------------------------------------------------------------------------------------------------
 def payloads(folder: Path, released: Iterable[tuple[str, int]]) -> Iterator[Said]:
-    """Every type and schema has a stored payload; every stored payload is read, and can be told in words."""
+    """Check that every type and schema has a stored payload, and that each payload decodes and has a timeline text."""
     stored = {path.stem for path in folder.glob("*.json")}
     for name, schema in released:
         if f"{name}.{schema}" not in stored:
-            what = f"of the event {name} no payload of schema {schema} is stored, so nothing shows that it can be read"
+            what = f"no stored payload of event {name}, schema {schema}: reading it is untested"
             yield Finding(kind="FORMAT", what=what, cause=name, mend="python -m tests.support.golden")
     for path in sorted(folder.glob("*.json")):
         yield Checked("event payloads")
@@ -65,56 +64,57 @@ def _payload(path: Path) -> Iterator[Finding]:
     payload = path.read_bytes().rstrip(b"\n")
     try:
         event = CODEC.decode(name, int(schema), payload, f"stored/{path.stem}@1")
-        said = words(event)
+        text = words(event)
     except (UnknownEvent, StoreUnusable, LookupError) as error:
-        yield _unread(f"the stored event {path.stem} is not read any more: {error}", name)
+        yield _unread(f"the stored event {path.stem} cannot be read any more: {error}", name)
         return
-    if not said:
-        yield _unread(f"the stored event {path.stem} says nothing in words", name)
+    if not text:
+        yield _unread(f"the stored event {path.stem} has no timeline text", name)
 
 
 def stored_log(folder: Path) -> Iterator[Said]:
-    """A whole log: it is read, it means what it meant, and its pins can be taken up again."""
-    where = f"the stored log {folder.name}"
+    """Check that a stored log is read, has the expected projections, and that its pins decode."""
+    label = f"the stored log {folder.name}"
     try:
         events = read_log((folder / "log.jsonl").read_bytes())
     except (UnknownEvent, StoreUnusable, msgspec.DecodeError) as error:
-        yield _unread(f"{where} is not read any more: {error}", folder.name)
+        yield _unread(f"{label} cannot be read any more: {error}", folder.name)
         return
     yield Checked("events of stored logs", len(events))
-    kept: dict[str, Any] = msgspec.json.decode((folder / "projections.json").read_bytes())
-    changed = tuple(differences(kept, projected(events)))
+    stored: dict[str, Any] = msgspec.json.decode((folder / "projections.json").read_bytes())
+    changed = tuple(differences(stored, projected(events)))
     if changed:
-        yield _unread(f"{where} means something else than it did", folder.name, changed)
-    yield from _pins((folder / "pins.json").read_bytes(), where, "")
+        yield _unread(f"{label} has other projections than before", folder.name, changed)
+    yield from _pins((folder / "pins.json").read_bytes(), label, "")
 
 
 def stored_cassettes(folder: Path, formats: Iterable[int]) -> Iterator[Said]:
-    """Of every older format there is a cassette; each is read, and is the same after it was written in today's."""
+    """Check that every older format has a stored cassette, which is read and survives conversion to the current
+    format."""
     for number in formats:
-        places = cassettes(folder / f"format-{number}")
-        if not places:
-            yield _unread(f"no cassette of format {number} is stored, so nothing shows that it can be read", "cassette")
-        for place in places:
+        paths = cassettes(folder / f"format-{number}")
+        if not paths:
+            yield _unread(f"no stored cassette of format {number}: reading it is untested", "cassette")
+        for path in paths:
             yield Checked("stored cassettes")
-            yield from loaded(place, f"the stored cassette format-{number}/{place.name}", LIFT)
-            yield from _rewritten(place, number)
+            yield from loaded(path, f"the stored cassette format-{number}/{path.name}", LIFT)
+            yield from _rewritten(path, number)
 
 
-def _rewritten(place: Path, number: int) -> Iterator[Finding]:
+def _rewritten(path: Path, number: int) -> Iterator[Finding]:
     with suppress(CassetteUnusable), tempfile.TemporaryDirectory(prefix="mz-gate-") as scratch:
-        cassette = load(place)
-        save(cassette, Path(scratch) / place.name)
-        if load(Path(scratch) / place.name) != cassette:
-            yield _unread(f"a cassette of format {number} is another one when it is written in today's", "cassette")
+        cassette = load(path)
+        save(cassette, Path(scratch) / path.name)
+        if load(Path(scratch) / path.name) != cassette:
+            yield _unread(f"a cassette of format {number} changes when it is written in the current format", "cassette")
 
 
-# what a project has ---------------------------------------------------------------------------------------------------
+# the project's data ---------------------------------------------------------------------------------------------------
 def own_log(project: Project) -> Iterator[Said]:
-    """Every run that is recorded here: its events are read and folded, its pins are understood."""
+    """Check every run of the project's log: its events are read and folded, its pins decode."""
     path = project.root / HOME / LOG
     if not path.exists():
-        yield Remark(f"nothing has run here: there is no {HOME}/{LOG}")
+        yield Remark(f"no runs here: {HOME}/{LOG} does not exist")
         return
     try:
         with SqliteStore(path, read_only=True) as store:
@@ -126,7 +126,7 @@ def own_log(project: Project) -> Iterator[Said]:
 
 
 def read_store(store: SqliteStore, blobs: Blobs) -> Iterator[Said]:
-    """Raises UnknownEvent and StoreUnusable for what cannot be read."""
+    """Read and fold all runs of a log. Raises UnknownEvent and StoreUnusable."""
     for stream, _ in store.streams("run/"):
         if stream.count("/") > 1:
             continue
@@ -141,31 +141,31 @@ def read_store(store: SqliteStore, blobs: Blobs) -> Iterator[Said]:
                 try:
                     yield from _pins(blobs.get(recorded.event.pins), f"run {recorded.event.run}", recorded.place)
                 except BlobMissing as error:
-                    what = f"the pins of run {recorded.event.run} cannot be had: {error}"
+                    what = f"the pins of run {recorded.event.run} are missing: {error}"
                     yield Finding(kind="FORMAT", what=what, cause=recorded.place, mend="mz verify")
 
 
-def _pins(data: bytes, where: str, place: str) -> Iterator[Said]:
+def _pins(data: bytes, label: str, event_ref: str) -> Iterator[Said]:
     yield Checked("pins")
     try:
         decode_pins(data)
     except msgspec.DecodeError as error:
-        yield _unread(f"the pins of {where} are not understood any more: {error}", place or where)
+        yield _unread(f"the pins of {label} cannot be decoded any more: {error}", event_ref or label)
 
 
 def loaded(path: Path, shown: str, mend: str) -> Iterator[Finding]:
-    """A cassette is read, whatever its format is, and every digest in it fits."""
+    """Check that a cassette is readable and all its digests match."""
     try:
         load(path)
     except NewerFormat as error:
-        what = str(error).replace(str(path), shown)
-        yield Finding(kind="UNUSABLE", what=what, cause="cassette", file=shown, mend="use a newer mz")
+        message = str(error).replace(str(path), shown)
+        yield Finding(kind="UNUSABLE", what=message, cause="cassette", file=shown, mend="use a newer mz")
     except CassetteUnusable as error:
-        what = str(error).replace(str(path), shown)
-        yield Finding(kind="UNUSABLE", what=what, cause="cassette", file=shown, mend=mend)
+        message = str(error).replace(str(path), shown)
+        yield Finding(kind="UNUSABLE", what=message, cause="cassette", file=shown, mend=mend)
 
 
 def _unread(what: str, cause: str, detail: tuple[str, ...] = ()) -> Finding:
-    more = (f"  and {len(detail) - DIFFERENCES_MAX} lines more",) if len(detail) > DIFFERENCES_MAX else ()
-    shown = (*detail[:DIFFERENCES_MAX], *more)
-    return Finding(kind="FORMAT", what=what[:400], cause=cause, detail=shown, mend=LIFT)
+    more = (f"  and {len(detail) - DIFFERENCES_MAX} more lines",) if len(detail) > DIFFERENCES_MAX else ()
+    lines = (*detail[:DIFFERENCES_MAX], *more)
+    return Finding(kind="FORMAT", what=what[:400], cause=cause, detail=lines, mend=LIFT)

@@ -1,4 +1,4 @@
-"""Pure: ways to break each rule of a valid artifact. A kind of rule without one is noticed: nothing tried it."""
+"""Mutations: ways to break each rule of a valid artifact. The artifacts layer reports rules without any."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from mz_engine.artifacts.rule import (
 from mz_qa.layers.drafts import Draft, Part, choice_of, definition, files, filled, least_bytes, neutral, with_words
 
 BYTES_MAX = 4_000_000
-"""A larger limit is not filled up."""
+"""Larger limits are not tested."""
 ENTRIES_MAX = 2_000
 OUTSIDE = ("../a.py", "/etc/passwd", "src/", "*.py")
-"""What is no single file inside the repository."""
+"""Paths that are no single file inside the repository."""
 NO_CHOICE = "NO-SUCH-CHOICE"
 
 
@@ -40,173 +40,183 @@ class Mutation(NamedTuple):
     """An artifact that breaks a rule."""
 
     what: str
-    """In words that follow "an artifact"."""
+    """Description that follows "an artifact"."""
     text: str | None
-    """None: there is no file."""
+    """None: the file is missing."""
     others: dict[str, str] | None = None
-    """Earlier artifacts; None: those of the draft."""
+    """Texts of other artifacts; None: those of the artifact."""
 
 
-def mutations(made: Draft, rule: Rule) -> Iterator[Mutation]:
-    """Some ways to break this rule, the others being kept as far as that can be."""
+def mutations(artifact: Draft, rule: Rule) -> Iterator[Mutation]:
+    """Yield ways to break this rule while fulfilling the others as far as possible."""
     match rule:
         case File():
-            yield Mutation("that is not there", None)
+            yield Mutation("that is missing", None)
         case Bytes():
-            yield from _sizes(made, rule)
+            yield from _sizes(artifact, rule)
         case Placeholders():
             for alias in rule.aliases:
-                if (text := _saying(made, alias)) is not None:
+                if (text := _saying(artifact, alias)) is not None:
                     yield Mutation(f"with {alias!r} in it", text)
         case Covers():
-            yield from _uncovered(made, rule)
+            yield from _uncovered(artifact, rule)
         case Unique(pattern=str() as pattern):
             if line := definition(pattern, 7):
-                yield Mutation("with an id that is defined twice", f"{made.text}\n{line}\n\nwords\n\n{line}\n\nwords\n")
+                yield Mutation(
+                    "with an id that is defined twice", f"{artifact.text}\n{line}\n\nwords\n\n{line}\n\nwords\n"
+                )
         case Words() | Title() | Section() | Files() | Paths():
-            yield from _markdown(made, rule)
+            yield from _markdown(artifact, rule)
         case _:
-            yield from _json(made, rule)
+            yield from _json(artifact, rule)
 
 
-def _sizes(made: Draft, rule: Bytes) -> Iterator[Mutation]:
-    least, most = made.limit(rule.min), made.limit(rule.max)
+def _sizes(artifact: Draft, rule: Bytes) -> Iterator[Mutation]:
+    least, most = artifact.limit(rule.min), artifact.limit(rule.max)
     if least > 0:
-        yield Mutation("that is too short", made.text[: least // 4])
+        yield Mutation("that is too short", artifact.text[: least // 4])
     if most <= BYTES_MAX:
-        yield Mutation("that is too long", made.text + "\n" * (most + 1))
+        yield Mutation("that is too long", artifact.text + "\n" * (most + 1))
 
 
-def _saying(made: Draft, words: str) -> str | None:
-    """With these words where prose stands; None where the artifact has no prose."""
-    if made.rules.form == "markdown":
-        return with_words(made, words).text
-    field = _prose(made)
-    return None if field is None else _with(made, field, f"{words} {made.items[0].get(field.field, '')} {words}")
+def _saying(artifact: Draft, text: str) -> str | None:
+    """Insert a text into the artifact's prose; None if it has no prose."""
+    if artifact.rules.form == "markdown":
+        return with_words(artifact, text).text
+    field = _prose(artifact)
+    return None if field is None else _with(artifact, field, f"{text} {artifact.items[0].get(field.field, '')} {text}")
 
 
-def _prose(made: Draft) -> Field | None:
-    fields = [rule for rule in made.rules.rules if isinstance(rule, Field) and rule.type == "text" and not rule.within]
+def _prose(artifact: Draft) -> Field | None:
+    fields = [
+        rule for rule in artifact.rules.rules if isinstance(rule, Field) and rule.type == "text" and not rule.within
+    ]
     return next(iter(fields), None)
 
 
-def _uncovered(made: Draft, rule: Covers) -> Iterator[Mutation]:
-    text = made.others.get(rule.artifact, "")
+def _uncovered(artifact: Draft, rule: Covers) -> Iterator[Mutation]:
+    text = artifact.others.get(rule.artifact, "")
     if rule.field:
         items = json.loads(text or "[]")
         more = json.dumps([*items, {**(items[0] if items else {}), rule.field: "no-such-id"}])
-        yield Mutation(f"that leaves out an id of {rule.artifact}", made.text, {**made.others, rule.artifact: more})
+        yield Mutation(
+            f"that leaves out an id of {rule.artifact}", artifact.text, {**artifact.others, rule.artifact: more}
+        )
     elif line := definition(rule.pattern or "", 777):
         more = f"{text}\n\n{line}\n\nwords\n"
-        yield Mutation(f"that leaves out an id of {rule.artifact}", made.text, {**made.others, rule.artifact: more})
+        yield Mutation(
+            f"that leaves out an id of {rule.artifact}", artifact.text, {**artifact.others, rule.artifact: more}
+        )
 
 
 # Markdown -------------------------------------------------------------------------------------------------------------
-def _markdown(made: Draft, rule: Rule) -> Iterator[Mutation]:
+def _markdown(artifact: Draft, rule: Rule) -> Iterator[Mutation]:
     match rule:
         case Words():
-            count = made.limit(rule.max) + 1
-            yield Mutation("with too many words", with_words(made, " ".join(["word"] * count)).text)
+            count = artifact.limit(rule.max) + 1
+            yield Mutation("with too many words", with_words(artifact, " ".join(["word"] * count)).text)
         case Title():
-            most = made.limit(rule.max)
-            yield Mutation("without a title", replace(made, title="").text)
-            yield Mutation("whose title is of level 2", "#" + made.text)
-            yield Mutation("whose title is too long", replace(made, title="w" * (most + 1)).text)
+            most = artifact.limit(rule.max)
+            yield Mutation("without a title", replace(artifact, title="").text)
+            yield Mutation("whose title is of level 2", "#" + artifact.text)
+            yield Mutation("whose title is too long", replace(artifact, title="w" * (most + 1)).text)
         case Section():
-            yield from _sections(made, rule)
+            yield from _sections(artifact, rule)
         case Files():
-            yield from _lists(made, rule)
+            yield from _lists(artifact, rule)
         case Paths():
-            lists = next(one for one in made.rules.rules if isinstance(one, Files) and one.id == rule.files)
+            lists = next(other for other in artifact.rules.rules if isinstance(other, Files) and other.id == rule.files)
             for path in OUTSIDE:
-                listed = files(max(1, made.limit(lists.min)), False, path)
-                yield Mutation(f"that lists {path}", _with_body(made, lists.section, listed))
+                listed = files(max(1, artifact.limit(lists.min)), False, path)
+                yield Mutation(f"that lists {path}", _with_body(artifact, lists.section, listed))
 
 
-def _sections(made: Draft, rule: Section) -> Iterator[Mutation]:
-    rest = tuple(part for part in made.parts if part.rule != rule.id)
-    (own,) = (part for part in made.parts if part.rule == rule.id)
-    yield Mutation("without the section", _ended(made, rest))
-    yield Mutation("whose section is empty", _ended(made, (replace(own, body=""), *rest)))
-    if own.head.startswith("## "):
-        lower = replace(own, head=f"##{own.head}")
-        yield Mutation("whose section has a heading of level 4", _ended(made, (*rest, lower)))
+def _sections(artifact: Draft, rule: Section) -> Iterator[Mutation]:
+    others = tuple(part for part in artifact.parts if part.rule != rule.id)
+    (section,) = (part for part in artifact.parts if part.rule == rule.id)
+    yield Mutation("without the section", _ended(artifact, others))
+    yield Mutation("whose section is empty", _ended(artifact, (replace(section, body=""), *others)))
+    if section.head.startswith("## "):
+        lower = replace(section, head=f"##{section.head}")
+        yield Mutation("whose section has a heading of level 4", _ended(artifact, (*others, lower)))
 
 
-def _ended(made: Draft, parts: tuple[Part, ...]) -> str:
-    """With a section at the end that answers nothing, so that none before it ends the text, and as long as needed."""
-    return filled(replace(made, parts=(*parts, Part(rule="", head=neutral(made.rules), body="words")))).text
+def _ended(artifact: Draft, parts: tuple[Part, ...]) -> str:
+    """Append a section that fulfils no rule, so that no tested section ends the text, and pad the artifact."""
+    return filled(replace(artifact, parts=(*parts, Part(rule="", head=neutral(artifact.rules), body="words")))).text
 
 
-def _lists(made: Draft, rule: Files) -> Iterator[Mutation]:
-    least, most = made.limit(rule.min), made.limit(rule.max)
-    if least > 0:
-        yield Mutation("that lists no file", _with_body(made, rule.section, "words, and no list"))
+def _lists(artifact: Draft, rule: Files) -> Iterator[Mutation]:
+    minimum, most = artifact.limit(rule.min), artifact.limit(rule.max)
+    if minimum > 0:
+        yield Mutation("that lists no file", _with_body(artifact, rule.section, "words, and no list"))
     if most <= ENTRIES_MAX:
-        yield Mutation("that lists too many files", _with_body(made, rule.section, files(most + 1)))
+        yield Mutation("that lists too many files", _with_body(artifact, rule.section, files(most + 1)))
 
 
-def _with_body(made: Draft, section: str, body: str) -> str:
-    parts = tuple(replace(part, body=body) if part.rule == section else part for part in made.parts)
-    return filled(replace(made, parts=parts)).text
+def _with_body(artifact: Draft, section: str, body: str) -> str:
+    parts = tuple(replace(part, body=body) if part.rule == section else part for part in artifact.parts)
+    return filled(replace(artifact, parts=parts)).text
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------
-def _json(made: Draft, rule: Rule) -> Iterator[Mutation]:
+def _json(artifact: Draft, rule: Rule) -> Iterator[Mutation]:
     match rule:
         case Json():
-            yield from _no_json(made, rule)
+            yield from _no_json(artifact, rule)
         case Unique(field=str() as field):
-            yield from _twice(made, field)
+            yield from _twice(artifact, field)
         case References():
-            value: Any = "no-such-id" if _type_of(made, rule.field) == "name" else ["no-such-id"]
-            yield Mutation("that names what is not there", _with_value(made, rule.field, value))
+            value: Any = "no-such-id" if _type_of(artifact, rule.field) == "name" else ["no-such-id"]
+            yield Mutation("that refers to an unknown id", _with_value(artifact, rule.field, value))
         case Acyclic():
-            own = made.items[0].get(rule.to)
-            value = own if _type_of(made, rule.field) == "name" else [own]
-            yield Mutation("with an item that waits for itself", _with_value(made, rule.field, value))
+            own_id = artifact.items[0].get(rule.to)
+            value = own_id if _type_of(artifact, rule.field) == "name" else [own_id]
+            yield Mutation("with an item that depends on itself", _with_value(artifact, rule.field, value))
         case Worst():
-            choice = choice_of(made.rules, rule)
+            choice = choice_of(artifact.rules, rule)
             for value in choice.values:
-                if value != made.items[0][rule.field]:
-                    yield Mutation(f"that says {value}", _with_value(made, rule.field, value))
+                if value != artifact.items[0][rule.field]:
+                    yield Mutation(f"that says {value}", _with_value(artifact, rule.field, value))
         case Field():
-            for what, value in _bad_values(made, rule):
-                yield Mutation(f"whose `{rule.field}` {what}", _with(made, rule, value))
+            for what, value in _bad_values(artifact, rule):
+                yield Mutation(f"whose `{rule.field}` {what}", _with(artifact, rule, value))
 
 
-def _no_json(made: Draft, rule: Json) -> Iterator[Mutation]:
-    bare = made.text.rstrip()
-    size = least_bytes(made)
-    yield Mutation("that is cut off", bare[:-1] + " " * size)
+def _no_json(artifact: Draft, rule: Json) -> Iterator[Mutation]:
+    stripped = artifact.text.rstrip()
+    size = least_bytes(artifact)
+    yield Mutation("that is cut off", stripped[:-1] + " " * size)
     yield Mutation("that is a text", json.dumps("x" * max(10, size)))
     if rule.root == "list":
         yield Mutation("that is an empty list", "[" + " " * size + "]")
-        yield Mutation("that lists something else than objects", json.dumps([*made.items, 1]) + " " * size)
+        yield Mutation("with an entry that is no object", json.dumps([*artifact.items, 1]) + " " * size)
     else:
-        yield Mutation("that is a list", json.dumps(list(made.items)) + " " * size)
+        yield Mutation("that is a list", json.dumps(list(artifact.items)) + " " * size)
 
 
-def _twice(made: Draft, field: str) -> Iterator[Mutation]:
-    value = made.items[0].get(field)
+def _twice(artifact: Draft, field: str) -> Iterator[Mutation]:
+    value = artifact.items[0].get(field)
     if isinstance(value, list) and value:
-        yield Mutation(f"with a `{field}` that is given twice", _with_value(made, field, [*value, value[0]]))
-    elif not any(isinstance(rule, Json) and rule.root == "object" for rule in made.rules.rules):
-        again = replace(made, items=(*made.items, made.items[0]))
-        yield Mutation(f"with a `{field}` that is given twice", again.text)
+        yield Mutation(f"with a duplicate `{field}`", _with_value(artifact, field, [*value, value[0]]))
+    elif not any(isinstance(rule, Json) and rule.root == "object" for rule in artifact.rules.rules):
+        duplicate = replace(artifact, items=(*artifact.items, artifact.items[0]))
+        yield Mutation(f"with a duplicate `{field}`", duplicate.text)
 
 
-def _type_of(made: Draft, field: str) -> str:
-    return next((rule.type for rule in made.rules.rules if isinstance(rule, Field) and rule.field == field), "names")
+def _type_of(artifact: Draft, field: str) -> str:
+    return next(
+        (rule.type for rule in artifact.rules.rules if isinstance(rule, Field) and rule.field == field), "names"
+    )
 
 
 class Absent:
-    """No value at all."""
+    """Marks a missing value."""
 
 
-def _bad_values(made: Draft, rule: Field) -> Iterator[tuple[str, Any]]:
-    """What the field may not be."""
-    least, most = made.limit(rule.min), None if rule.max is None else made.limit(rule.max)
+def _bad_values(artifact: Draft, rule: Field) -> Iterator[tuple[str, Any]]:
+    """Yield invalid values of a field, with descriptions."""
+    least, most = artifact.limit(rule.min), None if rule.max is None else artifact.limit(rule.max)
     if not rule.optional:
         yield "is missing", Absent
     match rule.type:
@@ -217,7 +227,7 @@ def _bad_values(made: Draft, rule: Field) -> Iterator[tuple[str, Any]]:
             if most is not None and most <= BYTES_MAX:
                 yield "is too long", "w" * (most + 1)
         case "name":
-            yield from (("is a number", 7), ("is no name", "a name"))
+            yield from (("is a number", 7), ("is no valid name", "a name"))
         case "choice":
             yield from (("is a number", 7), ("is none of its values", NO_CHOICE))
         case "number":
@@ -240,20 +250,20 @@ def _bad_lists(rule: Field, least: int, most: int | None) -> Iterator[tuple[str,
         yield "lists too many", [good] * (most + 1)
 
 
-def _with_value(made: Draft, field: str, value: Any) -> str:
-    """The first item with this value under the field's own name."""
-    first = {**made.items[0], field: value}
-    return replace(made, items=(first, *made.items[1:])).text
+def _with_value(artifact: Draft, field: str, value: Any) -> str:
+    """Set a field of the first item."""
+    first = {**artifact.items[0], field: value}
+    return replace(artifact, items=(first, *artifact.items[1:])).text
 
 
-def _with(made: Draft, rule: Field, value: Any) -> str:
-    """The same for a rule's field, wherever it stands; Absent: without it."""
+def _with(artifact: Draft, rule: Field, value: Any) -> str:
+    """Set the field of a rule, at any nesting; Absent removes it."""
     names = (rule.field, *rule.aliases)
 
     def changed(item: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: one for name, one in item.items() if name not in names}
-        return kept if value is Absent else {**kept, rule.field: value}
+        others = {name: entry for name, entry in item.items() if name not in names}
+        return others if value is Absent else {**others, rule.field: value}
 
     if rule.within is None:
-        return replace(made, items=(changed(made.items[0]), *made.items[1:])).text
-    return _with_value(made, rule.within, [changed(one) for one in made.items[0].get(rule.within) or [{}]])
+        return replace(artifact, items=(changed(artifact.items[0]), *artifact.items[1:])).text
+    return _with_value(artifact, rule.within, [changed(entry) for entry in artifact.items[0].get(rule.within) or [{}]])

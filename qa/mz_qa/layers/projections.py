@@ -1,6 +1,6 @@
-"""Pure: what a log means, as plain values that can be kept beside it and compared field by field.
+"""Projections of a log as plain values, to be stored beside it and compared field by field.
 
-Fields that projections gained since do not count: what was kept says nothing of them.
+Fields that projections gained since are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN_MAX = 160
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a log that was written down, its payload as it was."""
+    """One event of a stored log, with its payload unchanged."""
 
     stream: str
     version: int
@@ -42,63 +42,67 @@ _LINE = msgspec.json.Decoder(Line)
 
 
 def read_log(data: bytes) -> tuple[Recorded[Event], ...]:
-    """The events of a log that was written down, a line each, lifted to today's schemas. Raises UnknownEvent,
-    StoreUnusable and msgspec.DecodeError."""
+    """Read the events of a stored log, one per line, upcast to current schemas. Raises UnknownEvent, StoreUnusable and
+    msgspec.DecodeError."""
     return tuple(_recorded(_LINE.decode(line)) for line in data.splitlines() if line)
 
 
 def _recorded(line: Line) -> Recorded[Event]:
-    place = f"{line.stream}@{line.version}"
+    event_ref = f"{line.stream}@{line.version}"
     return Recorded(
         stream=StreamId(line.stream),
         version=line.version,
         position=line.position,
         recorded_at_us=line.recorded_at_us,
         observed_at_us=line.observed_at_us,
-        event=CODEC.decode(line.type, line.schema, bytes(line.payload), place),
+        event=CODEC.decode(line.type, line.schema, bytes(line.payload), event_ref),
         causation=line.causation,
         chain=b"",
     )
 
 
 def projected(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
-    """By run and feature, what is folded of these events: states, views, money, questions, and the stories' digests.
+    """Return the projections by run and feature: states, views, costs, questions, and digests of traces.
 
-    Builtins only: maps, lists, texts, numbers.
+    The values are builtins only: dicts, lists, strings, numbers.
     """
     streams: dict[str, list[Recorded[Event]]] = {}
     for recorded in events:
         streams.setdefault(recorded.stream, []).append(recorded)
-    found: dict[str, Any] = {}
-    for name, own in streams.items():
+    projections: dict[str, Any] = {}
+    for name, stream_events in streams.items():
         if name.startswith("run/") and name.count("/") == FEATURE_DEPTH:
-            digest = hashlib.sha256(write(story(one.event for one in own))).hexdigest()
-            found[name] = {"state": fold(own), "story": digest}
+            digest = hashlib.sha256(write(story(recorded_event.event for recorded_event in stream_events))).hexdigest()
+            projections[name] = {"state": fold(stream_events), "story": digest}
         elif name.startswith("run/"):
             run = name.removeprefix("run/")
-            whole = [one for one in events if one.stream == name or one.stream.startswith(f"{name}/")]
-            found[name] = {
-                "state": fold_run(own), "view": overview(run, whole), "costs": costs(whole),
-                "questions": queue(whole), "decisions": decisions(whole),
+            run_events = [
+                recorded_event
+                for recorded_event in events
+                if recorded_event.stream == name or recorded_event.stream.startswith(f"{name}/")
+            ]
+            projections[name] = {
+                "state": fold_run(stream_events), "view": overview(run, run_events), "costs": costs(run_events),
+                "questions": queue(run_events), "decisions": decisions(run_events),
             }  # fmt: skip
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found, order="deterministic"))
-    return plain
+    builtins: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(projections, order="deterministic"))
+    return builtins
 
 
-def differences(kept: Any, now: Any, path: str = "") -> Iterator[str]:
-    """What is otherwise than it was kept, a line each: `- before`, `+ now`."""
-    if isinstance(kept, dict) and isinstance(now, dict):
-        for name in kept:
-            if name in now:
-                yield from differences(kept[name], now[name], f"{path}.{name}")
+def differences(stored: Any, current: Any, path: str = "") -> Iterator[str]:
+    """Yield the differences, one per line: `- stored`, `+ current`."""
+    if isinstance(stored, dict) and isinstance(current, dict):
+        for name in stored:
+            if name in current:
+                yield from differences(stored[name], current[name], f"{path}.{name}")
             else:
                 yield f"- {path}.{name}"
-    elif isinstance(kept, list) and isinstance(now, list) and len(kept) == len(now):
-        for at, (old, new) in enumerate(zip(kept, now, strict=True)):
+    elif isinstance(stored, list) and isinstance(current, list) and len(stored) == len(current):
+        for at, (old, new) in enumerate(zip(stored, current, strict=True)):
             yield from differences(old, new, f"{path}[{at}]")
-    elif kept != now:
-        yield f"- {path}: {_short(kept)}"
-        yield f"+ {path}: {_short(now)}"
+    elif stored != current:
+        yield f"- {path}: {_short(stored)}"
+        yield f"+ {path}: {_short(current)}"
 
 
 def _short(value: Any) -> str:

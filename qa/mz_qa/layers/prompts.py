@@ -1,4 +1,4 @@
-"""Pure: the prompts of a pipeline with sample data in them, in every form that a template must be able to take."""
+"""Sample prompt data for every situation that a pipeline's templates must handle."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from mz_engine.prompts.data import CommandData, ContextFile, Known, OutputData, 
 FEATURE, UNIT = "sample-feature", "U1"
 UNIT_FILES = ("src/sample.py", "tests/test_sample.py")
 HOSTILE = "# A heading\n```\n{{ nothing }} {% raw %}\n```\n> quoted & <b>bold</b>\n"
-"""Text of others: a template must neither obey nor break on it."""
+"""Untrusted text that a template must insert unchanged."""
 FAILED = "the command `test` failed with exit 1; it printed:\nFAIL: test_x\nAssertionError: 1 != 2\n"
 
 
 class Sample(NamedTuple):
-    """A prompt as the engine would ask for it."""
+    """Data of one prompt, as the engine would render it."""
 
     phase: str
     template: str
     how: str
-    """In words: when a prompt looks so."""
+    """Situation of the prompt, for people."""
     data: PromptData
     continuation: bool = False
 
 
 def samples(pins: Pins) -> Iterator[Sample]:
-    """For every agent call of the pipeline: the first prompt, that of a rework, one with notes, and one where nobody
-    can be asked; of calls that may go on in a session, also the rework and the first prompt there. Phases whose
-    template or rules are not there are left out."""
+    """Yield for every agent call of the pipeline: the first prompt, a rework, one with notes, one without people to
+    ask; for calls that may continue a session, also both prompts in a session. Skip phases with missing templates or
+    rules."""
     for phase in pins.pipeline.phases:
         if phase.prompt and phase.agent:
             yield from _of_role(pins, phase, BUILDER, phase.prompt, phase.outputs)
         if phase.review:
-            verdict = Output(artifact=phase.review.output, path=None, rules=phase.review.rules)
-            yield from _of_role(pins, phase, phase.review.role, phase.review.prompt, (verdict,))
+            verdict_output = Output(artifact=phase.review.output, path=None, rules=phase.review.rules)
+            yield from _of_role(pins, phase, phase.review.role, phase.review.prompt, (verdict_output,))
 
 
 def _of_role(pins: Pins, phase: Phase, role: str, template: str, outputs: tuple[Output, ...]) -> Iterator[Sample]:
@@ -51,21 +51,23 @@ def _of_role(pins: Pins, phase: Phase, role: str, template: str, outputs: tuple[
         artifacts={output.path or output.artifact: HOSTILE for output in data.outputs},
         hints=("it was mended by a change of src/sample.py",),
     )
-    again = replace(data, rework=rework)
+    rework_data = replace(data, rework=rework)
     yield Sample(phase.phase, template, "as the first prompt", data)
     yield Sample(phase.phase, template, "with notes", replace(data, notes=("please be\nfriendlier", HOSTILE)))
-    yield Sample(phase.phase, template, "where nobody can be asked", replace(data, interactive=False))
-    yield Sample(phase.phase, template, "as a rework", again)
+    yield Sample(phase.phase, template, "when nobody can be asked", replace(data, interactive=False))
+    yield Sample(phase.phase, template, "as a rework", rework_data)
     if role != BUILDER:
         return
-    yield Sample(phase.phase, template, "as a rework in a session", again, continuation=True)
-    known = Known(rules=True, request=True, inputs=tuple(data.inputs), files=tuple(file.path for file in data.context))
-    yield Sample(phase.phase, template, "as the next phase in a session", replace(data, known=known))
+    yield Sample(phase.phase, template, "as a rework in a session", rework_data, continuation=True)
+    session_parts = Known(
+        rules=True, request=True, inputs=tuple(data.inputs), files=tuple(file.path for file in data.context)
+    )
+    yield Sample(phase.phase, template, "as the next phase in a session", replace(data, known=session_parts))
 
 
 def _data(pins: Pins, phase: Phase, role: str, outputs: tuple[Output, ...]) -> PromptData:
     limits, commands = pins.config.limits, pins.config.commands
-    shown = tuple(
+    output_data = tuple(
         OutputData(
             artifact=output.artifact,
             path=_filled(output.path) if output.path else None,
@@ -73,10 +75,10 @@ def _data(pins: Pins, phase: Phase, role: str, outputs: tuple[Output, ...]) -> P
         )
         for output in outputs
     )
-    inputs = {one.artifact: HOSTILE for one in phase.inputs}
+    inputs = {entry.artifact: HOSTILE for entry in phase.inputs}
     if role != BUILDER:
         inputs |= {output.artifact: HOSTILE for output in phase.outputs}
-    paths = tuple(output.path for output in shown if output.path)
+    paths = tuple(output.path for output in output_data if output.path)
     return PromptData(
         feature=FEATURE,
         title="Show one month only",
@@ -85,11 +87,11 @@ def _data(pins: Pins, phase: Phase, role: str, outputs: tuple[Output, ...]) -> P
         role=role,
         unit=UnitData(id=UNIT, files=UNIT_FILES) if phase.for_each else None,
         inputs=inputs,
-        outputs=shown,
+        outputs=output_data,
         prepared=tuple(
-            CommandData(name=one.run, command=commands[one.run].run, passed=at > 0, excerpt=FAILED)
-            for at, one in enumerate(phase.prepare)
-            if one.run in commands
+            CommandData(name=entry.run, command=commands[entry.run].run, passed=at > 0, excerpt=FAILED)
+            for at, entry in enumerate(phase.prepare)
+            if entry.run in commands
         ),
         gates=tuple(
             CommandData(name=gate.run, command=commands[gate.run].run, passed=True, excerpt="")
@@ -117,7 +119,7 @@ def _filled(pattern: str) -> str:
 
 
 def unstated(sample: Sample, prompt: str) -> tuple[str, ...]:
-    """The requirements of the sample's outputs that its prompt does not state: rules that the agent cannot know."""
-    words = " ".join(prompt.split())
-    stated = (requirement for output in sample.data.outputs for requirement in output.requirements)
-    return tuple(requirement for requirement in stated if " ".join(requirement.split()) not in words)
+    """Return the requirements of the sample's outputs that its prompt does not state."""
+    text = " ".join(prompt.split())
+    all_requirements = (requirement for output in sample.data.outputs for requirement in output.requirements)
+    return tuple(requirement for requirement in all_requirements if " ".join(requirement.split()) not in text)

@@ -1,7 +1,6 @@
-"""Adapter: layer 7: recordings against today.
+"""Layer 7: replays of recordings with the current code.
 
-Every cassette is played through today's pipeline; today's parsers read what it holds; and of some it is found out what
-would have become of them had their calls ended otherwise.
+Every cassette is replayed through the current pipeline and parsers; for some, variants of their calls are played too.
 """
 
 from __future__ import annotations
@@ -21,66 +20,67 @@ from mz_qa.layers.facts import Checked, Project, Remark, Said
 from mz_qa.metamorphic.play import play_variants
 
 VARIED_MAX = 40
-"""Recordings whose variants are played in all; the smallest cassettes come first, one is always played."""
+"""Total of recordings with variants, smallest cassettes first; one cassette is always played."""
 VIOLATIONS_MAX = 10
-NOT_OFFLINE = "the network was not cut off: there is no network namespace here"
+NOT_OFFLINE = "the network was not blocked: network namespaces do not work here"
 
 
 def check(project: Project) -> Iterator[Said]:
-    """Whatever an unusable cassette hides is its own finding; the others are played all the same. What today's rules
-    say of recorded artifacts, the layer of artifacts tells."""
+    """Replay all cassettes, also if some are unreadable. Layer 3 reports findings about recorded artifacts."""
     if not project.cassettes:
         return
-    played, wrong = drifted(project, played=True)
-    yield from wrong
-    sound: list[Path] = []
-    for one in played:
-        path = Path(one.path)
-        said = tuple(told(project, path, one.findings))
-        if path in project.cassettes:  # The library's noise.yaml has findings too.
+    played, library_findings = drifted(project, played=True)
+    yield from library_findings
+    matching: list[Path] = []
+    for result in played:
+        path = Path(result.path)
+        outputs = tuple(told(project, path, result.findings))
+        if path in project.cassettes:  # The library's noise.yaml may have findings too.
             yield Checked("cassettes")
-            yield Checked("recordings", one.played)
-            sound += [path] if all(isinstance(each, Remark) for each in said) else []
-        yield from (each for each in said if not (isinstance(each, Finding) and each.kind in ABOUT_ARTIFACTS))
-    if not all(one.offline for one in played):
+            yield Checked("recordings", result.played)
+            matching += [path] if all(isinstance(output, Remark) for output in outputs) else []
+        yield from (
+            output for output in outputs if not (isinstance(output, Finding) and output.kind in ABOUT_ARTIFACTS)
+        )
+    if not all(result.offline for result in played):
         yield Remark(NOT_OFFLINE)
-    known = {path: cassette for path in sound if (cassette := readable(path))}
-    for path in sample(known):
-        yield from varied(project, path, known[path])
+    cassettes = {path: cassette for path in matching if (cassette := readable(path))}
+    for path in sample(cassettes):
+        yield from varied(project, path, cassettes[path])
 
 
 def readable(path: Path) -> Cassette | None:
-    """None: the replay has said why."""
+    """Load a cassette; None if unreadable, which the replay has reported."""
     try:
         return load(path)
     except CassetteUnusable:
         return None
 
 
-def sample(known: dict[Path, Cassette]) -> Iterator[Path]:
-    """Of those that play as recorded the smallest first, until there are enough recordings."""
-    left = VARIED_MAX
-    for at, path in enumerate(sorted(known, key=lambda path: (len(known[path].taken), str(path)))):
-        left -= len(known[path].taken)
-        if left >= 0 or at == 0:
+def sample(cassettes: dict[Path, Cassette]) -> Iterator[Path]:
+    """Yield cassettes, the smallest first, until there are enough recordings."""
+    remaining = VARIED_MAX
+    for at, path in enumerate(sorted(cassettes, key=lambda path: (len(cassettes[path].taken), str(path)))):
+        remaining -= len(cassettes[path].taken)
+        if remaining >= 0 or at == 0:
             yield path
 
 
 def varied(project: Project, path: Path, cassette: Cassette) -> Iterator[Said]:
-    """Each call ends in each way that is known of agents; whatever comes of it has a name, and is no false success."""
+    """Play every variant of every call; each must end in a named state and never in a false success."""
     try:
         outcomes = play_variants(cassette, project.root, environment_of(project.environment))
     except (WorldMissing, MzError):
-        return  # The replay has said why.
+        return  # The replay has reported it.
     yield Checked("variants", len(outcomes))
-    broken = [outcome for outcome in outcomes if outcome.violations]
-    found = tuple(
+    violating = [outcome for outcome in outcomes if outcome.violations]
+    findings = tuple(
         Finding(
-            kind="VARIANT", what=f"{one.variant} ({one.how}): {'; '.join(one.violations)}", feature=one.feature,
-            call=one.call, cause=one.variant, mend="report it, with the cassette",
+            kind="VARIANT", what=f"{outcome.variant} ({outcome.how}): {'; '.join(outcome.violations)}",
+            feature=outcome.feature, call=outcome.call, cause=outcome.variant, mend="report it with the cassette",
         )
-        for one in broken[:VIOLATIONS_MAX]
+        for outcome in violating[:VIOLATIONS_MAX]
     )  # fmt: skip
-    yield from told(project, path, found)
-    if len(broken) > VIOLATIONS_MAX:
-        yield Remark(f"{project.shown(path)}: {len(broken) - VIOLATIONS_MAX} more variants are not met as they must be")
+    yield from told(project, path, findings)
+    if len(violating) > VIOLATIONS_MAX:
+        yield Remark(f"{project.shown(path)}: {len(violating) - VIOLATIONS_MAX} more variants with violations")

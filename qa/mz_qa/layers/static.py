@@ -1,6 +1,6 @@
-"""Adapter: layer 1: settings, pipelines, rule sets, templates and backlog of a project, and those that come with mz.
+"""Layer 1: settings, pipelines, rule sets, templates and backlog of a project, and those bundled with mz.
 
-It reads what lies in the repository; whether tools, logins and remotes are there is for `mz doctor`.
+Reads files of the repository only; `mz doctor` checks tools, logins and remotes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from mz_qa.layers.prompts import Sample, samples, unstated
 
 
 def check(project: Project) -> Iterator[Said]:
-    """Everything that a run would refuse to begin with, and prompts that cannot be put together."""
-    said = tuple(settings(project))
-    yield from said
-    # What a pipeline names cannot be told from what settings lack that cannot be read.
-    unread = any(isinstance(one, Finding) for one in said)
+    """Report everything that prevents a run from starting, and prompts that cannot be rendered."""
+    outputs = tuple(settings(project))
+    yield from outputs
+    # With invalid settings, missing commands of a pipeline would be false findings.
+    settings_invalid = any(isinstance(output, Finding) for output in outputs)
     material = load_material(project.root)
     yield Checked("files of the project's own", len(material.files))
     yield from told(material.found)
     yield from built_in_material()
     for name in names(project):
-        for one in pipeline(project, name, material):
-            if not (unread and isinstance(one, Finding) and one.cause == NO_COMMAND):
-                yield one
+        for output in pipeline(project, name, material):
+            if not (settings_invalid and isinstance(output, Finding) and output.cause == NO_COMMAND):
+                yield output
     yield from backlog(project)
 
 
@@ -63,7 +63,7 @@ def settings(project: Project) -> Iterator[Said]:
 
 
 def built_in_material() -> Iterator[Said]:
-    """What comes with mz is held to what is asked of a project's own."""
+    """Check bundled templates and rules like those of a project."""
     templates = load_templates()
     for name, text in templates.items():
         yield Checked("templates")
@@ -72,80 +72,78 @@ def built_in_material() -> Iterator[Said]:
         yield Checked("rule sets")
         fault = fault_of(rules)
         if fault:
-            yield Finding(
-                kind="RULE", what=f"the rule set {name} cannot be judged: {fault}", cause=name, mend="report it"
-            )
+            yield Finding(kind="RULE", what=f"the rule set {name} is invalid: {fault}", cause=name, mend="report it")
 
 
 def names(project: Project) -> tuple[str, ...]:
-    """Pipelines of the project and of mz, and the one that the settings name, which may be a file anywhere."""
+    """Return the pipelines of the project and of mz, and the configured one, which may be any file."""
     return tuple(dict.fromkeys((project.config.pipeline, *project_pipelines(project.root), *built_in_pipelines())))
 
 
 def pipeline(project: Project, name: str, material: Material) -> Iterator[Said]:
-    """Its form, what it says, and all its prompts."""
+    """Check a pipeline: syntax, lint rules, and all its prompts."""
     yield Checked("pipelines")
-    known, chosen = known_names(project.config, material), name == project.config.pipeline
+    valid_names, chosen = known_names(project.config, material), name == project.config.pipeline
     try:
         source = find_source(name, project.root)
     except MzError as error:
         yield from told(error.diagnostics)
         return
-    found = check_source(source, known)
-    errors = [each for each in found if each.severity == "error"]
+    diagnostics = check_source(source, valid_names)
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     if errors:
         yield from told(errors)
         return
     definition = parse_pipeline(source.text, source.name)[0]
     if chosen or not source.built_in:
-        yield from told(in_short(found, definition, project.config.commands))
+        yield from told(in_short(diagnostics, definition, project.config.commands))
     pins = Pins(pipeline=definition, rules=material.rules, templates=material.templates, config=project.config)
     yield from prompts(pins, source)
 
 
 def prompts(pins: Pins, source: Source) -> Iterator[Said]:
-    """All can be made. A template that comes with mz states every rule; one of the project may leave that out."""
-    ours = load_templates()
-    own = {name for name, text in pins.templates.items() if ours.get(name) != text}
+    """Check that all prompts render. Bundled templates must state every rule; for the project's it is a remark."""
+    bundled = load_templates()
+    project_templates = {name for name, text in pins.templates.items() if bundled.get(name) != text}
     broken: set[str] = set()
-    unsaid: dict[tuple[str, str], set[str]] = {}
+    unstated_lines: dict[tuple[str, str], set[str]] = {}
     for sample in samples(pins):
         yield Checked("prompts")
         try:
             text = render(pins.templates, sample.template, sample.data, sample.continuation)
         except TemplateBroken as error:
             if str(error) not in broken:
-                yield unmakeable(sample, error, source, error.template in own)
+                yield unmakeable(sample, error, source, error.template in project_templates)
             broken.add(str(error))
             continue
         if not sample.continuation and (missing := unstated(sample, text)):
-            unsaid.setdefault((sample.phase, sample.template), set()).update(missing)
-    for (phase, template), lines in unsaid.items():
-        words = f"{template} does not tell the agent of phase {phase} all rules; unsaid: {len(lines)}"
-        if template in own:
-            yield Remark(f"{source.name}: {words}")
+            unstated_lines.setdefault((sample.phase, sample.template), set()).update(missing)
+    for (phase, template), lines in unstated_lines.items():
+        message = f"{template} does not state all rules to the agent of phase {phase}; missing: {len(lines)}"
+        if template in project_templates:
+            yield Remark(f"{source.name}: {message}")
         else:
-            detail = tuple(f"  {one}" for one in sorted(lines))
-            yield Finding(kind="PIPELINE", what=words, cause=template, detail=detail, file=source.name)
+            detail = tuple(f"  {line}" for line in sorted(lines))
+            yield Finding(kind="PIPELINE", what=message, cause=template, detail=detail, file=source.name)
 
 
-def unmakeable(sample: Sample, error: TemplateBroken, source: Source, own: bool) -> Finding:
-    """With the place in the project's own template, else in the pipeline that asks for it."""
+def unmakeable(sample: Sample, error: TemplateBroken, source: Source, is_project_template: bool) -> Finding:
+    """Return a finding located in the project's template, or else in the pipeline that uses it."""
     return Finding(
         kind="PIPELINE",
-        what=f"the prompt of phase {sample.phase} cannot be made {sample.how}: {error.why}",
+        what=f"the prompt of phase {sample.phase} cannot be rendered {sample.how}: {error.why}",
         cause=error.template,
-        mend=f"mz pipelines lint {source.name}" if own else "mz explain MZ3017",
-        file=f"{TEMPLATES}/{error.template}" if own else source.name,
-        line=error.line if own else None,
+        mend=f"mz pipelines lint {source.name}" if is_project_template else "mz explain MZ3017",
+        file=f"{TEMPLATES}/{error.template}" if is_project_template else source.name,
+        line=error.line if is_project_template else None,
     )
 
 
 def backlog(project: Project) -> Iterator[Said]:
-    """Only where it is there: it may be written anew for every run."""
+    """Check the backlog if it exists; it may be written for each run."""
     name = project.config.backlog
     if not os.path.lexists(project.root / name):
-        yield Remark(f"there is no {name}")
+        yield Remark(f"{name} does not exist")
         return
     try:
         yield Checked("backlog items", len(read_backlog(project.root, name)))
@@ -153,20 +151,20 @@ def backlog(project: Project) -> Iterator[Said]:
         yield from told(error.diagnostics)
 
 
-def told(found: Iterable[Diagnostic]) -> Iterator[Said]:
-    """Errors as findings, warnings as remarks."""
-    for each in found:
-        place = each.place
-        if each.severity == "warning":
-            where = f"{place}: " if place else ""
-            yield Remark(f"{where}{each.message} [{each.code}]")
+def told(diagnostics: Iterable[Diagnostic]) -> Iterator[Said]:
+    """Convert errors to findings and warnings to remarks."""
+    for diagnostic in diagnostics:
+        location = diagnostic.place
+        if diagnostic.severity == "warning":
+            prefix = f"{location}: " if location else ""
+            yield Remark(f"{prefix}{diagnostic.message} [{diagnostic.code}]")
             continue
         yield Finding(
             kind="PIPELINE",
-            what=f"{each.message} [{each.code}]",
-            cause=each.code,
-            detail=tuple(f"  {line}" for line in each.hint.splitlines()),
-            mend=f"mz explain {each.code}",
-            file=place.file if place else FILE_NAME,
-            line=(place.line or None) if place else None,
+            what=f"{diagnostic.message} [{diagnostic.code}]",
+            cause=diagnostic.code,
+            detail=tuple(f"  {line}" for line in diagnostic.hint.splitlines()),
+            mend=f"mz explain {diagnostic.code}",
+            file=location.file if location else FILE_NAME,
+            line=(location.line or None) if location else None,
         )

@@ -1,4 +1,4 @@
-"""Adapter: calls a function in a process of its own, which is killed when it takes too long."""
+"""Calls a function in a separate process with a time limit."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ T = TypeVar("T")
 
 
 class TookTooLong(Exception):
-    """It had not ended in time."""
+    """The function did not end in time."""
 
 
 class Died(Exception):
-    """The process ended without an answer; says with which exit code."""
+    """The process ended without a result."""
 
 
 def within(seconds: float, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """What the function returns, or raises. Function, arguments and answer cross to another process. Raises TookTooLong
-    and Died."""
+    """Call a function in another process; function, arguments and result must be picklable. Raises TimeLimitExceeded,
+    ProcessDied and what the function raises."""
     context = get_context("spawn")
-    mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, function, args, named), daemon=True)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender, function, args, named), daemon=True)
     process.start()
-    theirs.close()
+    sender.close()
     try:
-        if not mine.poll(seconds):
+        if not receiver.poll(seconds):
             raise TookTooLong
-        found: T | Exception = mine.recv()
+        result: T | Exception = receiver.recv()
     except EOFError:
         process.join()
-        raise Died(f"it ended with exit {process.exitcode}") from None
+        raise Died(f"the process ended with exit {process.exitcode}") from None
     finally:
         process.kill()
         process.join()
-        mine.close()
-    if isinstance(found, Exception):
-        raise found
-    return found
+        receiver.close()
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
-def _answer(theirs: Connection, function: Callable[..., T], args: tuple[object, ...], named: dict[str, object]) -> None:
+def _answer(sender: Connection, function: Callable[..., T], args: tuple[object, ...], named: dict[str, object]) -> None:
     try:
-        theirs.send(function(*args, **named))
+        sender.send(function(*args, **named))
     except Exception as error:
-        theirs.send(error)
+        sender.send(error)

@@ -1,8 +1,7 @@
-"""Driver: plays every way in which every call of a cassette might have ended, through the real core, in memory.
+"""Plays every variant of every call of a cassette through the real parser, effects and decisions, in memory.
 
-The cassette is played once as it is. Then each call is answered otherwise, once for each variant, from the moment at
-which it was asked: the real parser, effects and deciders, without processes, so that thousands take seconds.
-"""
+The cassette is played unaltered once. Then each call is replaced by each of its variants, starting just before the
+call; without processes, thousands of variants take seconds."""
 
 from __future__ import annotations
 
@@ -33,96 +32,96 @@ from mz_qa.simulation.driver import Inline
 from mz_qa.simulation.world import Tree
 
 ORDERS = ((1, 1), (2, 2), (2, 3), (4, 4), (4, 5))
-"""How many features at the same time, and the seed."""
+"""Number of parallel features, and the seed."""
 ROUNDS_MAX = 100_000
 Violations = tuple[str, ...]
 
 
 def play_variants(cassette: Cassette, project: Path, environment: Mapping[str, str]) -> tuple[Outcome, ...]:
-    """What becomes of each variant of each recording, through today's pipeline of the project, and of the cassette with
-    its features at work in other orders. Raises WorldMissing and MzError as a replay does."""
+    """Play each variant of each recording through the project's current pipeline, and the cassette with its features in
+    other orders. Raises WorldMissing and MzError like a replay."""
     parallel = max(1, len(cassette.manifest.world.items))
     pins = pins_of(project, environment, cassette.manifest, parallel)
     with tempfile.TemporaryDirectory(prefix="mz-variants-") as name:
         trees = Trees(cassette, Path(name), environment)
-        tape, broken = open_tape(cassette, pins, trees)
-        found = [*_unaltered(tape, broken), *_reordered(tape, trees)]
-        usual = {feature: end_of(told_of(tape, feature)) for feature in _features(cassette)}
-        for one in cassette.taken:
-            if one.recording.identity in tape.moments:
-                found += _varied(tape, one, usual[one.recording.identity.feature])
-    return tuple(found)
+        world, broken = open_tape(cassette, pins, trees)
+        outcomes = [*_unaltered(world, broken), *_reordered(world, trees)]
+        usual_ends = {feature: end_of(told_of(world, feature)) for feature in _features(cassette)}
+        for recorded_call in cassette.taken:
+            if recorded_call.recording.identity in world.moments:
+                outcomes += _varied(world, recorded_call, usual_ends[recorded_call.recording.identity.feature])
+    return tuple(outcomes)
 
 
 def open_tape(cassette: Cassette, pins: Pins, trees: Trees) -> tuple[Tape, Violations]:
-    """The world of a cassette, in which it has been played as it is; and what broke."""
-    tape = Tape(cassette, pins, trees.files(trees.head), trees.patched)
-    tape.ran = {feature: commands_of(story) for feature, story in cassette.stories.items()}
-    _begin(tape, trees)
-    return tape, _run(tape)
+    """Create the world of a cassette and play it unaltered; also return violated invariants."""
+    world = Tape(cassette, pins, trees.files(trees.head), trees.patched)
+    world.ran = {feature: commands_of(trace) for feature, trace in cassette.stories.items()}
+    _begin(world, trees)
+    return world, _run(world)
 
 
-def _run(tape: Tape, only: str | None = None, seed: int | None = None) -> Violations:
-    """What kept the run from coming to rest; empty: nothing."""
+def _run(world: Tape, only: str | None = None, seed: int | None = None) -> Violations:
+    """Run until idle; return the reasons why that failed, empty if none."""
     try:
-        run_out(tape, only, seed)
+        run_out(world, only, seed)
     except Endless:
-        return ("it does not come to rest",)
+        return ("it does not stop",)
     except Exception as error:
-        return (f"the core breaks: {type(error).__name__}: {error}",)
+        return (f"internal error: {type(error).__name__}: {error}",)
     return ()
 
 
-def _begin(tape: Tape, trees: Trees) -> None:
+def _begin(world: Tape, trees: Trees) -> None:
     heads: dict[str, Commit] = {}
     for feature, commit in trees.delivered.items():
-        heads[feature] = tape.write(Tree(trees.files(commit), tape.base))
-    items = tape.cassette.manifest.world.items
-    begin(tape.cassette, items, tape.pins, tape.store, TapePorts(tape), tape.base, heads)
+        heads[feature] = world.write(Tree(trees.files(commit), world.base))
+    items = world.cassette.manifest.world.items
+    begin(world.cassette, items, world.pins, world.store, TapePorts(world), world.base, heads)
 
 
 def _features(cassette: Cassette) -> tuple[str, ...]:
     return tuple(item.feature for item in cassette.manifest.world.items)
 
 
-def run_out(tape: Tape, only: str | None = None, seed: int | None = None) -> None:
-    """Until nothing can go on; with `only`, until that feature rests. The seed chooses which feature takes the next
-    step; without one they take turns as they come. Raises Endless."""
-    world, ports, random = tape.cassette.manifest.world, TapePorts(tape), Random(seed)
-    coordinator = Punctual(world.run, tape.pins, tape.store, ports, _unsaid(tape))
-    door, alive, decided = Inline(coordinator), dict[FeatureId, ReplayFeature](), -1
+def run_out(world: Tape, only: str | None = None, seed: int | None = None) -> None:
+    """Run until idle; with `only`, until that feature stops. The seed chooses which feature takes the next step;
+    without one they take turns. Raises CallLoopError."""
+    fixture, ports, rng = world.cassette.manifest.world, TapePorts(world), Random(seed)
+    coordinator = Punctual(fixture.run, world.pins, world.store, ports, _unsaid(world))
+    proxy, active, decided_version = Inline(coordinator), dict[FeatureId, ReplayFeature](), -1
     for _ in range(ROUNDS_MAX):
-        if coordinator.state.version != decided:
+        if coordinator.state.version != decided_version:
             coordinator.decide()
-            decided = coordinator.state.version
-        for feature in coordinator.runnable(frozenset(alive)):
+            decided_version = coordinator.state.version
+        for feature in coordinator.runnable(frozenset(active)):
             if only in (None, feature):
-                run = ReplayFeature(world.run, feature, tape.pins, tape.store, ports, door, unseen)
-                run.killed = threading.Event()
-                alive[feature] = run
-        if not alive and not coordinator.taken_up(tape.cassette):
+                feature_loop = ReplayFeature(fixture.run, feature, world.pins, world.store, ports, proxy, unseen)
+                feature_loop.killed = threading.Event()
+                active[feature] = feature_loop
+        if not active and not coordinator.taken_up(world.cassette):
             return
-        if not alive:
+        if not active:
             continue
-        feature = next(iter(alive)) if seed is None else random.choice(sorted(alive))
-        if not alive[feature].step():
-            coordinator.rested(alive.pop(feature))
-            decided = -1
+        feature = next(iter(active)) if seed is None else rng.choice(sorted(active))
+        if not active[feature].step():
+            coordinator.rested(active.pop(feature))
+            decided_version = -1
     raise Endless("rounds")
 
 
 class Punctual(ReplayCoordinator):
-    """People say what they said where they said it, and nowhere else: what is asked besides stays open."""
+    """Repeats recorded decisions only at their recorded positions; other questions stay open."""
 
     def rested(self, feature_run: FeatureRun) -> None:
-        left = self._said.get(feature_run.feature)
-        if left and self._so_far(feature_run.feature) == left[0].after:
+        remaining = self._said.get(feature_run.feature)
+        if remaining and self._so_far(feature_run.feature) == remaining[0].after:
             super().rested(feature_run)
         else:
             Coordinator.rested(self, feature_run)
 
     def taken_up(self, cassette: Cassette) -> bool:
-        """The run was halted, and somebody resumes it as then."""
+        """Resume a halted run if it was resumed at this point in the recording."""
         halted = self.state.halted
         if halted is None or self._so_far(halted.feature) not in mended(cassette.stories.get(halted.feature, b"")):
             return False
@@ -130,118 +129,120 @@ class Punctual(ReplayCoordinator):
         return True
 
 
-def _unsaid(tape: Tape) -> tuple[Said, ...]:
-    """What people have still to say, after what they have said in the log so far."""
-    given: dict[str, int] = {}
-    for recorded in tape.store.log:
+def _unsaid(world: Tape) -> tuple[Said, ...]:
+    """Return the recorded decisions that are not in the log yet."""
+    accepted_counts: dict[str, int] = {}
+    for recorded in world.store.log:
         if type(recorded.event).__name__ in ("AnswerGiven", "RetryGiven", "CancelGiven"):
             feature = getattr(recorded.event, "feature", "")
-            given[feature] = given.get(feature, 0) + 1
-    left: list[Said] = []
-    for one in tape.cassette.manifest.world.said:
-        if given.get(one.feature, 0) > 0:
-            given[one.feature] -= 1
+            accepted_counts[feature] = accepted_counts.get(feature, 0) + 1
+    remaining: list[Said] = []
+    for decision in world.cassette.manifest.world.said:
+        if accepted_counts.get(decision.feature, 0) > 0:
+            accepted_counts[decision.feature] -= 1
         else:
-            left.append(one)
-    return tuple(left)
+            remaining.append(decision)
+    return tuple(remaining)
 
 
-def told_of(tape: Tape, feature: str, after: int = 0) -> list[Told]:
-    """The feature's events from that version on."""
-    stream = feature_stream(tape.cassette.manifest.world.run, feature)
-    return told(recorded.event for recorded in tape.store.read(stream, after))
+def told_of(world: Tape, feature: str, after: int = 0) -> list[Told]:
+    """Return the feature's events after a version, in comparable form."""
+    stream = feature_stream(world.cassette.manifest.world.run, feature)
+    return told(recorded.event for recorded in world.store.read(stream, after))
 
 
-def _unaltered(tape: Tape, broken: Violations) -> Iterator[Outcome]:
-    """As it is: every end has a name, and every recording was asked for, else its variants are not played."""
-    for feature in _features(tape.cassette):
-        end = end_of(told_of(tape, feature))
-        found = broken or (() if end else ("it ended in no state that has a name",))
-        yield Outcome(feature=feature, call="", variant="as-recorded", how="memory", end=end, violations=found)
-    for one in tape.cassette.taken:
-        identity = one.recording.identity
-        if identity not in tape.moments:
-            why = ("nothing asks for it any more, so that its variants cannot be played: see mz replay",)
+def _unaltered(world: Tape, broken: Violations) -> Iterator[Outcome]:
+    """Check the unaltered run: every end state is named, and every recording was used."""
+    for feature in _features(world.cassette):
+        end = end_of(told_of(world, feature))
+        violated = broken or (() if end else ("it ended in a state without a name",))
+        yield Outcome(feature=feature, call="", variant="as-recorded", how="memory", end=end, violations=violated)
+    for recorded_call in world.cassette.taken:
+        identity = recorded_call.recording.identity
+        if identity not in world.moments:
+            unused = ("the recording is unused, so its variants cannot be played: see mz replay",)
             yield Outcome(
                 feature=identity.feature, call=identity.name, variant="as-recorded", how="memory", end="not played",
-                violations=why,
+                violations=unused,
             )  # fmt: skip
 
 
-def _reordered(tape: Tape, trees: Trees) -> Iterator[Outcome]:
-    """Features at work in other orders and interleavings tell the same stories."""
-    features = _features(tape.cassette)
+def _reordered(world: Tape, trees: Trees) -> Iterator[Outcome]:
+    """Check that other orders and interleavings of features give the same traces."""
+    features = _features(world.cassette)
     if len(features) < 2:
         return
-    usual = {feature: _story(tape, feature) for feature in features}
+    usual_traces = {feature: _story(world, feature) for feature in features}
     for parallel, seed in ORDERS:
-        pins = replace(tape.pins, config=replace(tape.pins.config, parallel_max=parallel))
-        other = Tape(tape.cassette, pins, trees.files(trees.head), trees.patched)
-        other.played, other.results = tape.played, tape.results
-        _begin(other, trees)
-        broken = _run(other, seed=seed)
+        pins = replace(world.pins, config=replace(world.pins.config, parallel_max=parallel))
+        other_world = Tape(world.cassette, pins, trees.files(trees.head), trees.patched)
+        other_world.played, other_world.results = world.played, world.results
+        _begin(other_world, trees)
+        broken = _run(other_world, seed=seed)
         for feature in features:
-            same = _story(other, feature) == usual[feature]
+            is_same = _story(other_world, feature) == usual_traces[feature]
             yield Outcome(
                 feature=feature,
                 call="",
                 variant=f"order-{seed}-parallel-{parallel}",
                 how="memory",
-                end=end_of(told_of(other, feature)),
-                violations=broken or (() if same else ("its story is another one than when the features took turns",)),
+                end=end_of(told_of(other_world, feature)),
+                violations=broken or (() if is_same else ("its trace differs from that of the sequential run",)),
             )
 
 
-def _story(tape: Tape, feature: str) -> bytes:
-    stream = feature_stream(tape.cassette.manifest.world.run, feature)
-    return write(story(recorded.event for recorded in tape.store.read(stream)))
+def _story(world: Tape, feature: str) -> bytes:
+    stream = feature_stream(world.cassette.manifest.world.run, feature)
+    return write(story(recorded.event for recorded in world.store.read(stream)))
 
 
 class Ran(NamedTuple):
-    """What happened from the altered call on."""
+    """Events from the altered call on."""
 
     story: list[Told]
     broken: Violations
 
 
-def _varied(tape: Tape, taken: Taken, usual: str) -> Iterator[Outcome]:
-    """All variants of one recording. What the core cannot tell apart, since it sees nothing but the parser's reading,
-    is played once and judged for each."""
-    agent, known = tape.cassette.manifest.agent, dict[object, Ran]()
-    for variant in derive(taken):
-        said = succeeds(agent, variant.stdout, variant.stderr)
-        for dies in (False, True):
-            reading = _reading(tape.adapters[agent], variant, dies)
-            likeness = _likeness(reading, variant, dies)
-            if likeness not in known:
-                known[likeness] = _play(tape, variant, dies)
-            ran = known[likeness]
-            well = (reading.terminal == "success" if said is None else said) and (dies or variant.ours is None)
+def _varied(world: Tape, recorded_call: Taken, usual: str) -> Iterator[Outcome]:
+    """Play all variants of one recording. Variants whose parsed replies are equivalent are played once and judged
+    each."""
+    agent, runs_by_key = world.cassette.manifest.agent, dict[object, Ran]()
+    for variant in derive(recorded_call):
+        reports_success = succeeds(agent, variant.stdout, variant.stderr)
+        for crashes in (False, True):
+            reading = _reading(world.adapters[agent], variant, crashes)
+            equivalence_key = _likeness(reading, variant, crashes)
+            if equivalence_key not in runs_by_key:
+                runs_by_key[equivalence_key] = _play(world, variant, crashes)
+            run = runs_by_key[equivalence_key]
+            success = (reading.terminal == "success" if reports_success is None else reports_success) and (
+                crashes or variant.ours is None
+            )
             yield Outcome(
                 feature=variant.identity.feature,
                 call=variant.identity.name,
                 variant=variant.name,
-                how="crash" if dies else "memory",
-                end=end_of(ran.story),
-                violations=ran.broken or violations(variant, well, ran.story, usual),
+                how="crash" if crashes else "memory",
+                end=end_of(run.story),
+                violations=run.broken or violations(variant, success, run.story, usual),
             )
 
 
-def _reading(adapter: Adapter, variant: Variant, dies: bool) -> Reading:
+def _reading(adapter: Adapter, variant: Variant, crashes: bool) -> Reading:
     result = result_of(variant)
-    return adapter.parse_output(replace(result, exit=None, problem=None) if dies else result)
+    return adapter.parse_output(replace(result, exit=None, problem=None) if crashes else result)
 
 
-def _likeness(reading: Reading, variant: Variant, dies: bool) -> object:
-    """The same for what leads to the same decisions: tokens and words of a failure decide nothing."""
+def _likeness(reading: Reading, variant: Variant, crashes: bool) -> object:
+    """Return a key that is equal for variants with the same decisions; tokens and error texts do not matter."""
     problem = reading.problem
-    kind = (problem.kind, problem.code, problem.retry_after_seconds) if problem else reading.text
-    return dies, variant.changes, variant.ours is None, reading.terminal, bool(reading.usage), kind
+    effect = (problem.kind, problem.code, problem.retry_after_seconds) if problem else reading.text
+    return crashes, variant.changes, variant.ours is None, reading.terminal, bool(reading.usage), effect
 
 
-def _play(tape: Tape, variant: Variant, dies: bool) -> Ran:
-    """One variant, from the moment at which its call is asked for."""
-    other, feature = tape.fork(variant, dies), variant.identity.feature
-    begun = sum(1 for _ in other.store.read(feature_stream(tape.cassette.manifest.world.run, feature)))
-    broken = _run(other, only=feature)
-    return Ran(told_of(other, feature, begun), broken)
+def _play(world: Tape, variant: Variant, crashes: bool) -> Ran:
+    """Play one variant, starting just before its call."""
+    fork, feature = world.fork(variant, crashes), variant.identity.feature
+    version_before = sum(1 for _ in fork.store.read(feature_stream(world.cassette.manifest.world.run, feature)))
+    broken = _run(fork, only=feature)
+    return Ran(told_of(fork, feature, version_before), broken)

@@ -1,8 +1,7 @@
-"""Adapter: plays a sample of variants by processes: real spawns, pipes, limits and kills, in the replay of today.
+"""Plays a sample of variants with real processes: spawns, pipes, limits and kills, through the normal replay.
 
-Each is a cassette of its own on the disk, with one feature. It is played in a process of its own, so that one that
-hangs can be ended.
-"""
+Each variant is a cassette on disk with one feature, replayed in a separate process, so that a hanging one can be
+killed."""
 
 from __future__ import annotations
 
@@ -23,72 +22,72 @@ from mz_recordings.whatif.variants import Variant, altered, content, paced
 from mz_qa.metamorphic.properties import Outcome, end_of, parse_story, succeeds, violations
 
 SECONDS_MAX = 180
-"""For one variant; it takes a few."""
+"""Time limit for one variant; it takes a few seconds."""
 
 
 def play_sample(
     cassette: Cassette, project: Path, environment: Mapping[str, str], today: datetime
 ) -> tuple[Outcome, ...]:
-    """What becomes of the sample's variants of one call. Raises WorldMissing and MzError as a replay does; empty where
-    no recording tells how a call goes well."""
-    one = _sampled(cassette)
-    if one is None:
+    """Play the variants of one call; empty if no recorded call succeeded. Raises WorldMissing and MzError like a
+    replay."""
+    recorded_call = _sampled(cassette)
+    if recorded_call is None:
         return ()
     with tempfile.TemporaryDirectory(prefix="mz-variants-", ignore_cleanup_errors=True) as name:
         job = Job(path="", project=str(project), environment=dict(environment), today=today)
-        return tuple(_outcomes(cassette, one, Path(name), job))
+        return tuple(_outcomes(cassette, recorded_call, Path(name), job))
 
 
 def _sampled(cassette: Cassette) -> Taken | None:
-    """The first call of a feature, if it went well; of the shortest feature that builds on no other."""
-    calls = Counter(one.recording.identity.feature for one in cassette.taken)
-    free = [item.feature for item in cassette.manifest.world.items if not item.depends_on and calls[item.feature]]
-    if not free:
+    """Choose the first call of the shortest feature without dependencies; None if it failed."""
+    calls = Counter(call.recording.identity.feature for call in cassette.taken)
+    candidates = [item.feature for item in cassette.manifest.world.items if not item.depends_on and calls[item.feature]]
+    if not candidates:
         return None
-    shortest = min(free, key=lambda feature: calls[feature])
-    one = next(one for one in cassette.taken if one.recording.identity.feature == shortest)
-    well = succeeds(cassette.manifest.agent, content(one, "stdout"))
-    return one if well and one.recording.outcome == "replied" else None
+    shortest = min(candidates, key=lambda feature: calls[feature])
+    call = next(call for call in cassette.taken if call.recording.identity.feature == shortest)
+    succeeded = succeeds(cassette.manifest.agent, content(call, "stdout"))
+    return call if succeeded and call.recording.outcome == "replied" else None
 
 
-def _outcomes(cassette: Cassette, one: Taken, place: Path, job: Job) -> Iterator[Outcome]:
-    feature = one.recording.identity.feature
-    recorded = cassette.stories.get(feature)
+def _outcomes(cassette: Cassette, recorded_call: Taken, root: Path, job: Job) -> Iterator[Outcome]:
+    feature = recorded_call.recording.identity.feature
+    recorded_trace = cassette.stories.get(feature)
     pool = _pool()
     try:
-        for variant in paced(one):
-            well = bool(succeeds(cassette.manifest.agent, variant.stdout)) and variant.ours is None
-            folder, made = place / variant.name, altered(cassette, variant)
-            write_copy(made if well else _unanswered(made), folder)
-            done = pool.submit(played, str(folder), job)
+        for variant in paced(recorded_call):
+            succeeded = bool(succeeds(cassette.manifest.agent, variant.stdout)) and variant.ours is None
+            folder, altered_cassette = root / variant.name, altered(cassette, variant)
+            write_copy(altered_cassette if succeeded else _unanswered(altered_cassette), folder)
+            future = pool.submit(played, str(folder), job)
             try:
-                story = parse_story(done.result(SECONDS_MAX)[feature])
+                trace = parse_story(future.result(SECONDS_MAX)[feature])
             except TimeoutError:
-                _kill(pool, done)
+                _kill(pool, future)
                 pool = _pool()
-                yield _outcome(variant, "", ("it does not come to rest",))
+                yield _outcome(variant, "", ("it does not stop",))
                 continue
-            usual = end_of(parse_story(recorded)) if recorded else end_of(story)
-            yield _outcome(variant, end_of(story), violations(variant, well, story, usual))
+            usual = end_of(parse_story(recorded_trace)) if recorded_trace else end_of(trace)
+            yield _outcome(variant, end_of(trace), violations(variant, succeeded, trace, usual))
     finally:
         pool.shutdown()
 
 
 def _unanswered(cassette: Cassette) -> Cassette:
-    """What people said was about what is not asked now."""
-    world = replace(cassette.manifest.world, said=())
-    return cassette._replace(manifest=replace(cassette.manifest, world=world))
+    """Remove the decisions of people, which do not apply to a failing variant."""
+    fixture = replace(cassette.manifest.world, said=())
+    return cassette._replace(manifest=replace(cassette.manifest, world=fixture))
 
 
-def _outcome(variant: Variant, end: str, found: tuple[str, ...]) -> Outcome:
+def _outcome(variant: Variant, end: str, violated: tuple[str, ...]) -> Outcome:
     identity = variant.identity
     return Outcome(
-        feature=identity.feature, call=identity.name, variant=variant.name, how="process", end=end, violations=found
+        feature=identity.feature, call=identity.name, variant=variant.name, how="process", end=end, violations=violated
     )
 
 
 def played(path: str, job: Job) -> dict[str, bytes]:
-    """The stories of a cassette as it is played now; runs in a process of its own."""
+    """Replay a cassette and return its traces; runs in a separate process."""
     return dict(perform(load_part(Path(path)), job).stories)
 
 
@@ -96,9 +95,9 @@ def _pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
 
-def _kill(pool: ProcessPoolExecutor, done: Future[dict[str, bytes]]) -> None:
-    """Ends what hangs, with its process."""
-    done.cancel()
+def _kill(pool: ProcessPoolExecutor, future: Future[dict[str, bytes]]) -> None:
+    """Kill a hanging replay and its process."""
+    future.cancel()
     for process in list((pool._processes or {}).values()):
         process.kill()
     pool.shutdown(wait=False, cancel_futures=True)

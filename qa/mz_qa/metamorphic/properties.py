@@ -1,7 +1,6 @@
-"""Pure: what must hold however an agent's output ends: the end has a name, and nothing passes that is no success.
+"""Invariants of a run for any end of an agent's output: the end state is named, and no failure counts as success.
 
-Whether a reply is a success is computed here from its bytes a second time, by other code than the adapter's: the
-adapter is what is to be tested.
+Success of a reply is computed here independently of the adapter, which is under test.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from mz_events.codec import comparable
 from mz_recordings.whatif.variants import Variant
 
 Told = Mapping[str, Any]
-"""An event as stories tell it: its type and its fields."""
+"""An event of a trace: its type and fields."""
 USES = frozenset({"changes.checked", "artifact.parsed", "artifact.validated", "gate.checked", "commit.requested",
                   "commit.made", "unit.completed", "phase.completed", "feature.delivered"})  # fmt: skip
-"""What only follows a reply that was taken for one."""
+"""Events that only follow an accepted reply."""
 ENDED = {"feature.delivered": "delivered", "feature.merged": "merged", "feature.cancelled": "cancelled"}
 NAMED = {"human.requested": "waiting", "feature.failed": "failed"}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a feature when one of its calls ended otherwise."""
+    """Result of a feature when one of its calls is replaced by a variant."""
 
     feature: str
     call: str
-    """The recording's name, such as `code.a2`; empty where the whole cassette was played in another order."""
+    """The recording's name, such as `code.a2`; empty if the cassette was played in another order."""
     variant: str
     how: str
-    """`memory`, `crash` (mz was killed during the call, and found the output afterwards) or `process`."""
+    """`memory`, `crash` (mz was killed during the call and recovered its output) or `process`."""
     end: str
-    """Such as `delivered`, `waiting (no-terminal)`, `halted (auth-failure)`; empty: it has no name."""
+    """Such as `delivered`, `waiting (no-terminal)`, `halted (auth-failure)`; empty if it has no name."""
     violations: tuple[str, ...] = ()
-    """What does not hold, in words; empty: all is well."""
+    """Violated invariants, for people; empty if none."""
 
     @property
     def name(self) -> str:
@@ -49,13 +48,13 @@ def told(events: Iterable[Event]) -> list[Told]:
 
 
 def parse_story(story: bytes) -> list[Told]:
-    """The events of a story as it is written to a cassette."""
+    """Parse a trace of a cassette."""
     return [json.loads(line) for line in story.splitlines()]
 
 
-def end_of(story: Sequence[Told]) -> str:
-    """The state that a feature's events end in; empty where it has no name."""
-    last = story[-1] if story else {}
+def end_of(trace: Sequence[Told]) -> str:
+    """Return the name of the state that a feature's events end in; empty if it has none."""
+    last = trace[-1] if trace else {}
     kind, code = last.get("type", ""), last.get("code")
     if kind in ENDED:
         return ENDED[kind]
@@ -68,26 +67,26 @@ def end_of(story: Sequence[Told]) -> str:
     return ""
 
 
-def violations(variant: Variant, success: bool, story: Sequence[Told], usual: str) -> tuple[str, ...]:
-    """What does not hold for a feature's events from the altered call on. `success`: its output says that all went
-    well, and we did not end it; `usual`: the end without the variant."""
-    end, found = end_of(story), []
+def violations(variant: Variant, success: bool, trace: Sequence[Told], usual: str) -> tuple[str, ...]:
+    """Return the violated invariants of a feature's events from the altered call on. `success`: the output reports
+    success and mz did not end the call; `usual`: the end state without the variant."""
+    end, violations = end_of(trace), []
     if not end:
-        last = story[-1]["type"] if story else "nothing"
-        found.append(f"it ended in no state that has a name (after {last})")
-    used = _used(story, variant)
-    if used and not success:
-        found.append(f"it passed as a success and is none: {used} came of it")
+        last = trace[-1]["type"] if trace else "nothing"
+        violations.append(f"it ended in a state without a name (after {last})")
+    effect = _used(trace, variant)
+    if effect and not success:
+        violations.append(f"a failure passed as success: it led to {effect}")
     if success and variant.changes and end != usual:
-        found.append(f"it is a success as before, and ended otherwise: {end or 'nowhere'} instead of {usual}")
-    if (missing := _unsettled(story)) is not None:
-        found.append(f"the call {missing} was never settled")
-    return tuple(found)
+        violations.append(f"a success ended in another state: {end or 'none'} instead of {usual}")
+    if (unread_call := _unsettled(trace)) is not None:
+        violations.append(f"the output of call {unread_call} was never parsed")
+    return tuple(violations)
 
 
-def _used(story: Sequence[Told], variant: Variant) -> str:
-    """What was done with the altered reply before anything else was asked; empty: nothing."""
-    for event in _after_the_request(story, variant)[1:]:
+def _used(trace: Sequence[Told], variant: Variant) -> str:
+    """Return the first event that used the altered reply, before the next request; empty if none."""
+    for event in _after_the_request(trace, variant)[1:]:
         if event["type"] == "agent.requested":
             return ""
         if event["type"] in USES:
@@ -95,28 +94,27 @@ def _used(story: Sequence[Told], variant: Variant) -> str:
     return ""
 
 
-def _after_the_request(story: Sequence[Told], variant: Variant) -> Sequence[Told]:
-    wanted = variant.identity
-    for at, event in enumerate(story):
+def _after_the_request(trace: Sequence[Told], variant: Variant) -> Sequence[Told]:
+    identity = variant.identity
+    for at, event in enumerate(trace):
         if event["type"] == "agent.requested":
             ref = event["ref"]
-            asked = (ref["phase"], ref["unit"], ref["iteration"], ref["attempt"], ref["role"])
-            if asked == (wanted.phase, wanted.unit, wanted.iteration, wanted.attempt, wanted.role):
-                return story[at:]
+            position = (ref["phase"], ref["unit"], ref["iteration"], ref["attempt"], ref["role"])
+            if position == (identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role):
+                return trace[at:]
     return ()
 
 
-def _unsettled(story: Sequence[Told]) -> str | None:
-    """A call that was asked for and never read."""
-    read = {event["ref"]["key"] for event in story if event["type"] == "reply.read"}
-    asked = [event["ref"]["key"] for event in story if event["type"] == "agent.requested"]
-    return next((key for key in asked if key not in read), None)
+def _unsettled(trace: Sequence[Told]) -> str | None:
+    """Return the key of a requested call that was never read; None if there is none."""
+    read = {event["ref"]["key"] for event in trace if event["type"] == "reply.read"}
+    requested = [event["ref"]["key"] for event in trace if event["type"] == "agent.requested"]
+    return next((key for key in requested if key not in read), None)
 
 
-# the second opinion ---------------------------------------------------------------------------------------------------
+# independent check of success -----------------------------------------------------------------------------------------
 def succeeds(agent: str, stdout: bytes, stderr: bytes = b"") -> bool | None:
-    """Whether the output holds a terminal event, and the last one says that all went well. None: nobody knows how this
-    agent's output ends."""
+    """Return True if the output's last terminal event reports success; None for agents whose output is unknown here."""
     if agent in SUCCESSES_ASIDE:
         return SUCCESSES_ASIDE[agent](stdout, stderr)
     judge = SUCCESSES.get(agent)
@@ -124,13 +122,13 @@ def succeeds(agent: str, stdout: bytes, stderr: bytes = b"") -> bool | None:
 
 
 def _last(stdout: bytes, *kinds: str) -> dict[str, Any] | None:
-    """The last line that is an event of one of these types."""
-    found = [event for event in _events(stdout) if event.get("type") in kinds]
-    return found[-1] if found else None
+    """Return the last event of these types."""
+    events = [event for event in _events(stdout) if event.get("type") in kinds]
+    return events[-1] if events else None
 
 
 def _events(stream: bytes) -> Iterator[dict[str, Any]]:
-    """The lines that are objects."""
+    """Yield the lines that are objects."""
     for line in stream.split(b"\n"):
         try:
             event = json.loads(line)
@@ -151,7 +149,7 @@ def _claude(stdout: bytes) -> bool:
 
 
 def _codex(stdout: bytes) -> bool:
-    """A turn that was begun after the last end owes another."""
+    """A turn started after the last end is unfinished."""
     last = _last(stdout, "turn.started", "turn.completed", "turn.failed")
     return last is not None and last["type"] == "turn.completed"
 
@@ -167,16 +165,16 @@ def _anthropic(stdout: bytes) -> bool:
 
 
 def _aider(stdout: bytes, stderr: bytes) -> bool:
-    """Its log ends, and no message that it began is left without an answer; an answer that is too long is none."""
-    said = [str(event.get("event")) for event in _events(stderr)]
-    sent = [event for event in said if event.startswith("message_send")]
+    """Success: the log ends, every message has a reply, and no reply exceeded the token limit."""
+    names = [str(event.get("event")) for event in _events(stderr)]
+    sends = [event for event in names if event.startswith("message_send")]
     too_long = any(line.startswith(b"Model ") and b" has hit a token limit!" in line for line in stdout.split(b"\n"))
-    return sent[-1:] == ["message_send"] and "exit" in said and not too_long
+    return sends[-1:] == ["message_send"] and "exit" in names and not too_long
 
 
 SUCCESSES: Mapping[str, Callable[[bytes], bool]] = {
     "anthropic": _anthropic, "claude-code": _claude, "codex": _codex, "gemini": _gemini,
 }  # fmt: skip
-"""By agent: whether its output is that of a call that went well."""
+"""By agent: success, from standard output."""
 SUCCESSES_ASIDE: Mapping[str, Callable[[bytes, bytes], bool]] = {"aider": _aider}
-"""By agent whose standard error says so, the second argument."""
+"""By agent: success, from standard output and standard error."""

@@ -1,4 +1,4 @@
-"""Adapter: real git for worlds in memory: the files of a cassette's repository, and what a patch makes of files."""
+"""Real git for simulated worlds: reads files of a cassette's repository and applies patches."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ LINK, PROGRAM = b"120000", b"100755"
 
 
 class Trees:
-    """A scratch repository below `place`, which is empty. Raises WorldMissing."""
+    """A scratch repository below an empty folder. Raises WorldMissing."""
 
     def __init__(self, cassette: Cassette, place: Path, environment: Mapping[str, str]) -> None:
         self._root, self._environment = place / "repository", dict(environment)
         self.delivered = unpack(cassette, self._root, environment)
-        """Heads of dependencies that an earlier run had delivered, by feature."""
+        """Heads of dependencies delivered by an earlier run, by feature."""
         self.head = Commit(Git(self._root, environment)("rev-parse", "HEAD"))
         self._modes: dict[str, bytes] = {}
         self._there: Files = {}
-        """What lies in the working directory for patches now."""
+        """Current files of the working directory for patches."""
         self._work = place / "work"
         self._work.mkdir()
         self._git(self._work, "init", "--quiet")
 
     def files(self, commit: Commit) -> Files:
-        """A commit's files; a link's content is where it leads."""
-        found: Files = {}
+        """Return a commit's files; the content of a symlink is its target."""
+        files: Files = {}
         for entry in self._git(self._root, "ls-tree", "-r", "-z", commit).split(b"\0")[:-1]:
-            facts, _, path = entry.partition(b"\t")
-            mode, kind, name = facts.split()
+            fields, _, path = entry.partition(b"\t")
+            mode, kind, blob = fields.split()
             if kind == b"blob":
                 self._modes[os.fsdecode(path)] = mode
-                found[os.fsdecode(path)] = self._git(self._root, "cat-file", "blob", name.decode())
-        return found
+                files[os.fsdecode(path)] = self._git(self._root, "cat-file", "blob", blob.decode())
+        return files
 
     def patched(self, files: Files, patch: bytes) -> Files | None:
-        """The files with the patch applied; None where it does not fit."""
+        """Return the files with the patch applied; None if it does not apply."""
         if not patch:
             return dict(files)
         self._put(files)
@@ -62,7 +62,7 @@ class Trees:
         return dict(self._there)
 
     def _put(self, files: Files) -> None:
-        """The working directory holds these files."""
+        """Update the working directory to these files."""
         for path in self._there.keys() - files.keys():
             (self._work / path).unlink()
         for path, data in files.items():
@@ -89,8 +89,8 @@ class Trees:
         return target.read_bytes()
 
     def _stamps(self) -> dict[str, tuple[int, int, int]]:
-        """What tells whether a file was written anew."""
-        found = {}
+        """Return metadata of all files that changes when they are written."""
+        stamps = {}
         for folder, folders, names in os.walk(self._work):
             if ".git" in folders:
                 folders.remove(".git")
@@ -98,18 +98,18 @@ class Trees:
             for name in (*names, *links):
                 status = Path(folder, name).lstat()
                 path = str(Path(folder, name).relative_to(self._work))
-                found[path] = (status.st_ino, status.st_mtime_ns, status.st_mode)
-        return found
+                stamps[path] = (status.st_ino, status.st_mtime_ns, status.st_mode)
+        return stamps
 
     def _git(self, place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-        own = {name: value for name, value in self._environment.items() if not name.startswith("GIT_")}
-        done = subprocess.run(
+        variables = {name: value for name, value in self._environment.items() if not name.startswith("GIT_")}
+        result = subprocess.run(
             ["git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}", *arguments],
             cwd=place,
-            env={**own, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"},
+            env={**variables, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"},
             input=stdin,
             capture_output=True,
             timeout=SECONDS,
             check=True,
         )
-        return done.stdout
+        return result.stdout

@@ -1,8 +1,7 @@
-"""Adapter: the world of a cassette in memory: its repository, its agents' answers, its gates' results, its clock.
+"""A cassette's world in memory: its repository, agent replies, command results and clock.
 
-Agents leave what they left when they were recorded; a call answers only from the tree that it was recorded in. A
-`Tape` can be copied at the moment before any call, so that one call can be answered in a thousand ways.
-"""
+A call returns its recorded reply and file changes, provided that its worktree is the recorded one. A `CassetteWorld`
+can be forked just before any call, to replace its reply by many variants."""
 
 from __future__ import annotations
 
@@ -33,40 +32,39 @@ from mz_qa.simulation.world import Answer, Files, SimulatedForge, SimulatedWorks
 
 STEPS_MAX = 1_000
 STEPS_MAX_CALL = 300
-"""Side effects after which a run counts as endless: so many, and so many more for each recorded call. A call takes
-about 20."""
+"""Limit of side effects of a run: `STEPS_MAX`, plus `STEPS_MAX_CALL` per recorded call. A call takes about 20."""
 Patched = Callable[[Files, bytes], Files | None]
-"""The files with a patch applied; None where it does not fit."""
+"""Applies a patch to files; None if it does not apply."""
 
 
 class Endless(Exception):
-    """The run does not come to rest."""
+    """The run does not stop."""
 
 
 class Known(NamedTuple):
-    """A recorded call as it was played unaltered."""
+    """Files before and after a recorded call, in the unaltered run."""
 
     before: Files
     after: Files
 
 
 class Moment(NamedTuple):
-    """The moment before a call is asked for."""
+    """State just before a call is requested."""
 
     length: int
-    """Events so far."""
+    """Number of events so far."""
     refs: Mapping[str, Commit]
     now_us: int
 
 
 class Tape(World):
-    """What outlives a process. `played` and `moments` are filled by playing it unaltered."""
+    """State that outlives a process. Playing it unaltered fills `played` and `moments`."""
 
     def __init__(self, cassette: Cassette, pins: Pins, files: Files, patched: Patched) -> None:
         super().__init__({}, lambda spec, files: Answer(), lambda command, files: (0, ""))
         self.cassette, self.pins, self.patched = cassette, pins, patched
         self.adapters = adapters(pins.config.agents)
-        self.taken = {one.recording.identity: one for one in cassette.taken}
+        self.taken = {call.recording.identity: call for call in cassette.taken}
         self.now_us = int(parse_time(cassette.manifest.world.clock_start).timestamp()) * 1_000_000
         self._names: dict[bytes, bytes] = {}
         self.base = self.write(Tree(files, None))
@@ -74,13 +72,13 @@ class Tape(World):
         self.played: dict[Identity, Known] = {}
         self.moments: dict[Identity, Moment] = {}
         self.ran: dict[str, list[tuple[str, int | None]]] = {}
-        """By feature: names and exits of its recorded commands that are still to come."""
+        """Names and exits of the remaining recorded commands, by feature."""
         self.results: dict[tuple[str, Commit], int | None] = {}
-        """By command and content of the tree."""
+        """Exit codes by command and content of the tree."""
         self.missed: list[Identity] = []
         self.variant: Variant | None = None
         self.dies = False
-        """`mz` is killed while the altered call is under way, and finds what it left afterwards."""
+        """`mz` is killed during the altered call and recovers its output afterwards."""
         self.limit = STEPS_MAX + STEPS_MAX_CALL * len(cassette.taken)
 
     @cached_property
@@ -88,13 +86,13 @@ class Tape(World):
         return counted(self.cassette)
 
     def tick(self, name: str) -> None:
-        """Raises Endless."""
+        """Count a side effect. Raises CallLoopError."""
         super().tick(name)
         if self.steps > self.limit:
             raise Endless(name)
 
     def write(self, tree: Tree) -> Commit:
-        """As ever, but a file's content is digested once."""
+        """Store a tree; caches the digests of file contents."""
         digest = hashlib.sha1(repr((tree.parent, tree.message, tree.merged)).encode())
         for name, data in sorted(tree.files.items()):
             digest.update(b"%s\0%s" % (name.encode("utf-8", "surrogateescape"), self._name(data)))
@@ -103,100 +101,102 @@ class Tape(World):
         return commit
 
     def _name(self, data: bytes) -> bytes:
-        known = self._names.get(data)
-        if known is None:
-            known = self._names[data] = hashlib.sha1(data).digest()
-        return known
+        digest = self._names.get(data)
+        if digest is None:
+            digest = self._names[data] = hashlib.sha1(data).digest()
+        return digest
 
     def content_of(self, files: Files) -> Commit:
-        """The same files, the same name."""
+        """Return an id that depends on the files only."""
         return self.write(Tree(files, None))
 
     def fork(self, variant: Variant, dies: bool) -> Tape:
-        """A world of its own, as it was before the variant's call was asked for."""
-        moment = self.moments[variant.identity]
-        other = Tape(self.cassette, self.pins, {}, self.patched)
-        other.store, other.blobs = self.store.copy(other.tick, moment.length), MemoryBlobs()
-        other.blobs.kept, other.objects = ChainMap({}, self.blobs.kept), ChainMap({}, self.objects)
-        other.base, other.refs, other.now_us, other._names = self.base, dict(moment.refs), moment.now_us, self._names
-        other.played, other.results, other.counted = self.played, self.results, self.counted
-        other.variant, other.dies = variant, dies
-        return other
+        """Return a separate world as it was before the variant's call."""
+        state = self.moments[variant.identity]
+        fork = Tape(self.cassette, self.pins, {}, self.patched)
+        fork.store, fork.blobs = self.store.copy(fork.tick, state.length), MemoryBlobs()
+        fork.blobs.kept, fork.objects = ChainMap({}, self.blobs.kept), ChainMap({}, self.objects)
+        fork.base, fork.refs, fork.now_us, fork._names = self.base, dict(state.refs), state.now_us, self._names
+        fork.played, fork.results, fork.counted = self.played, self.results, self.counted
+        fork.variant, fork.dies = variant, dies
+        return fork
 
     def leap(self, until_us: int) -> None:
-        """The clock: nobody waits."""
+        """Advance the clock without waiting."""
         self.now_us = max(self.now_us, until_us)
 
 
 def commands_of(story: bytes) -> list[tuple[str, int | None]]:
-    """Names and exits of the commands that ran, in order."""
+    """Return names and exits of the commands of a trace, in order."""
     events = (json.loads(line) for line in story.splitlines())
     return [(event["name"], event["exit"]) for event in events if event["type"] == "command.ran"]
 
 
 def mended(story: bytes) -> tuple[int, ...]:
-    """How many of its events were told whenever the run was halted for it and resumed again."""
+    """Return the numbers of events after which the run was halted for the feature and resumed."""
     events = [json.loads(line) for line in story.splitlines()]
     return tuple(
-        at
-        for at, (event, following) in enumerate(pairwise(events), start=1)
+        count
+        for count, (event, following) in enumerate(pairwise(events), start=1)
         if event.get("hold") == "fatal" and following["type"] == "feature.hold-released"
     )
 
 
 class TapeAgents:
-    """Implements `mz_engine.ports.Agents`: the cassette's answers, and for one call a variant of its answer."""
+    """Implements `mz_engine.ports.Agents`: recorded replies, and for one call a variant."""
 
-    def __init__(self, tape: Tape, offences: dict[str, tuple[Offence, ...]]) -> None:
-        self._tape, self._offences = tape, offences
+    def __init__(self, world: Tape, offences: dict[str, tuple[Offence, ...]]) -> None:
+        self._tape, self._offences = world, offences
 
     def call(self, spec: CallSpec) -> CallResult:
-        tape, identity = self._tape, self._identity(spec.key)
-        tape.tick("call.before")
-        tape.calls.append(spec.key)
-        taken = tape.taken.get(identity)
-        if taken is None:
-            tape.missed.append(identity)
+        world, identity = self._tape, self._identity(spec.key)
+        world.tick("call.before")
+        world.calls.append(spec.key)
+        recorded_call = world.taken.get(identity)
+        if recorded_call is None:
+            world.missed.append(identity)
             return refused("recording-missing")
-        before = dict(tape.worktrees[spec.place.feature])
-        known = tape.played.get(identity)
-        if known is None:
-            known = self._first_time(spec, taken, before)
-        if known is None or known.before != before:
+        before = dict(world.worktrees[spec.place.feature])
+        played_call = world.played.get(identity)
+        if played_call is None:
+            played_call = self._first_time(spec, recorded_call, before)
+        if played_call is None or played_call.before != before:
             return refused("drift")
-        return self._answer(spec, taken, known)
+        return self._answer(spec, recorded_call, played_call)
 
-    def _first_time(self, spec: CallSpec, taken: Taken, before: Files) -> Known | None:
-        tape = self._tape
-        after = tape.patched(before, content(taken, "patch"))
+    def _first_time(self, spec: CallSpec, recorded_call: Taken, before: Files) -> Known | None:
+        world = self._tape
+        after = world.patched(before, content(recorded_call, "patch"))
         if after is None:
             return None
-        length = len(tape.store.log)
-        while length and _asks(tape.store.log[length - 1], spec.key):
+        length = len(world.store.log)
+        while length and _asks(world.store.log[length - 1], spec.key):
             length -= 1
-        tape.moments[taken.recording.identity] = Moment(length, dict(tape.refs), tape.now_us)
-        tape.played[taken.recording.identity] = Known(before, after)
-        return tape.played[taken.recording.identity]
+        world.moments[recorded_call.recording.identity] = Moment(length, dict(world.refs), world.now_us)
+        world.played[recorded_call.recording.identity] = Known(before, after)
+        return world.played[recorded_call.recording.identity]
 
-    def _answer(self, spec: CallSpec, taken: Taken, known: Known) -> CallResult:
-        tape = self._tape
-        variant = tape.variant if tape.variant and tape.variant.identity == taken.recording.identity else None
+    def _answer(self, spec: CallSpec, recorded_call: Taken, played_call: Known) -> CallResult:
+        world = self._tape
+        variant = (
+            world.variant if world.variant and world.variant.identity == recorded_call.recording.identity else None
+        )
         if variant is None or variant.changes:
-            tape.worktrees[spec.place.feature] = dict(known.after)
-        if tape.dies if variant else taken.recording.outcome == "lost":
+            world.worktrees[spec.place.feature] = dict(played_call.after)
+        if world.dies if variant else recorded_call.recording.outcome == "lost":
             raise Interrupted(spec.key)
-        result = result_of(variant) if variant else recorded(taken)
-        if taken.recording.outcome == "replied":
-            self._offences[spec.place.feature] = taken.recording.offences
-        version = self.read(spec.agent, result).version or taken.recording.version
+        result = result_of(variant) if variant else recorded(recorded_call)
+        if recorded_call.recording.outcome == "replied":
+            self._offences[spec.place.feature] = recorded_call.recording.offences
+        version = self.read(spec.agent, result).version or recorded_call.recording.version
         return replace(result, version=version)
 
     def salvage(self, key: str) -> CallResult | None:
         identity = self._identity(key)
-        variant, taken = self._tape.variant, self._tape.taken.get(identity)
+        variant, recorded_call = self._tape.variant, self._tape.taken.get(identity)
         if variant is not None and variant.identity == identity:
             return replace(result_of(variant), exit=None, problem=None)
-        return None if taken is None else recorded(taken)
+        return None if recorded_call is None else recorded(recorded_call)
 
     def read(self, agent: str, result: CallResult) -> Reading:
         return self._tape.adapters[agent].parse_output(result)
@@ -214,15 +214,15 @@ class TapeAgents:
         return self._tape.adapters[agent].capabilities().models[tier]
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
-        known = session is None or key.partition("/")[2] not in elsewhere(self._tape.cassette)
-        return known and self._tape.adapters[agent].capabilities().sessions
+        was_continued = session is None or key.partition("/")[2] not in elsewhere(self._tape.cassette)
+        return was_continued and self._tape.adapters[agent].capabilities().sessions
 
     def _identity(self, key: str) -> Identity:
         return identify(self._tape.cassette.manifest.pipeline, key)
 
 
 def identify(pipeline: str, key: str) -> Identity:
-    """The identity of a call from its key."""
+    """Parse the identity of a call from its key."""
     parts = KEY.fullmatch(key)
     assert parts is not None, key
     _, feature, phase, unit, iteration, attempt, role = parts.groups()
@@ -241,17 +241,17 @@ def _asks(recorded: Recorded[Event], key: str) -> bool:
     match recorded.event:
         case AgentRequested(ref=ref):
             return ref.key == key
-        case CallReserved(key=reserved):
-            return reserved == key
+        case CallReserved(key=reserved_key):
+            return reserved_key == key
     return False
 
 
-def recorded(taken: Taken) -> CallResult:
-    """What a call came to when it was recorded."""
-    recording, failure = taken.recording, taken.recording.failure
+def recorded(recorded_call: Taken) -> CallResult:
+    """Return the recorded result of a call."""
+    recording, failure = recorded_call.recording, recorded_call.recording.failure
     return CallResult(
-        stdout=content(taken, "stdout"),
-        stderr=content(taken, "stderr"),
+        stdout=content(recorded_call, "stdout"),
+        stderr=content(recorded_call, "stderr"),
         exit=recording.exit,
         duration_ms=recording.duration_ms,
         problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,
@@ -259,31 +259,31 @@ def recorded(taken: Taken) -> CallResult:
 
 
 def result_of(variant: Variant) -> CallResult:
-    """What the call comes to instead."""
+    """Return the result of a variant."""
     return CallResult(
         stdout=variant.stdout, stderr=variant.stderr, exit=variant.exit, duration_ms=1, problem=variant.ours
     )
 
 
 class TapeWorkspace(SimulatedWorkspace):
-    """Finds in the tree, besides what is there, what the agent had left that no patch holds."""
+    """Adds the recorded forbidden changes, which no patch contains, to captures."""
 
-    def __init__(self, tape: Tape) -> None:
-        super().__init__(tape)
+    def __init__(self, world: Tape) -> None:
+        super().__init__(world)
         self.offences: dict[str, tuple[Offence, ...]] = {}
 
-    def capture(self, place: Place, before: Commit) -> Capture:
-        return replace(super().capture(place, before), offences=self.offences.pop(place.feature, ()))
+    def capture(self, worktree: Place, before: Commit) -> Capture:
+        return replace(super().capture(worktree, before), offences=self.offences.pop(worktree.feature, ()))
 
 
 class TapePorts:
     """Implements `mz_engine.ports.Ports`."""
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-        self.workspace = TapeWorkspace(tape)
-        self.agents = TapeAgents(tape, self.workspace.offences)
-        self.forge, self.blobs, self.secrets = SimulatedForge(tape), tape.blobs, Secrets({})
+    def __init__(self, world: Tape) -> None:
+        self.tape = world
+        self.workspace = TapeWorkspace(world)
+        self.agents = TapeAgents(world, self.workspace.offences)
+        self.forge, self.blobs, self.secrets = SimulatedForge(world), world.blobs, Secrets({})
 
     @property
     def executor(self) -> TapePorts:
@@ -291,18 +291,18 @@ class TapePorts:
 
     prices = learnings = clock = executor
 
-    def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
-        """What came of the command when it was recorded; where nobody knows, it went well."""
-        tape = self.tape
-        tape.tick("command.before")
-        at = (command, tape.content_of(tape.worktrees[place.feature]))
-        if ran := tape.ran.get(place.feature):
+    def run(self, worktree: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
+        """Return the recorded result of a command; success if there is none."""
+        world = self.tape
+        world.tick("command.before")
+        result_key = (command, world.content_of(world.worktrees[worktree.feature]))
+        if remaining := world.ran.get(worktree.feature):
             name = key.split("/")[-1].partition(".")[2] if "/setup/" not in key else command
-            found = next((one for one in ran if one[0] == name), None)
-            if found is not None:
-                ran.remove(found)
-                tape.results[at] = found[1]
-        return CommandResult(exit=tape.results.get(at, 0), output=b"", duration_ms=1)
+            recorded_command = next((candidate for candidate in remaining if candidate[0] == name), None)
+            if recorded_command is not None:
+                remaining.remove(recorded_command)
+                world.results[result_key] = recorded_command[1]
+        return CommandResult(exit=world.results.get(result_key, 0), output=b"", duration_ms=1)
 
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
         return Price(nanousd=0, unpriced=(), prices="none")

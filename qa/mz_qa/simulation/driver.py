@@ -1,4 +1,4 @@
-"""Driver: one loop with a seed, instead of threads. The same core, coordinator and effects, in any interleaving."""
+"""Simulated run: the real coordinator and effects in one seeded loop instead of threads, in any interleaving."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mz_qa.simulation.world import SimulatedPorts, World
 
 
 def _noticed(world: World, coordinator: Coordinator, ports: SimulatedPorts) -> Noticed | None:
-    """The first news of what the run waits for outside."""
+    """Return the first change outside that the run waits for; None if there is none."""
     for watch in coordinator.watched():
-        if found := look(watch, coordinator.state, coordinator.pins, world.store, ports):
-            return found
+        if result := look(watch, coordinator.state, coordinator.pins, world.store, ports):
+            return result
     return None
 
 
 def _later(world: World, coordinator: Coordinator, action: Await) -> int:
-    """The next poll, or the earliest timer."""
+    """Return the time of the next poll or timer, whichever is first."""
     until_us = action.until_us or world.now_us
     if coordinator.watched():
         poll_us = coordinator.pins.config.pull_requests.checks_poll_seconds * 1_000_000
@@ -36,7 +36,7 @@ def _later(world: World, coordinator: Coordinator, action: Await) -> int:
 
 
 class Inline:
-    """The coordinator, asked directly: there is one thread."""
+    """Direct access to the coordinator, since there is only one thread."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
@@ -61,31 +61,31 @@ class Inline:
 
 
 def drive(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
-    """Carry the run on until it rests; the seed chooses which feature takes the next step. Raises Crash."""
-    random, ports = Random(seed), SimulatedPorts(world)
+    """Drive the run until it is idle; the seed chooses which feature takes the next step. Raises Crash."""
+    rng, ports = Random(seed), SimulatedPorts(world)
     coordinator = Coordinator(run, pins, world.store, ports, lambda recorded: None)
-    alive: dict[FeatureId, FeatureRun] = {}
-    ended: dict[FeatureId, FeatureRun] = {}
-    """Their threads are over, and the coordinator has not heard of it yet."""
+    active: dict[FeatureId, FeatureRun] = {}
+    finished: dict[FeatureId, FeatureRun] = {}
+    """Finished features that the coordinator does not know of yet."""
     decided_at, action = -1, coordinator.decide()
     while True:
         if coordinator.state.version != decided_at:
             action, decided_at = coordinator.decide(), coordinator.state.version
-        for feature in coordinator.runnable(frozenset((*alive, *ended))):
-            alive[feature] = FeatureRun(
+        for feature in coordinator.runnable(frozenset((*active, *finished))):
+            active[feature] = FeatureRun(
                 run, feature, pins, world.store, ports, Inline(coordinator), lambda recorded: None
             )
-        if alive or ended:
-            feature = random.choice([*sorted(alive), *sorted(ended)])
-            if feature in ended:
-                coordinator.rested(ended.pop(feature))
-            elif not alive[feature].step():
-                ended[feature] = alive.pop(feature)
-        elif found := _noticed(world, coordinator, ports):
-            coordinator.noticed(found)
+        if active or finished:
+            feature = rng.choice([*sorted(active), *sorted(finished)])
+            if feature in finished:
+                coordinator.rested(finished.pop(feature))
+            elif not active[feature].step():
+                finished[feature] = active.pop(feature)
+        elif watch_result := _noticed(world, coordinator, ports):
+            coordinator.noticed(watch_result)
         elif world.on_wait is not None:
-            act, world.on_wait, decided_at = world.on_wait, None, -1
-            act()
+            callback, world.on_wait, decided_at = world.on_wait, None, -1
+            callback()
         elif isinstance(action, Await) and not coordinator.over():
             world.now_us, decided_at = _later(world, coordinator, action), -1
         else:

@@ -1,4 +1,4 @@
-"""Adapter: a log and blobs in memory, which survive the simulated process and may die before or after every append."""
+"""Log and blobs in memory; they survive the simulated process, which may crash before or after every append."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tick = Callable[[str], None]
 
 
 class MemoryStore:
-    """The Store port. What it keeps went through the real codec."""
+    """Implements the Store port; encodes and decodes events with the real codec."""
 
     def __init__(self, tick: Tick) -> None:
         self.tick = tick
@@ -24,12 +24,12 @@ class MemoryStore:
         self._streams: dict[StreamId, list[Recorded[Event]]] = {}
 
     def copy(self, tick: Tick, length: int) -> MemoryStore:
-        """A store of its own with the first `length` events of this one."""
-        found = MemoryStore(tick)
+        """Return a separate store with the first `length` events of this one."""
+        store = MemoryStore(tick)
         for recorded in self.log[:length]:
-            found.log.append(recorded)
-            found._streams.setdefault(recorded.stream, []).append(recorded)
-        return found
+            store.log.append(recorded)
+            store._streams.setdefault(recorded.stream, []).append(recorded)
+        return store
 
     def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
         self.tick("append.before")
@@ -43,19 +43,25 @@ class MemoryStore:
         return tuple(added)
 
     def _sequence(self, append: Append, now_us: int, position: int) -> Iterator[Recorded[Event]]:
-        past = self._streams.get(append.stream, [])
-        version, at, chain = (past[-1].version, past[-1].recorded_at_us, past[-1].chain) if past else (0, 0, GENESIS)
+        earlier_events = self._streams.get(append.stream, [])
+        version, recorded_at_us, chain = (
+            (earlier_events[-1].version, earlier_events[-1].recorded_at_us, earlier_events[-1].chain)
+            if earlier_events
+            else (0, 0, GENESIS)
+        )
         if append.expected is not None and append.expected != version:
             raise WrongVersion(append.stream, append.expected, version)
         for event in append.events:
-            version, position, at = version + 1, position + 1, max(at, now_us)
+            version, position, recorded_at_us = version + 1, position + 1, max(recorded_at_us, now_us)
             type_, schema, payload = CODEC.encode(event)
-            chain = link(chain, append.stream, version, type_, schema, at, now_us, append.causation, payload)
+            chain = link(
+                chain, append.stream, version, type_, schema, recorded_at_us, now_us, append.causation, payload
+            )
             yield Recorded(
                 stream=append.stream,
                 version=version,
                 position=position,
-                recorded_at_us=at,
+                recorded_at_us=recorded_at_us,
                 observed_at_us=now_us,
                 event=CODEC.decode(type_, schema, payload, f"{append.stream}@{version}"),
                 causation=append.causation,
@@ -69,11 +75,11 @@ class MemoryStore:
         return iter(self.log[after : None if limit is None else after + limit])
 
     def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
-        return tuple(sorted((name, len(past)) for name, past in self._streams.items() if name.startswith(prefix)))
+        return tuple(sorted((name, len(events)) for name, events in self._streams.items() if name.startswith(prefix)))
 
 
 class MemoryBlobs:
-    """The Blobs port."""
+    """Implements the Blobs port."""
 
     def __init__(self) -> None:
         self.kept: MutableMapping[Digest, bytes] = {}

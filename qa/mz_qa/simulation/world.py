@@ -1,7 +1,6 @@
-"""Adapter: a world in memory: git, agents, commands, forge and clock. Unlike the simulated process, it remembers.
+"""Simulated git, agents, commands, forge and clock in memory. They outlive the simulated process.
 
-`World.tick` is called before and after every side effect, and raises `Crash` where the plan says so; what was done
-before the crash stays done.
+`World.tick` is called before and after every side effect and may raise `Crash`; earlier side effects persist.
 """
 
 from __future__ import annotations
@@ -41,23 +40,23 @@ NO_SESSION = Problem(kind=ProblemClass.PHASE, code="session-missing")
 
 
 class Crash(BaseException):
-    """The simulated process died here. Not an Exception: nothing may catch it but the test."""
+    """The simulated process crashed. A BaseException, so that only the test catches it."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scripted agent does in one call."""
+    """Actions of a scripted agent in one call."""
 
     files: Mapping[str, str | None] = {}
-    """Written, or with None deleted."""
+    """Content to write by path; None deletes the file."""
     text: str = "done"
     problem: Problem | None = None
-    """The call ends so, instead of replying."""
+    """The call ends with this problem instead of a reply."""
 
 
 Script = Callable[[CallSpec, Files], Answer]
 Commands = Callable[[str, Files], tuple[int, str]]
 Checks = Callable[[Commit, int], tuple[Check, ...] | None]
-"""From the head of a pull request and how often it was asked about before."""
+"""From the head of a pull request and the number of earlier polls."""
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -69,7 +68,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 class World:
-    """All that outlives a process."""
+    """State that outlives a process."""
 
     def __init__(self, files: Mapping[str, str], script: Script, commands: Commands) -> None:
         self.script, self.commands = script, commands
@@ -86,15 +85,15 @@ class World:
         """Features whose worktrees are set up."""
         self.spools: dict[str, CallResult] = {}
         self.calls: list[str] = []
-        """Keys of the agent calls that were made, in order."""
+        """Keys of the agent calls made, in order."""
         self.forgetful: set[str] = set()
         """Agents without sessions."""
         self.naming: set[str] = set()
         """Agents that name their sessions themselves."""
         self.counts: Callable[[CallSpec], int | None] = lambda spec: None
-        """What an agent says that a call's first request holds."""
+        """Token count of a call's first request, as the agent reports it."""
         self.talks: dict[tuple[str, str], list[str]] = {}
-        """By agent and session: the prompts of the calls that were made in it."""
+        """Prompts of the calls by agent and session."""
         self.pushes: list[Commit] = []
         self.pull_requests: dict[str, PullRequest] = {}
         """By key."""
@@ -104,12 +103,12 @@ class World:
         self.looks: Counter[Commit] = Counter()
         self.reruns: list[str] = []
         self.on_wait: Callable[[], None] | None = None
-        """What somebody does, once, when nothing more happens by itself."""
+        """Action of a person, taken once, when the run waits."""
         self.merged: set[str] = set()
         """Branches whose pull requests were merged."""
 
     def tick(self, name: str) -> None:
-        """One instant; the process may die here."""
+        """Advance the clock by a step; the process may crash here. Raises Crash."""
         self.steps += 1
         self.now_us += STEP_US
         if self.steps == self.dies_at:
@@ -122,21 +121,21 @@ class World:
         return Commit(digest)
 
     def commits(self, branch: str) -> list[Tree]:
-        """Of a branch, newest first."""
-        found, commit = [], self.refs.get(f"refs/heads/{branch}")
+        """Return the commits of a branch, newest first."""
+        trees, commit = [], self.refs.get(f"refs/heads/{branch}")
         while commit is not None:
-            found.append(self.objects[commit])
+            trees.append(self.objects[commit])
             commit = self.objects[commit].parent
-        return found
+        return trees
 
 
 class SimulatedWorkspace:
-    """The Workspace port over the world's objects and refs."""
+    """Implements the Workspace port over the world's objects and refs."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
+    def open(self, worktree: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
         self.world.tick("open.before")
         head = starts_from[0]
         if len(starts_from) > 1:
@@ -144,32 +143,32 @@ class SimulatedWorkspace:
             for commit in starts_from:
                 merged |= self.world.objects[commit].files
             head = self.world.write(Tree(merged, head, b"merge"))
-        self.world.refs.setdefault(f"refs/heads/{place.branch}", head)
-        self.world.worktrees[place.feature] = dict(self.world.objects[head].files)
+        self.world.refs.setdefault(f"refs/heads/{worktree.branch}", head)
+        self.world.worktrees[worktree.feature] = dict(self.world.objects[head].files)
         self.world.tick("open.after")
         return Opened(head=head, tree=head)
 
-    def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
+    def ensure(self, worktree: Place, head: Commit, tree: Commit) -> bool:
         self.world.tick("ensure.before")
-        if place.feature not in self.world.worktrees:
-            self.world.adopted.discard(place.feature)
-        self.world.refs[f"refs/heads/{place.branch}"] = head
-        self.world.worktrees[place.feature] = dict(self.world.objects[tree].files)
+        if worktree.feature not in self.world.worktrees:
+            self.world.adopted.discard(worktree.feature)
+        self.world.refs[f"refs/heads/{worktree.branch}"] = head
+        self.world.worktrees[worktree.feature] = dict(self.world.objects[tree].files)
         self.world.tick("ensure.after")
-        return place.feature not in self.world.adopted
+        return worktree.feature not in self.world.adopted
 
-    def capture(self, place: Place, before: Commit) -> Capture:
+    def capture(self, worktree: Place, before: Commit) -> Capture:
         self.world.tick("capture.before")
-        return Capture(tree=self.world.write(Tree(dict(self.world.worktrees[place.feature]), before)))
+        return Capture(tree=self.world.write(Tree(dict(self.world.worktrees[worktree.feature]), before)))
 
-    def adopt(self, place: Place, tree: Commit) -> None:
+    def adopt(self, worktree: Place, tree: Commit) -> None:
         self.world.tick("adopt.before")
-        self.world.adopted.add(place.feature)
+        self.world.adopted.add(worktree.feature)
 
-    def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
+    def provide(self, worktree: Place, files: Mapping[Path, bytes]) -> None:
         self.world.tick("provide.before")
 
-    def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+    def keep(self, worktree: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         files, old = dict(self.world.objects[tree].files), self.world.objects[before].files
         for path in revert:
             files.pop(path, None)
@@ -179,15 +178,15 @@ class SimulatedWorkspace:
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         before, after = self.world.objects[old].files, self.world.objects[new].files
-        found = []
+        changes = []
         for path in sorted(before.keys() | after.keys()):
             if path not in before:
-                found.append(Change(path=Path(path), kind="added"))
+                changes.append(Change(path=Path(path), kind="added"))
             elif path not in after:
-                found.append(Change(path=Path(path), kind="deleted"))
+                changes.append(Change(path=Path(path), kind="deleted"))
             elif before[path] != after[path]:
-                found.append(Change(path=Path(path), kind="modified"))
-        return tuple(found)
+                changes.append(Change(path=Path(path), kind="modified"))
+        return tuple(changes)
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         return self.world.objects[tree].files.get(path)
@@ -206,11 +205,11 @@ class SimulatedWorkspace:
     def snapshot(self) -> Mapping[str, str]:
         return dict(self.world.refs)
 
-    def rescue(self, place: Place, moved: tuple[Moved, ...]) -> None:
+    def rescue(self, worktree: Place, moved: tuple[Moved, ...]) -> None:
         self.world.tick("rescue.before")
 
-    def find_commit(self, place: Place, key: str) -> MadeCommit | None:
-        commit = self.world.refs.get(f"refs/heads/{place.branch}")
+    def find_commit(self, worktree: Place, key: str) -> MadeCommit | None:
+        commit = self.world.refs.get(f"refs/heads/{worktree.branch}")
         while commit is not None:
             tree = self.world.objects[commit]
             if f"Mz-Key: {key}\n".encode() in tree.message and tree.parent is not None:
@@ -218,10 +217,10 @@ class SimulatedWorkspace:
             commit = tree.parent
         return None
 
-    def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
+    def commit(self, worktree: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
         self.world.tick("commit.before")
         commit = self.world.write(Tree(self.world.objects[tree].files, parent, message))
-        self.world.refs[f"refs/heads/{place.branch}"] = commit
+        self.world.refs[f"refs/heads/{worktree.branch}"] = commit
         self.world.tick("commit.after")
         return self._made(commit, parent)
 
@@ -229,20 +228,20 @@ class SimulatedWorkspace:
         return MadeCommit(commit=commit, files=len(self.changes(parent, commit)), insertions=0, deletions=0)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
-        there = self.world.remote.get(branch) if remote else None
-        return there or self.world.refs.get(f"refs/heads/{branch}")
+        remote_head = self.world.remote.get(branch) if remote else None
+        return remote_head or self.world.refs.get(f"refs/heads/{branch}")
 
     def contains(self, head: Commit, commit: Commit) -> bool:
-        left = [head]
-        while left:
-            tree = self.world.objects[each := left.pop()]
-            if each == commit:
+        pending = [head]
+        while pending:
+            tree = self.world.objects[candidate := pending.pop()]
+            if candidate == commit:
                 return True
-            left += [parent for parent in (tree.parent, tree.merged) if parent is not None]
+            pending += [parent for parent in (tree.parent, tree.merged) if parent is not None]
         return False
 
-    def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
-        """Both sides as they are; a file that both have changed since the run began conflicts."""
+    def merge(self, worktree: Place, head: Commit, other: Commit, message: bytes) -> Merged:
+        """Merge by file; a file changed on both sides since the start of the run conflicts."""
         if self.contains(head, other):
             return Merged(commit=head, tree=head, changed=False)
         ours, theirs = self.world.objects[head].files, self.world.objects[other].files
@@ -258,8 +257,8 @@ class SimulatedWorkspace:
                 files[path] = theirs[path]
         self.world.tick("merge.before")
         commit = self.world.write(Tree(files, head, message, other))
-        self.world.refs[f"refs/heads/{place.branch}"] = commit
-        self.world.worktrees[place.feature] = dict(files)
+        self.world.refs[f"refs/heads/{worktree.branch}"] = commit
+        self.world.worktrees[worktree.feature] = dict(files)
         self.world.tick("merge.after")
         return Merged(commit=commit, tree=commit, changed=True, conflicts=tuple(conflicts))
 
@@ -276,13 +275,13 @@ class SimulatedWorkspace:
     def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:
         return tuple(change.path for change in self.changes(base, head))
 
-    def close(self, place: Place) -> None:
+    def close(self, worktree: Place) -> None:
         self.world.tick("close.before")
-        self.world.worktrees.pop(place.feature, None)
+        self.world.worktrees.pop(worktree.feature, None)
 
 
 class SimulatedAgents:
-    """The Agents port: the world's script plays the model."""
+    """Implements the Agents port; the world's script acts as the model."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -301,42 +300,42 @@ class SimulatedAgents:
                 files.pop(path, None)
             else:
                 files[path] = text.encode()
-        said = {"text": answer.text, "tokens": len(spec.prompt) // 4, "session": session}
-        stdout = msgspec.json.encode(said)
+        reply = {"text": answer.text, "tokens": len(spec.prompt) // 4, "session": session}
+        stdout = msgspec.json.encode(reply)
         result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=5, problem=answer.problem)
         self.world.spools[spec.key] = result
         self.world.tick("call.after")
         return result
 
     def _session(self, spec: CallSpec) -> str | None:
-        """The session that the call is in, which has its prompt from now on; None: there is no such session."""
-        talks, session = self.world.talks, spec.session
+        """Return the session of the call and add its prompt; None if the session does not exist."""
+        sessions, session = self.world.talks, spec.session
         if session is None or spec.agent in self.world.forgetful:
             return ""
         if spec.resumes:
-            if (spec.agent, session) not in talks:
+            if (spec.agent, session) not in sessions:
                 return None
         else:
-            session = f"{spec.agent}-{len(talks)}" if spec.agent in self.world.naming else session
-            assert (spec.agent, session) not in talks, "a session was begun twice"
-        talks.setdefault((spec.agent, session), []).append(spec.prompt)
+            session = f"{spec.agent}-{len(sessions)}" if spec.agent in self.world.naming else session
+            assert (spec.agent, session) not in sessions, "a session was begun twice"
+        sessions.setdefault((spec.agent, session), []).append(spec.prompt)
         return session
 
     def salvage(self, key: str) -> CallResult | None:
-        found = self.world.spools.get(key)
-        return msgspec.structs.replace(found, exit=None) if found else None
+        result = self.world.spools.get(key)
+        return msgspec.structs.replace(result, exit=None) if result else None
 
     def read(self, agent: str, result: CallResult) -> Reading:
         try:
-            said = msgspec.json.decode(result.stdout)
+            reply = msgspec.json.decode(result.stdout)
         except msgspec.DecodeError:
             return Reading(parser="simulated/1", terminal="no-terminal", text="", problem=result.problem)
-        usage = Usage(model="simulated", input=said["tokens"], output=len(said["text"]) // 4)
+        usage = Usage(model="simulated", input=reply["tokens"], output=len(reply["text"]) // 4)
         return Reading(
             parser="simulated/1",
             terminal="success" if result.problem is None else "error",
-            text=said["text"],
-            session=said["session"] or None,
+            text=reply["text"],
+            session=reply["session"] or None,
             usage=(usage,),
             problem=result.problem,
             version="1",
@@ -367,7 +366,7 @@ class SimulatedForge:
         self.world = world
 
     def find(self, branch: str, key: str) -> PullRequest | None:
-        return next((pull for own, pull in self.world.pull_requests.items() if own.startswith(key)), None)
+        return next((pull for pull_key, pull in self.world.pull_requests.items() if pull_key.startswith(key)), None)
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
         self.world.tick("open_pr.before")
@@ -382,15 +381,15 @@ class SimulatedForge:
     def update(self, number: int, target: str, title: str, body: str) -> None:
         self.world.tick("update.before")
         pulls = self.world.pull_requests
-        old = next(key for key, pull in pulls.items() if pull.number == number)
-        pulls[key_in(body)] = msgspec.structs.replace(pulls.pop(old), key=key_in(body))
+        old_key = next(key for key, pull in pulls.items() if pull.number == number)
+        pulls[key_in(body)] = msgspec.structs.replace(pulls.pop(old_key), key=key_in(body))
         self.world.targets[number] = target
         self.world.tick("update.after")
 
     def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
-        found = self.world.checks(head, self.world.looks[head])
+        checks = self.world.checks(head, self.world.looks[head])
         self.world.looks[head] += 1
-        return found
+        return checks
 
     def failed_log(self, check: Check) -> str:
         return f"{check.name} is broken"
@@ -402,9 +401,9 @@ class SimulatedForge:
     def merged(self, branch: str) -> Commit | None:
         return self.world.remote.get("main", self.world.base) if branch in self.world.merged else None
 
-    def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
+    def hand_over(self, worktree: Place, target: str, title: str, body: str) -> str:
         self.world.tick("hand_over.before")
-        return f"{place.feature}.md"
+        return f"{worktree.feature}.md"
 
 
 class SimulatedPorts:
@@ -422,13 +421,13 @@ class SimulatedPorts:
 
     prices = secrets = learnings = clock = executor
 
-    def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
+    def run(self, worktree: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
         self.world.tick("command.before")
-        code, output = self.world.commands(command, dict(self.world.worktrees[place.feature]))
+        code, output = self.world.commands(command, dict(self.world.worktrees[worktree.feature]))
         return CommandResult(exit=code, output=output.encode(), duration_ms=3)
 
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
-        tokens = sum(one.input + one.output for one in usage)
+        tokens = sum(entry.input + entry.output for entry in usage)
         return Price(nanousd=tokens * NANO_PER_TOKEN, unpriced=(), prices="simulated/1")
 
     def estimate(

@@ -1,4 +1,4 @@
-"""Facts: one difference between two recordings of the same calls, and what noise may name of it."""
+"""Differences between two recordings of a call, and the parts of them that noise can hide."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mz_recordings.findings import Finding
 
 
 class Pair(NamedTuple):
-    """Two recordings of one call, by identity, and where they come from."""
+    """Two recordings of one call, and their cassettes."""
 
     old: Taken
     new: Taken
@@ -22,12 +22,12 @@ class Pair(NamedTuple):
 
 
 class Atom(NamedTuple):
-    """The smallest part of a difference that noise can name."""
+    """The smallest part of a difference that noise can hide."""
 
     path: str
     """A field, such as `usage.output`, or an artifact's text, such as `prd.text`."""
     old: str = ""
-    """Of a text: a line that is there no more. Of a number: what it was."""
+    """The removed line of a text, or the old value of a number."""
     new: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Pure: two recordings of the same calls, compared by identity, each difference in its class of drift."""
+"""Comparison of two recordings of the same calls, by identity, with a finding kind for each difference."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from mz_recordings.grouping import ORDER
 from mz_recordings.mending import NEW, again
 
 Described = Mapping[str, AgentDescription]
-"""The project's own agents, without which nothing can be said of their streams."""
+"""The project's own agents, needed to read their streams."""
 
 
 def compare_cassettes(old: Cassette, new: Cassette, described: Described) -> tuple[Finding, ...]:
-    """What the new recording has otherwise than the old one, by class; empty: they are the same, but for what is
-    measured (times, durations, ids of runs and sessions) and for words of tools that nobody reads."""
+    """Return the differences of the new cassette as findings, ignoring measurements (times, durations, ids of runs and
+    sessions) and tool output that nothing reads."""
     return tuple(difference.finding for difference in differences(old, new, described))
 
 
 def differences(old: Cassette, new: Cassette, described: Described) -> tuple[Difference, ...]:
-    """As `compare_cassettes`, with what noise may name of each."""
+    """Return the differences as `compare_cassettes`, with the parts that noise can hide."""
     agents = adapters(described)
     was, now = _by_identity(old), _by_identity(new)
     pairs = [Pair(was[call], now[call], old, new) for call in was if call in now]
     only = [call for call in (*was, *now) if (call in was) != (call in now)]
     templates = {**templates_of(old), **templates_of(new)}
     found = [*of_worlds(old, new), *_each(pairs, templates, agents), *of_wires(pairs, agents), *_trees(pairs, old, new)]
-    ended = {each.finding.feature for each in found if each.finding.kind == "EVENT"}
+    ended = {difference.finding.feature for difference in found if difference.finding.kind == "EVENT"}
     found += [*of_stories(old, new, only, ended), *_alone(was, now)]
-    return tuple(sorted(found, key=lambda each: ORDER.index(each.finding.kind)))
+    return tuple(sorted(found, key=lambda difference: ORDER.index(difference.finding.kind)))
 
 
 def _by_identity(cassette: Cassette) -> dict[Identity, Taken]:
-    return {one.recording.identity: one for one in cassette.taken}
+    return {call.recording.identity: call for call in cassette.taken}
 
 
 def _each(pairs: list[Pair], templates: Mapping[Identity, str], agents: Mapping[str, Adapter]) -> Iterator[Difference]:
@@ -65,8 +65,8 @@ def _alone(was: Mapping[Identity, Taken], now: Mapping[Identity, Taken]) -> Iter
 
 
 def _trees(pairs: list[Pair], old: Cassette, new: Cassette) -> Iterator[Difference]:
-    """Trees that are other ones without a reason that is told already: other files changed before, in the feature or in
-    one that it builds on."""
+    """Yield changed trees that no reported difference explains, such as other changes by an earlier call of the feature
+    or of a dependency."""
     if old.manifest.world.base_tree != new.manifest.world.base_tree:
         return
     changed = {pair.identity.feature for pair in pairs if _patch(pair.old) != _patch(pair.new)}
@@ -78,7 +78,7 @@ def _trees(pairs: list[Pair], old: Cassette, new: Cassette) -> Iterator[Differen
         before, after = was.tree_before != now.tree_before, was.tree_after != now.tree_after
         if (before or after) and not explained:
             moved.add(feature)
-            what = "the call begins from another tree" if before else "the call leaves another tree"
+            what = "the call starts from another tree" if before else "the call ends with another tree"
             trees = (was.tree_before, now.tree_before) if before else (was.tree_after, now.tree_after)
             detail = (f"- {trees[0]}", f"+ {trees[1]}")
             finding = Finding(

@@ -1,4 +1,4 @@
-"""Pure: what went into a call, in two recordings of it: prompt, arguments, environment, model, CLI version, tree."""
+"""Inputs of a call in two recordings: prompt, arguments, environment, model, CLI version, tree."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mz_recordings.mending import RERECORD, again
 from mz_recordings.playing.compare import lines_of
 
 EVIDENCE = ("pipeline", "rules")
-"""Parts of the evidence that decide: templates are seen in the prompts."""
+"""Parts of the evidence that are compared; templates show in the prompts."""
 
 
 def of_worlds(old: Cassette, new: Cassette) -> Iterator[Difference]:
-    """What is the same for all calls."""
+    """Yield differences that concern all calls."""
     was, now = old.manifest, new.manifest
     world = {
         name: (getattr(was.world, name), getattr(now.world, name)) for name in ("items", "config", "said", "hints")
@@ -27,14 +27,14 @@ def of_worlds(old: Cassette, new: Cassette) -> Iterator[Difference]:
         if before != after:
             detail = lines_of(_told(before), _told(after))
             yield _config(
-                f"the {name} of the world differ" if name in WORLD else f"another {name}", f"world.{name}", detail
+                f"the {name} of the fixture differ" if name in WORLD else f"another {name}", f"world.{name}", detail
             )
     for name in EVIDENCE:
         before, after = was.evidence.get(name), now.evidence.get(name)
         if before != after:
-            yield _config(f"recorded with other {name}", f"evidence.{name}", lines_of(_told(before), _told(after)))
+            yield _config(f"recorded with different {name}", f"evidence.{name}", lines_of(_told(before), _told(after)))
     if was.world.base_tree != now.world.base_tree:
-        what = f"the repository was the tree {was.world.base_tree[:12]}, and is {now.world.base_tree[:12]}"
+        what = f"the repository had the tree {was.world.base_tree[:12]}, now {now.world.base_tree[:12]}"
         yield Difference(Finding(kind="EFFECT", what=what, cause="world.base_tree", mend=f"{RERECORD} --all"))
 
 
@@ -46,7 +46,7 @@ def _config(what: str, cause: str, detail: tuple[str, ...]) -> Difference:
 
 
 def _told(value: object, path: str = "") -> list[str]:
-    """A value, a line a leaf."""
+    """Return the value as lines, one per leaf."""
     plain = msgspec.to_builtins(value)
     if isinstance(plain, dict):
         return [line for key, inner in plain.items() for line in _told(inner, f"{path}.{key}" if path else str(key))]
@@ -56,7 +56,7 @@ def _told(value: object, path: str = "") -> list[str]:
 
 
 def of_call(pair: Pair, templates: Mapping[Identity, str]) -> Iterator[Difference]:
-    """PROMPT and CONFIG of one call."""
+    """Yield PROMPT and CONFIG differences of one call."""
     yield from _prompt(pair, templates.get(pair.identity, ""))
     was, now = pair.old.recording, pair.new.recording
     if (was.agent, was.model) != (now.agent, now.model):
@@ -69,7 +69,7 @@ def of_call(pair: Pair, templates: Mapping[Identity, str]) -> Iterator[Differenc
         before, after = sorted(was.environment), sorted(now.environment)
         yield _of(pair, "CONFIG", "the agent sees other variables", "environment", before, after)
     if was.version != now.version:
-        yield _of(pair, "CONFIG", "another version of the command line", "version", [was.version], [now.version], "low")
+        yield _of(pair, "CONFIG", "another version of the CLI", "version", [was.version], [now.version], "low")
 
 
 def _model(recording: Recording) -> list[str]:
@@ -80,13 +80,13 @@ def _prompt(pair: Pair, template: str) -> Iterator[Difference]:
     before, after = _lines(pair.old), _lines(pair.new)
     if before == after:
         return
-    told, tells = _answered(pair.olds, pair.identity), _answered(pair.news, pair.identity)
-    rest = [line for line in before if line not in told - tells], [line for line in after if line not in tells - told]
-    if rest[0] == rest[1]:
-        what = "the prompt differs only in what earlier calls had answered"
-        yield _of(pair, "PROMPT", what, "earlier answers", before, after, "low")
+    old_replies, new_replies = _answered(pair.olds, pair.identity), _answered(pair.news, pair.identity)
+    removed, added = old_replies - new_replies, new_replies - old_replies
+    if [line for line in before if line not in removed] == [line for line in after if line not in added]:
+        what = "the prompt differs only in text from earlier replies"
+        yield _of(pair, "PROMPT", what, "earlier replies", before, after, "low")
     else:
-        yield _of(pair, "PROMPT", "the prompt is another one", template, before, after)
+        yield _of(pair, "PROMPT", "the prompts differ", template, before, after)
 
 
 def _lines(one: Taken) -> list[str]:
@@ -95,7 +95,7 @@ def _lines(one: Taken) -> list[str]:
 
 
 def _answered(cassette: Cassette, call: Identity) -> set[str]:
-    """Lines of the artifacts that calls of the feature handed over before this one."""
+    """Return the lines of the artifacts that earlier calls of the feature produced."""
     found: set[str] = set()
     for one in cassette.taken:
         identity = one.recording.identity

@@ -1,4 +1,4 @@
-"""Adapter: what a library knows besides its cassettes, its noise and its baselines, and what of that is unsound."""
+"""Noise entries and baselines of a library, and the defects in them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mz_recordings.wire.check import Baselines
 from mz_recordings.wire.files import FOLDER, BaselineUnusable, built_in_place, load_baselines
 
 NOISE_AGED = ("EXPIRED", "UNUSED_ENTRY")
-"""Refusals of entries that were sound once: findings, where the others are errors of the file."""
+"""Rejections of entries that were valid once: findings; all others are errors of the file."""
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What a library knows besides its cassettes, and its project of agents."""
+    """Noise and baselines of a library, and the agents of its project."""
 
     library: Path
     noise: tuple[Noise, ...]
@@ -32,20 +32,22 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unsound(NamedTuple):
-    """Something that cannot be used, or an entry that is refused."""
+    """A file that cannot be used, or a rejected entry."""
 
     code: Literal["MZ6020", "MZ6021"]
-    """Of noise, of baselines."""
+    """MZ6020: noise; MZ6021: baselines."""
     what: str
     refusal: str = ""
-    """The name of the refusal; empty: the file cannot be read, and `what` names it."""
+    """Name of the rejection; empty: the file that `message` names cannot be read."""
 
 
 def read_known(
     library: Path, described: Mapping[str, AgentDescription], today: date, wire: Path | None = None
 ) -> tuple[Known, tuple[Unsound, ...]]:
-    """What is unsound counts for nothing: of noise with a refused entry all of it, of baselines those of the project.
-    `wire`: where the project's lie, if not in the library."""
+    """Read noise and baselines. One rejected entry disables all noise; one unreadable baseline all of the project's.
+
+    `baseline_folder`: folder of the project's baselines, if it is not in the library.
+    """
     known = Known(library=library, noise=(), baselines={}, today=today, described=described)
     wrong = list[Unsound]()
     try:
@@ -53,7 +55,7 @@ def read_known(
         refused = refused_entries(noise, today)
         known = replace(known, noise=() if refused else noise)
         for at, one in refused:
-            wrong.append(Unsound("MZ6020", f"entry {at} ({one.what}) is refused: {one.name}: {one.why}", one.name))
+            wrong.append(Unsound("MZ6020", f"entry {at} ({one.what}) is rejected: {one.name}: {one.why}", one.name))
     except NoiseUnusable as error:
         wrong.append(Unsound("MZ6020", str(error)))
     try:
@@ -65,6 +67,6 @@ def read_known(
 
 
 def refused_entries(noise: Iterable[Noise], today: date) -> tuple[tuple[int, Refusal], ...]:
-    """Entries that never were sound, each with its number from 1."""
+    """Return the entries that were never valid, each with its number from 1."""
     found = ((at, entry, refusal_of(entry, today)) for at, entry in enumerate(noise, start=1))
     return tuple((at, Refusal(name, f"{e.kind} {e.path}")) for at, e, name in found if name and name not in NOISE_AGED)

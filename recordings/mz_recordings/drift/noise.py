@@ -1,7 +1,7 @@
-"""Pure: what may differ between two recordings of the same thing, by entries of a reviewed file.
+"""Noise: differences between two recordings that a reviewed file allows.
 
-Only words of artifacts, amounts and fields that nobody reads can be noise. An entry that would hide more is refused,
-with a name for the reason.
+Only text of artifacts, amounts and unread fields can be noise. An entry that would hide more is rejected with a named
+reason.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ RefusalName: TypeAlias = Literal[
     "PATTERN_TOO_NARROW", "PATTERN_BROKEN", "TOO_MANY_DIFFS", "EXPIRED", "UNUSED_ENTRY",
 ]  # fmt: skip
 WHY: dict[RefusalName, str] = {
-    "NO_REASON": "an entry says why it is noise",
-    "HIDES_VERDICT": "what a rule, a gate or a permission decides is never noise",
-    "HIDES_INPUT": "what the agent is asked and how it is called is ours, so it does not vary by itself",
+    "NO_REASON": "an entry must give a reason",
+    "HIDES_VERDICT": "decisions of a rule, a gate or a permission are never noise",
+    "HIDES_INPUT": "prompts and settings come from mz, so they do not vary by themselves",
     "STRUCTURAL_CHANGE": "files, events, calls and the structure of an artifact are never noise",
     "OVER_BROAD_PATH": "it would hide more than one thing",
-    "OVER_BROAD_RANGE": "an amount that varies by more than half is no noise",
-    "PATTERN_TOO_NARROW": "a pattern without a variable part would hide this one line and never another",
+    "OVER_BROAD_RANGE": "an amount that varies by more than half is not noise",
+    "PATTERN_TOO_NARROW": "a pattern without a variable part hides only this line",
     "PATTERN_BROKEN": "a pattern is a regular expression from `^` to `$`",
-    "TOO_MANY_DIFFS": "recordings that differ in so much are not recordings of the same thing",
+    "TOO_MANY_DIFFS": "recordings with so many differences are not recordings of the same calls",
     "EXPIRED": "its date has passed",
-    "UNUSED_ENTRY": "nothing is left that it could match",
+    "UNUSED_ENTRY": "nothing can match it any more",
 }
 AMOUNTS = ("usage.input", "usage.output", "usage.cache_read", "usage.cache_write", "reported", "prices")
 WITHIN_MAX = 50
-"""Per cent."""
+"""Percent."""
 ENTRIES_MAX = 30
-"""That may be learned from one comparison."""
+"""Maximum of entries to propose from one comparison."""
 LINE_MAX = 500
-"""Characters of a line that a pattern may match."""
+"""Maximum characters of a line that a pattern may match."""
 PROBES = (
     "The report has one line a month.", "- a point of a list", "| month | total |", "0", "2026-03", "def main():",
     "So that nobody waits, it is done at once.", "x",
 )  # fmt: skip
-"""Lines that have nothing in common: who matches two of them matches nearly everything."""
+"""Unrelated lines: a pattern that matches two of them matches nearly everything."""
 SLOW = re.compile(r"[+*}][^()]*\)+[+*{]")
-"""A repetition within a repetition: some lines would take for ever."""
+"""A repetition within a repetition, which can take exponential time."""
 FREE_MAX = 2
-"""`.*` and `.+` in one pattern."""
+"""Maximum of `.*` and `.+` in one pattern."""
 LITERAL = re.compile(r"(?:[^\\.\[\](){}*+?|^$]|\\[^A-Za-z0-9])*")
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One entry."""
+    """One entry of `noise.yaml`."""
 
     kind: FindingKind = msgspec.field(name="class")
     path: str
     """A field (`usage.output`), an artifact's text (`prd.text`), or a pattern of lines (`^Took \\d+ s$`)."""
     reason: str = ""
     within: int | None = None
-    """Per cent by which an amount may vary."""
+    """Percent by which an amount may vary."""
     cassette: str | None = None
-    """Its name; None: all."""
+    """Name of a cassette; None: all."""
     until: date | None = None
-    """The last day on which it holds; None: for ever."""
+    """Last day of validity; None: unlimited."""
 
     @property
     def is_pattern(self) -> bool:
@@ -77,16 +77,16 @@ class Refusal(NamedTuple):
 
     name: RefusalName
     what: str
-    """What it is about."""
+    """Subject of the rejection."""
 
     @property
     def why(self) -> str:
         return WHY[self.name]
 
 
-# is an entry sound ----------------------------------------------------------------------------------------------------
+# validity of an entry -------------------------------------------------------------------------------------------------
 def refusal_of(entry: Noise, today: date) -> RefusalName | None:
-    """The first reason against it; None: it holds."""
+    """Return the first reason against the entry; None: it is valid."""
     if found := refusal_of_kind(entry.kind):
         return found
     if not entry.reason.strip():
@@ -120,7 +120,7 @@ def _of_amount(entry: Noise) -> RefusalName | None:
 
 def _of_pattern(path: str) -> RefusalName | None:
     if not path.startswith("^") and re.fullmatch(r"[\w-]+", path):
-        return "STRUCTURAL_CHANGE"  # The whole artifact, structure and all.
+        return "STRUCTURAL_CHANGE"  # Would hide the whole artifact.
     if not (path.startswith("^") and path.endswith("$")):
         return "PATTERN_BROKEN"
     try:
@@ -134,19 +134,19 @@ def _of_pattern(path: str) -> RefusalName | None:
     return "PATTERN_TOO_NARROW" if LITERAL.fullmatch(path[1:-1]) else None
 
 
-# what it hides --------------------------------------------------------------------------------------------------------
+# matching -------------------------------------------------------------------------------------------------------------
 class Heard(NamedTuple):
-    """Differences, told apart."""
+    """Differences, split into remaining and hidden ones."""
 
     kept: tuple[Difference, ...]
     hidden: tuple[tuple[Noise, int], ...]
-    """Entries that hid something, and how many differences each had a part in."""
+    """Entries that hid something, each with the number of differences."""
     differences: int
-    """How many are hidden."""
+    """Number of hidden differences."""
 
 
 def without_noise(differences: Iterable[Difference], entries: Iterable[Noise], names: Iterable[str]) -> Heard:
-    """A difference is hidden where every part of it is noise. `names`: of the cassettes that are compared."""
+    """Hide the differences of which every part is noise. `names`: names of the compared cassettes."""
     known = [entry for entry in entries if entry.cassette is None or entry.cassette in set(names)]
     kept, times, hidden = [], dict[int, int](), 0
     for each in differences:
@@ -166,7 +166,7 @@ def _first(difference: Difference, atom: Atom, entries: list[Noise]) -> int | No
 
 
 def matches(entry: Noise, atom: Atom) -> bool:
-    """Whether the entry names this part of a difference."""
+    """Return True if the entry matches this part of a difference."""
     if entry.kind == "COST":
         change = grown(atom)
         return entry.path == atom.path and change is not None and abs(change) * 100 <= (entry.within or 0)

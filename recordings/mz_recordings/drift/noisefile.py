@@ -1,4 +1,4 @@
-"""Adapter: `noise.yaml` of a library: entries that people review like code."""
+"""`noise.yaml` of a library, which people review like code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mz_recordings.drift.noise import Noise
 from mz_recordings.files.plainfiles import TEXT_BYTES_MAX, Unreadable, locked, read_plain
 
 NAME = "noise.yaml"
-"""In a library."""
+"""File name in a library."""
 HEAD = """\
 # What may differ between two recordings of the same thing. Each entry hides differences, so review it like code.
 """
@@ -21,11 +21,11 @@ HEAD = """\
 
 KEYED = re.compile(r"^noise[ \t]*:", re.MULTILINE)
 EMPTY = re.compile(r"^noise[ \t]*:[ \t]*(?:\[\s*\]|~|null\b)", re.MULTILINE)
-"""A list in which nothing stands."""
+"""An empty list."""
 
 
 class NoiseUnusable(Exception):
-    """The file cannot be read as what it is; names it and says why."""
+    """The file is invalid; names it and the reason."""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_noise(library: Path) -> tuple[Noise, ...]:
-    """Its entries, as they stand; none where there is no file. Raises NoiseUnusable."""
+    """Return its entries; none if there is no file. Raises NoiseFileInvalid."""
     path = library / NAME
     if not path.exists() and not path.is_symlink():
         return ()
@@ -44,8 +44,7 @@ def read_noise(library: Path) -> tuple[Noise, ...]:
 
 
 def add_noise(library: Path, entries: tuple[Noise, ...]) -> Path:
-    """Adds entries below those that are there; the text and the comments of the file stay. It is written whole or not
-    at all. Raises NoiseUnusable."""
+    """Append entries, keeping the text and comments of the file; atomic. Raises NoiseFileInvalid."""
     library.mkdir(parents=True, exist_ok=True)
     path = library / NAME
     with locked(library, alone=True):
@@ -58,8 +57,8 @@ def add_noise(library: Path, entries: tuple[Noise, ...]) -> Path:
 
 
 def with_entries(text: str, before: tuple[Noise, ...], entries: tuple[Noise, ...]) -> str:
-    """The file's text with more entries. One in another style, to which nothing can be added, is written anew, with
-    the lines that are comments above everything else."""
+    """Return the file's text with more entries. If they cannot be appended in its style, the file is generated again,
+    with all comments at the top."""
     kept, more = text.rstrip("\n"), _yaml(entries)
     opened = EMPTY.sub("noise:", kept) if EMPTY.search(kept) else kept if KEYED.search(kept) else f"{kept}\nnoise:"
     made = f"{opened}\n{more}"

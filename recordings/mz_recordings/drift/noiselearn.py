@@ -1,4 +1,4 @@
-"""Pure: proposes entries of noise from what differs between recordings of the same thing, and says what it refuses."""
+"""Proposal of noise entries from differences between recordings of the same calls."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from mz_recordings.drift.outputs import grown
 from mz_recordings.findings import FindingKind
 
 STEP = 5
-"""Per cent to which a range is rounded up."""
+"""Percent to which a range is rounded up."""
 VARIABLE = (
     (r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", r"[0-9a-fA-F-]{36}"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?", r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"),
     (r"(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}", r"[0-9a-f]{7,64}"),
     (r"\d+(?:[.,]\d+)*", r"\d[\d.,]*"),
 )
-"""What varies by itself, and the pattern for it: ids, times, digests, numbers."""
+"""Values that vary by themselves, and a pattern for each: ids, times, digests, numbers."""
 _ANY = re.compile("|".join(f"({found})" for found, _ in VARIABLE))
 
 
 def learn(
     differences: Iterable[Difference], cassette: str, reason: str, today: date
 ) -> tuple[tuple[Noise, ...], tuple[Refusal, ...]]:
-    """Entries for this cassette, and what cannot be one, with the reason."""
+    """Return entries for this cassette, and rejections of differences that cannot be noise."""
     found: dict[tuple[FindingKind, str], Noise] = {}
     refused = list[Refusal]()
     for each in differences:
@@ -48,7 +48,7 @@ def learn(
             found[key] = msgspec.structs.replace(entry, within=wider)
     if len(found) > ENTRIES_MAX:
         refused.append(
-            Refusal("TOO_MANY_DIFFS", f"{len(found)} entries would be needed, at most {ENTRIES_MAX} are learned")
+            Refusal("TOO_MANY_DIFFS", f"{len(found)} entries would be needed, at most {ENTRIES_MAX} are proposed")
         )
         return (), tuple(refused)
     return tuple(found.values()), tuple(refused)
@@ -71,7 +71,7 @@ def _proposed(difference: Difference, cassette: str, reason: str) -> Iterator[No
 
 
 def pattern_of(old: str, new: str) -> str:
-    """The pattern that both lines match, whose only variable parts are those that vary by themselves; empty: none."""
+    """Return the pattern that matches both lines and varies only in VARIABLE_PATTERNS; empty: there is none."""
     one, other = _general(old), _general(new)
     return one if one == other and old and new else ""
 
@@ -84,9 +84,9 @@ def _general(line: str) -> str:
     return f"^{''.join((*parts, re.escape(line[at:])))}$"
 
 
-# what is left of it ---------------------------------------------------------------------------------------------------
+# unused entries -------------------------------------------------------------------------------------------------------
 def may_match(entry: Noise, cassette: Cassette) -> bool:
-    """Whether anything in the cassette is what the entry speaks of."""
+    """Return True if the cassette has anything that the entry concerns."""
     if entry.cassette not in (None, cassette.manifest.name):
         return False
     if entry.kind == "COST":
@@ -101,7 +101,7 @@ def may_match(entry: Noise, cassette: Cassette) -> bool:
 
 
 def _names_event(entry: Noise, contents: Iterable[bytes]) -> bool:
-    """Whether its field's name stands in a stream at all."""
+    """Return True if the field's name occurs in a stream."""
     event, _, path = entry.path.partition(":")
     words = [*event.split("/"), *re.findall(r"[\w-]+", path.rpartition(".")[2])]
     return any(all(f'"{word}"'.encode() in data for word in words) for data in contents)

@@ -1,4 +1,4 @@
-"""Pure: what came out of a call, in two recordings of it: artifacts, files, tokens and money, the streams' shape."""
+"""Outputs of a call in two recordings: artifacts, files, tokens and cost, stream shape."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from mz_recordings.wire.diff import bounded, compare_wires, findings
 from mz_recordings.wire.wire import Stream, observe
 
 GROWTH_MAX = 0.5
-"""Tokens or money beyond this part more or less are no small matter."""
+"""Share of change in tokens or cost above which the risk is medium."""
 LINES_MATCHED_MAX = 2000
-"""Of a text; in longer ones no line is matched with another, which takes quadratic time."""
+"""Maximum lines of a text to match with each other, which takes quadratic time."""
 NANOUSD_PER_USD = 10**9
 
 
 # artifacts ------------------------------------------------------------------------------------------------------------
 class Text(NamedTuple):
-    """An artifact as it was handed over."""
+    """An artifact of a recording."""
 
     artifact: str
     path: str
@@ -39,7 +39,7 @@ class Text(NamedTuple):
 
 
 def texts(one: Taken) -> dict[str, Text]:
-    """The artifacts of a recording, by name in the pipeline and path."""
+    """Return the artifacts of a recording, by name in the pipeline and path."""
     found = {}
     for file in one.recording.files:
         if file.kind == "artifact":
@@ -49,13 +49,13 @@ def texts(one: Taken) -> dict[str, Text]:
 
 
 def of_artifacts(pair: Pair) -> Iterator[Difference]:
-    """Structure first; where that is the same, the words."""
+    """Yield differences in structure; where that is equal, in text."""
     before, after = texts(pair.old), texts(pair.new)
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
-            gone = "is not handed over any more" if new is None else "is handed over besides"
-            yield _of(pair, "ARTIFACT", f"the artifact {name} {gone}", (old or after[name]).artifact, (), "high")
+            change = "is missing from the new recording" if new is None else "is only in the new recording"
+            yield _of(pair, "ARTIFACT", f"the artifact {name} {change}", (old or after[name]).artifact, (), "high")
         elif old.text != new.text:
             yield _artifact(pair, old, new)
 
@@ -65,19 +65,21 @@ def _artifact(pair: Pair, old: Text, new: Text) -> Difference:
     if built != builds:
         lost = set(built) - set(builds) or [part for part in builds if part in built] != list(built)
         what = (
-            f"the artifact {old.artifact} is built otherwise" if lost else f"the artifact {old.artifact} has more parts"
+            f"the artifact {old.artifact} has another structure"
+            if lost
+            else f"the artifact {old.artifact} has additional parts"
         )
         return _of(pair, "ARTIFACT", what, old.artifact, lines_of(built, builds), "high" if lost else "low")
     before, after = old.text.splitlines(), new.text.splitlines()
     whole = (Atom(f"{old.artifact}.text"),)
     short = max(len(before), len(after)) <= LINES_MATCHED_MAX
     atoms = (tuple(_line_atoms(f"{old.artifact}.text", before, after)) if short else ()) or whole
-    what = f"the artifact {old.artifact} is built as before and has another text"
+    what = f"the artifact {old.artifact} has the same structure and another text"
     return _of(pair, "ARTIFACT", what, f"{old.artifact}.text", lines_of(before, after), "low", atoms)
 
 
 def _line_atoms(path: str, before: list[str], after: list[str]) -> Iterator[Atom]:
-    """Lines that are other ones, each with the one in whose place it stands."""
+    """Yield the differing lines in pairs of old and new."""
     for tag, low, high, first, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
@@ -86,33 +88,36 @@ def _line_atoms(path: str, before: list[str], after: list[str]) -> Iterator[Atom
             yield Atom(path, old[at] if at < len(old) else "", new[at] if at < len(new) else "")
 
 
-# what is in the tree --------------------------------------------------------------------------------------------------
+# files ----------------------------------------------------------------------------------------------------------------
 def of_effects(pair: Pair) -> Iterator[Difference]:
-    """Which files were changed and how; of the same files, whether otherwise."""
+    """Yield differences in the set of changed files, else in their content."""
     was, now = pair.old.recording, pair.new.recording
     before, after = changed_files(content(pair.old, "patch")), changed_files(content(pair.new, "patch"))
-    old, new = ([f"{one.kind} {one.mode} {path}" for path, one in sorted(found.items())] for found in (before, after))
+    old, new = (
+        [f"{change.kind} {change.mode} {path}" for path, change in sorted(changes.items())]
+        for changes in (before, after)
+    )
     if old != new:
         yield _of(pair, "EFFECT", "other files are changed", "files", lines_of(old, new))
     artifacts = {text.path for one in (pair.old, pair.new) for text in texts(one).values()}
     other = [path for path in before if path in after and before[path] != after[path] and path not in artifacts]
     if other and old == new:
-        what = "the same files are changed, with another content"
+        what = "the same files are changed, with other content"
         yield _of(pair, "EFFECT", what, "content", tuple(f"  {path}" for path in other), "low")
     if was.offences != now.offences:
-        told = [[f"{one.kind} {one.path}" for one in found.offences] for found in (was, now)]
-        yield _of(pair, "EFFECT", "it leaves other things that no patch holds", "offences", lines_of(*told))
+        changes = [[f"{change.kind} {change.path}" for change in recording.offences] for recording in (was, now)]
+        yield _of(pair, "EFFECT", "other changes that no patch can hold", "offences", lines_of(*changes))
 
 
-# tokens and money -----------------------------------------------------------------------------------------------------
+# tokens and cost ------------------------------------------------------------------------------------------------------
 def reading_of(one: Taken, adapters: Mapping[str, Adapter]) -> Reading | None:
-    """What today's parser makes of the recorded stream; None for an agent that this `mz` does not have."""
+    """Parse the recorded stream with the current parser; None for an agent unknown to this `mz`."""
     adapter = adapters.get(one.recording.agent)
     return None if adapter is None else adapter.parse_output(result_of(one))
 
 
 def result_of(one: Taken) -> CallResult:
-    """The call as it ended, with tokens in place of paths and sessions."""
+    """Return the result of the call, with tokens in place of paths and sessions."""
     recording, failure = one.recording, one.recording.failure
     return CallResult(
         stdout=content(one, "stdout"),
@@ -127,7 +132,7 @@ def result_of(one: Taken) -> CallResult:
 
 
 def amounts(reading: Reading) -> dict[str, int | str | None]:
-    """Tokens in all, money, and the models, each by the path that noise calls it."""
+    """Return token totals, cost and models by the path that noise entries use."""
     usage = reading.usage
     return {
         "usage.input": sum(one.input for one in usage),
@@ -140,7 +145,7 @@ def amounts(reading: Reading) -> dict[str, int | str | None]:
 
 
 def of_costs(pair: Pair, adapters: Mapping[str, Adapter]) -> Iterator[Difference]:
-    """What the calls took, as today's parser reads both."""
+    """Yield differences in tokens and cost, both read by the current parser."""
     old, new = reading_of(pair.old, adapters), reading_of(pair.new, adapters)
     if old is None or new is None:
         return
@@ -153,12 +158,12 @@ def of_costs(pair: Pair, adapters: Mapping[str, Adapter]) -> Iterator[Difference
             for line in (f"- {path}: {_shown(path, before[path])}", f"+ {path}: {_shown(path, after[path])}")
         )  # fmt: skip
         grave = any((change := grown(atom)) is None or abs(change) > GROWTH_MAX for atom in atoms)
-        what = "it takes other tokens or other money"
+        what = "tokens or cost differ"
         yield _of(pair, "COST", what, "tokens", detail, "medium" if grave else "low", atoms)
 
 
 def grown(atom: Atom) -> Fraction | None:
-    """By which part of what it was a number has grown, exactly; None where that cannot be said."""
+    """Return the relative growth of a number, exactly; None if undefined."""
     try:
         old, new = int(atom.old), int(atom.new)
     except ValueError:
@@ -178,13 +183,13 @@ def _shown(path: str, value: int | str | None) -> str:
 
 # ends and streams -----------------------------------------------------------------------------------------------------
 def of_ends(pair: Pair) -> Iterator[Difference]:
-    """How the process ended."""
+    """Yield differences in the end of the process."""
     old, new = _end(pair.old.recording), _end(pair.new.recording)
     if old != new:
-        yield _of(pair, "EVENT", "the call ends otherwise", "end", (f"- {old}", f"+ {new}"))
+        yield _of(pair, "EVENT", "the call ends differently", "end", (f"- {old}", f"+ {new}"))
     before, after = (content(one, "stderr").decode("utf-8", "replace").splitlines() for one in (pair.old, pair.new))
     if before != after:
-        yield _of(pair, "WIRE", "it writes other things on stderr", "stderr", lines_of(before, after), "low")
+        yield _of(pair, "WIRE", "stderr differs", "stderr", lines_of(before, after), "low")
 
 
 def _end(recording: Recording) -> str:
@@ -193,7 +198,7 @@ def _end(recording: Recording) -> str:
 
 
 def of_wires(pairs: Iterable[Pair], adapters: Mapping[str, Adapter]) -> Iterator[Difference]:
-    """The shape of all streams together: which events a call has depends on what the model chose to do."""
+    """Yield differences in the combined shape of all streams of an agent: a single call need not have all events."""
     known = tuple(pairs)
     for agent, adapter in adapters.items():
         mine = [pair for pair in known if pair.old.recording.agent == pair.new.recording.agent == agent]
@@ -206,7 +211,7 @@ def of_wires(pairs: Iterable[Pair], adapters: Mapping[str, Adapter]) -> Iterator
         changes = compare_wires(old.wire, new, adapter, alike=True)
         mended = [f"  {where}: {words}" for where, words in old.broken if (where, words) not in new.broken]
         if mended:
-            what = "frames that were broken are whole"
+            what = "frames that were broken are intact now"
             finding = Finding(kind="WIRE", what=what, cause="frames", detail=bounded(mended), mend=ALL, risk="low")
             yield Difference(finding)
         new = new._replace(broken=tuple(one for one in new.broken if one not in old.broken))

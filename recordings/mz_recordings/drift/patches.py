@@ -1,4 +1,4 @@
-"""Pure: what a patch changes, file by file, as git writes patches with full ids and without renames."""
+"""Changes of a patch by file; the patch is written by git with full ids and without renames."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ Kind = Literal["added", "modified", "deleted"]
 
 
 class Changed(NamedTuple):
-    """What a patch does to one file."""
+    """Change of one file."""
 
     kind: Kind
     mode: str
-    """The new mode, where it is named."""
+    """The new mode, if the patch names it."""
     content: bytes
-    """The part of the patch without what only names it."""
+    """The part of the patch for this file, without its header line."""
 
 
 def changed_files(patch: bytes) -> dict[str, Changed]:
-    """By path, as the patch writes it. Total: what is no patch changes nothing. (Within a hunk every line begins with a
-    sign, so a line that begins with `diff` is a header.)"""
+    """Return the changes by path, as the patch spells it. Text that is not a patch has no changes.
+
+    Lines of a hunk begin with a sign, so a line that begins with `diff` is a header.
+    """
     found: dict[str, Changed] = {}
     heads = list(HEADER.finditer(patch))
     for at, head in enumerate(heads):
@@ -32,7 +34,7 @@ def changed_files(patch: bytes) -> dict[str, Changed]:
 
 
 def _path(names: bytes) -> str:
-    """`a/x b/x`, or both in quotes: half of it is the name."""
+    """Return the path from `a/x b/x`, or from both in quotes: each is half of the text."""
     half = names[: (len(names) - 1) // 2].decode("utf-8", "replace")
     return half.strip('"').removeprefix("a/")
 

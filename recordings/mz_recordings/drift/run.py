@@ -1,5 +1,5 @@
-"""Adapter: `mz drift`: the cassettes of a library against today, or two cassettes against each other, without what is
-known to be noise."""
+"""Drift check: the cassettes of a library against the current project, or two cassettes against each other, without
+known noise."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from mz_recordings.wire.check import check_wires
 
 
 class Drifted(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, and what was not told since it is noise."""
+    """Findings without noise, and the noise."""
 
     played: tuple[Played, ...]
     hidden: tuple[tuple[Noise, int], ...] = ()
-    """Entries that hid something, and how many differences each had a part in."""
+    """Entries that hid something, each with the number of differences."""
     quiet: int = 0
-    """Differences that are hidden."""
+    """Number of hidden differences."""
     learned: tuple[Noise, ...] = ()
     refused: tuple[Refusal, ...] = ()
 
 
-# against today --------------------------------------------------------------------------------------------------------
+# current project ------------------------------------------------------------------------------------------------------
 def check_today(
     jobs: tuple[Job, ...],
     known: Known,
@@ -54,9 +54,11 @@ def check_today(
     tell: Callable[[Played], None],
     reason: str = "",
 ) -> Drifted:
-    """Each cassette against today's parsers, prices, rules and baselines, and unless `static` played through today's
-    pipeline. `whole`: they are all that the library has. With a `reason` what can be noise becomes entries of the
-    library's file."""
+    """Compare each cassette with the current parsers, prices, rules and baselines, and unless `static` replay it.
+
+    `is_whole_library`: these are all its cassettes. With a `reason`, differences that can be noise are added to the
+    library's file.
+    """
     played = (None,) * len(jobs) if static else play_all(jobs, workers, tell)
     found, cassettes, through = [], list[Cassette](), _Today()
     for job, one in zip(jobs, played, strict=True):
@@ -72,7 +74,7 @@ def check_today(
 def _checked(
     job: Job, played: Played | None, known: Known, today: _Today
 ) -> tuple[Cassette | None, Played, tuple[Difference, ...]]:
-    """The cassette where it can be read, what a replay found, and the differences that are seen without one."""
+    """Return the cassette if it is readable, the result of its replay, and the differences found without a replay."""
     path = Path(job.path)
     result = played or Played(path=job.path, name=path.name)
     try:
@@ -101,7 +103,7 @@ def _checked(
 
 
 class _Today:
-    """Today's pipeline, once for all cassettes that are played through the same one."""
+    """Caches the current pins, which many cassettes share."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[Pins | None, Finding | None]] = {}
@@ -118,16 +120,16 @@ class _Today:
 
 
 def _told(finding: Finding, known: tuple[Finding, ...]) -> bool:
-    """Whether a replay has found it too: it tells what follows from it."""
+    """Return True if the replay reported the finding too."""
     by_cassette = (finding.kind, finding.what) in {(one.kind, one.what) for one in known}
     return by_cassette or (
         bool(finding.feature) and (finding.kind, finding.feature) in {(one.kind, one.feature) for one in known}
     )
 
 
-# against each other ---------------------------------------------------------------------------------------------------
+# two cassettes --------------------------------------------------------------------------------------------------------
 def compare_two(old: Path, new: Path, known: Known, reason: str = "") -> Drifted:
-    """Two recordings of the same calls. Answers that were copied from another agent are refused."""
+    """Compare two recordings of the same calls. Copied replies are rejected."""
     try:
         was, now = load(old), load(new)
     except CassetteUnusable as error:
@@ -137,7 +139,7 @@ def compare_two(old: Path, new: Path, known: Known, reason: str = "") -> Drifted
     seeded = [one.manifest.name for one in (was, now) if one.manifest.provenance == "seeded"]
     if seeded:
         what = (
-            f"the answers of {', '.join(dict.fromkeys(seeded))} were copied from another agent: nothing can be compared"
+            f"the replies of {', '.join(dict.fromkeys(seeded))} were copied from another agent: nothing can be compared"
         )
         return Drifted(played=(replace(result, findings=(Finding(kind="SEEDED", what=what, mend=ALL),)),))
     drifted = _heard([(names[0], result, differences(was, now, known.described))], known, reason, names)
@@ -180,15 +182,15 @@ def _sums(heard: Iterable[Heard]) -> Iterator[tuple[Noise, int]]:
 
 
 def _aged(known: Known, cassettes: list[Cassette], whole: bool) -> Iterator[Played]:
-    """Entries that have expired, and those that nothing here could match. Of an entry for all cassettes only a look at
-    the `whole` library can say so."""
+    """Yield findings for noise entries that have expired or match nothing. An entry for all cassettes is only reported
+    as unmatched if the `is_whole_library` library was read."""
     path, found = str(known.library / NAME), list[Finding]()
     names = {cassette.manifest.name for cassette in cassettes}
     for at, entry in enumerate(known.noise, start=1):
-        place, mend = f"entry {at} ({entry.kind} {entry.path})", f"take entry {at} out of {{cassette}}"
+        place, mend = f"entry {at} ({entry.kind} {entry.path})", f"remove entry {at} from {{cassette}}"
         if refusal_of(entry, known.today) == "EXPIRED":
-            what = f"EXPIRED: {place} held until {entry.until}"
-            found.append(Finding(kind="STALE", what=what, cause="EXPIRED", mend=f"{mend}, or give it another date"))
+            what = f"EXPIRED: {place} was valid until {entry.until}"
+            found.append(Finding(kind="STALE", what=what, cause="EXPIRED", mend=f"{mend}, or change its date"))
         elif (whole or entry.cassette in names) and not any(may_match(entry, each) for each in cassettes):
             what = f"UNUSED_ENTRY: {place} matches nothing any more"
             found.append(Finding(kind="UNUSED", what=what, cause="UNUSED_ENTRY", mend=mend))

@@ -1,4 +1,4 @@
-"""Pure: one cassette against today's parsers, prices and rules, without playing it: milliseconds, and no process."""
+"""Comparison of one cassette with the current parsers, prices and rules, without a replay or any process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from mz_recordings.recording.story import Divergence
 
 Line = dict[str, Any]
 PRICE_TOLERANCE = 0.01
-"""Agents and price tables round; a difference below this part says nothing."""
+"""Relative difference that rounding of agents and price tables explains."""
 TREE_RULES = "tree."
-"""Begins the ids of rules about what no tree can hold; they are not about an artifact."""
+"""Prefix of rules about contents that no tree can hold; they do not concern an artifact."""
 READ = ("terminal", "bad_lines", "problem", "usage", "reported_nanousd")
 
 
 def check(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
-    """What differs today. Without `pins` (today's pipeline is unknown) the rules are left out."""
+    """Yield the differences from the current state. Without `pins` (the pipeline is invalid) rules are not checked."""
     yield from (Difference(finding) for finding in by_itself(cassette, today))
     known = {one.recording.identity: one for one in cassette.taken}
     agents = adapters(pins.config.agents if pins is not None else {})
@@ -51,7 +51,7 @@ def check(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime
 
 # parsers --------------------------------------------------------------------------------------------------------------
 def _readings(cassette: Cassette, readings: Mapping[Identity, Reading]) -> Iterator[Difference]:
-    """WIRE and COST: today's parser reads the recorded bytes otherwise than the story says."""
+    """Yield recorded bytes that the current parser reads differently than the trace says."""
     for call, line in _told(cassette, "reply.read"):
         reading = readings.get(call)
         if reading is None:
@@ -62,8 +62,14 @@ def _readings(cassette: Cassette, readings: Mapping[Identity, Reading]) -> Itera
         if old != new:
             where = Divergence(0, old, new)
             kind = kind_of(where)
-            words = "takes other tokens from" if kind == "COST" else "reads"
-            yield _finding(kind, call, f"today's parser {words} the recorded bytes otherwise", "parser", where.lines())
+            verb = "counts other tokens in" if kind == "COST" else "reads"
+            yield _finding(
+                kind,
+                call,
+                f"the current parser {verb} the recorded bytes" + ("" if kind == "COST" else " differently"),
+                "parser",
+                where.lines(),
+            )
 
 
 def _read_now(reading: Reading) -> Line:
@@ -72,14 +78,14 @@ def _read_now(reading: Reading) -> Line:
 
 
 def _known_words(problem: Line | None) -> Line | None:
-    """Without the agent's own words, and without fields that say nothing."""
+    """Return the problem without the agent's own description and without empty fields."""
     if not isinstance(problem, dict):
         return problem
     return {name: value for name, value in problem.items() if name != "detail" and value}
 
 
 def _told(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, Line]]:
-    """Events of these types that are about a call, feature by feature."""
+    """Yield events of these types that concern a call."""
     for feature, story in cassette.stories.items():
         for raw in story.splitlines():
             line = json.loads(raw)
@@ -92,7 +98,7 @@ def _told(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, Line]]:
 def _prices(
     known: Mapping[Identity, Taken], readings: Mapping[Identity, Reading], prices: Prices
 ) -> Iterator[Difference]:
-    """COST: what the agent reported, and what today's table makes of the same tokens. One for all calls."""
+    """Yield the difference between the reported cost and the current price table, for all calls together."""
     reported = computed = calls = 0
     for call, reading in readings.items():
         at = parse_time(known[call].recording.recorded_at)
@@ -101,33 +107,33 @@ def _prices(
             calls, reported, computed = calls + 1, reported + reading.reported_nanousd, computed + price
     atom = Atom("prices", str(reported), str(computed))
     if calls and abs(grown(atom) or Fraction()) > PRICE_TOLERANCE:
-        told = [f"${amount / NANOUSD_PER_USD:.6f}" for amount in (reported, computed)]
-        what = f"the agent reported {told[0]} for {calls} calls, and today's price table says {told[1]}"
-        detail = (f"- prices: {told[0]}", f"+ prices: {told[1]}")
+        amounts = [f"${amount / NANOUSD_PER_USD:.6f}" for amount in (reported, computed)]
+        what = f"the agent reported {amounts[0]} for {calls} calls, the current price table gives {amounts[1]}"
+        detail = (f"- prices: {amounts[0]}", f"+ prices: {amounts[1]}")
         mend = LEARN if abs(grown(atom) or Fraction()) * 100 <= WITHIN_MAX else ALL
         yield Difference(Finding(kind="COST", what=what, cause="prices", detail=detail, mend=mend), (atom,))
 
 
 # rules ----------------------------------------------------------------------------------------------------------------
 class Handed(NamedTuple):
-    """What a call had to hand over: judged by these rules, together with what was there already."""
+    """An artifact that a call had to produce, with its rules and the artifacts that existed before."""
 
     artifact: str
     path: str
     rules: RuleSet
     stored: StoredFile | None
-    """None: it was not there."""
+    """None: it is missing."""
     text: str | None
     others: Mapping[str, str]
 
 
 def judged(cassette: Cassette, pins: Pins) -> int:
-    """How many recorded artifacts today's rules judge."""
+    """Return the number of recorded artifacts that the current rules check."""
     return sum(one.text is not None for _, _, handed in _handed_over(cassette, pins) for one in handed)
 
 
 def _rules(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
-    """POLICY and ARTIFACT: what today's rules say of the recorded artifacts, and take from them."""
+    """Yield differences in what the current rules decide on the recorded artifacts and parse from them."""
     parsed = {(call.feature, line.get("digest")): line for call, line in _parsed(cassette)}
     for call, line, handed in _handed_over(cassette, pins):
         violations: list[tuple[str, str]] = []
@@ -141,7 +147,7 @@ def _rules(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
 
 
 def _handed_over(cassette: Cassette, pins: Pins) -> Iterator[tuple[Identity, Line, tuple[Handed, ...]]]:
-    """Each call that the story has a verdict on and today's pipeline has a phase for, with that verdict."""
+    """Yield each call with a recorded verdict and a current phase: the call, the verdict's event, its artifacts."""
     order = [phase.phase for phase in pins.pipeline.phases]
     taken = {one.recording.identity: one for one in cassette.taken}
     texts: dict[str, dict[tuple[int, str], str]] = {}
@@ -157,7 +163,7 @@ def _handed_over(cassette: Cassette, pins: Pins) -> Iterator[tuple[Identity, Lin
 
 
 def _handed(one: Taken, phase: Phase, pins: Pins, others: Mapping[str, str]) -> Iterator[Handed]:
-    """What one call had to hand over, as far as there are rules for it today."""
+    """Yield the artifacts that a call had to produce and that have rules now."""
     for artifact, path, rules in _outputs(phase, one.recording.identity):
         if rules not in pins.rules:
             continue
@@ -172,8 +178,10 @@ def _verdict(call: Identity, was: list[tuple[str, str]], now: list[tuple[str, st
         return
     gone = [f"- {rule} {path}".rstrip() for rule, path in was if (rule, path) not in now]
     more = [f"+ {rule} {path}".rstrip() for rule, path in now if (rule, path) not in was]
-    verdict = "today's rules refuse what they accepted" if not was else "today's rules accept what they refused"
-    what = "today's rules find other things in what was handed over" if was and now else verdict
+    verdict = (
+        "the current rules reject accepted artifacts" if not was else "the current rules accept rejected artifacts"
+    )
+    what = "the current rules report other violations" if was and now else verdict
     yield _finding("POLICY", call, what, "rules", (*gone, *more))
 
 
@@ -194,7 +202,7 @@ def _parsed(cassette: Cassette) -> Iterator[tuple[Identity, Line]]:
 
 
 def _outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
-    """Artifact, path and rules of what this role hands over."""
+    """Yield artifact, path and rules of a role's outputs."""
     if call.role != BUILDER:
         if phase.review is not None:
             yield phase.review.output, "", phase.review.rules
@@ -213,7 +221,7 @@ def _taken_from(call: Identity, artifact: str, before: Line | None, found: Any) 
     old = {"type": "artifact.parsed", **{name: before.get(name, now[name]) for name in now}}
     new = {"type": "artifact.parsed", **now}
     if old != new:
-        what = f"today something else is taken from the artifact {artifact}"
+        what = f"the artifact {artifact} is parsed differently now"
         yield _finding("ARTIFACT", call, what, artifact, Divergence(0, old, new).lines())
 
 

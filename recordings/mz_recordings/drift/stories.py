@@ -1,4 +1,4 @@
-"""Pure: the stories of two recordings, without what two answers of one model never share: words, tokens, ids."""
+"""Comparison of the traces of two recordings, without fields that replies of a model never share: text, tokens, ids."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ ELSEWHERE = frozenset(
         "passed", "failed", "signature", "line", "retry_after_seconds", "bad_lines",
     }
 )  # fmt: skip
-"""Told by prompts, settings, artifacts, patches and tokens; and numbers that follow from words."""
+"""Fields that prompts, settings, artifacts, patches and tokens cover, and numbers that follow from text."""
 
 
 def of_stories(
     old: Cassette, new: Cassette, only: Collection[Identity], ended: Collection[str]
 ) -> Iterator[Difference]:
-    """Where each feature's story parts. `only`: calls that one of the two alone has; `ended`: features of which a call
-    ended otherwise. What follows from these is not told again."""
+    """Yield the differences between the traces of each feature, except consequences of reported differences.
+
+    `unpaired`: calls of only one recording; `features_ended_differently`: features with a call that ended differently.
+    """
     for feature in sorted(old.stories.keys() & new.stories.keys()):
         for parting in partings(_plain(old.stories[feature]), _plain(new.stories[feature])):
             calls = [call for line in (parting.where.recorded, parting.where.produced) if (call := _call(line))]
@@ -41,7 +43,7 @@ def of_stories(
             yield Difference(_finding(feature, parting.kind, parting.what, parting.where.lines(), calls))
     for feature in sorted(old.stories.keys() ^ new.stories.keys()):
         only_in = "the old" if feature in old.stories else "the new"
-        what = f"only {only_in} recording tells the story of {feature}"
+        what = f"only {only_in} recording has a trace of {feature}"
         yield Difference(Finding(kind="EVENT", what=what, feature=feature, mend=again_feature(feature)))
 
 
@@ -50,7 +52,7 @@ def _finding(feature: str, kind: FindingKind, what: str, detail: tuple[str, ...]
     mend = again(calls[0]) if calls else again_feature(feature)
     mend = mend if not calls else again(msgspec.structs.replace(calls[0], feature=feature))
     return Finding(
-        kind=kind, what=f"the story of {feature} {what}", feature=feature, call=name, detail=detail, mend=mend
+        kind=kind, what=f"the trace of {feature} {what}", feature=feature, call=name, detail=detail, mend=mend
     )
 
 
@@ -62,7 +64,7 @@ def _plain(told: bytes) -> bytes:
 def _without(line: Line) -> Line:
     kind = line.get("type")
     drop = ELSEWHERE - {"passed", "files"} if kind in ("gate.checked", "artifact.parsed") else ELSEWHERE
-    # Of what an artifact lists, everything counts: the files of a unit are those that it may change.
+    # All fields of a parsed artifact count: the files of a unit are those that it may change.
     within = frozenset[str]() if kind == "artifact.parsed" else ELSEWHERE
     return {name: _inner(name, value, within) for name, value in line.items() if name not in drop}
 
@@ -78,7 +80,7 @@ def _inner(name: str, value: Any, drop: frozenset[str]) -> Any:
 
 
 def _call(line: Line | None) -> Identity | None:
-    """The call that an event is about."""
+    """Return the call that an event concerns."""
     ref = (line or {}).get("ref")
     if not isinstance(ref, dict):
         return None
@@ -93,7 +95,7 @@ def _among(call: Identity, feature: str, known: Collection[Identity]) -> bool:
 
 
 def templates_of(cassette: Cassette) -> Mapping[Identity, str]:
-    """The template that each call's prompt was made with, where the story says it."""
+    """Return the template of each call's prompt, as far as the traces name it."""
     found = {}
     for feature, told in cassette.stories.items():
         for raw in told.splitlines():

@@ -1,4 +1,4 @@
-"""Pure: how an artifact is built, whatever its words are: headings, tables, keys, and which things it lists."""
+"""Structure of an artifact without its text: headings, tables, keys, and ids of list items."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from mz_engine.artifacts.document import plain, read_markdown
 
 TITLE, DEEPEST = 1, 3
-"""Levels of headings: the title is prose, and so is what lies deeper than this."""
+"""Levels of headings; the text of the title is not structure, and neither are deeper levels."""
 
 
 def structure(text: str, name: str) -> tuple[str, ...]:
-    """A line a part, in the order in which they stand: `## scope`, `table: file | why`; of JSON, by name, `units[].id:
-    string`, and for each object in a list `units[U1]`, or its number where it has no id. Total; `name` is the file's,
-    whose ending says what it is."""
+    """Return a line per part in order: `## scope`, `table: file | why`; for JSON by name, `units[].id: string`, and
+    `units[U1]` for each object in a list, or its index if it has no id. Total. The suffix of the file `name` gives the
+    type."""
     if name.endswith(".json"):
         try:
             return tuple(dict.fromkeys(sorted(_keys(json.loads(text), ""))))
@@ -59,7 +59,7 @@ def _id(value: dict[str, object], at: int) -> str:
 
 
 def json_type(value: object) -> str:
-    """As JSON Schema names it."""
+    """Return the type's name in JSON Schema."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,8 +1,7 @@
-"""Adapter: cassettes as reviewable files. A folder with a `cassette.yaml` is a cassette.
+"""Cassettes as reviewable files. A folder with a `cassette.yaml` is a cassette.
 
-What an older `mz` wrote is lifted when it is read; the first change of such a cassette writes the whole of it in
-today's format, and keeps a copy of what it was. A cassette is replaced at once or not at all, and whoever reads it
-meanwhile has the old or the new one.
+Older formats are upgraded when read; the first change of such a cassette writes it in the current format and keeps a
+copy of the old one. A cassette is replaced atomically: readers see the old or the new one.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from mz_recordings.files.swap import NEW, beside, put, recover
 from mz_recordings.recording.storycheck import Made, calls_in, wrong_in
 
 BACKUPS = ".backup"
-"""Beside the cassettes of a library; ignored by git."""
+"""Folder beside the cassettes of a library; ignored by git."""
 CASSETTE_BYTES_MAX = 1_000_000_000
 SUMMED_SINCE = 2
-"""The first format in which every file is in SHA256SUMS."""
+"""First format with SHA256SUMS of all files."""
 TOLD_SINCE = 2
-"""The first format in which every feature has its story."""
+"""First format with a trace of every feature."""
 YEARS = (2000, 2999)
 DAYS_MAX = 36_500
 PRIORITY_MAX = 2**31
 
 
 class CassetteUnusable(Exception):
-    """A cassette cannot be read as what it says it is; names the file, and what to do."""
+    """A cassette cannot be read; names the file and the reason."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -45,21 +44,21 @@ class CassetteUnusable(Exception):
 
 
 class NewerFormat(CassetteUnusable):
-    """A newer `mz` wrote it: nothing can be compared."""
+    """A newer `mz` wrote the cassette, so nothing can be compared."""
 
 
 class CassetteExists(CassetteUnusable):
-    """There is a cassette already, and nobody said that it may be replaced."""
+    """The cassette exists and may not be replaced."""
 
 
 class CassetteChanged(CassetteUnusable):
-    """Somebody else has written the cassette since it was read: what was made of it must not replace it."""
+    """Another process changed the cassette after it was read, so it must not be replaced."""
 
 
 # writing --------------------------------------------------------------------------------------------------------------
 def save(cassette: Cassette, place: Path, replace: bool = False) -> None:
-    """Writes the cassette; in place of the one that was there only with `replace`. Raises CassetteExists, and
-    CassetteUnusable when `place` holds something else."""
+    """Write the cassette; replace an existing one only with `replace`. Raises CassetteExists, and CassetteUnreadable if
+    `folder` holds something else."""
     _save(cassette, place, replace, None)
 
 
@@ -70,13 +69,12 @@ def _save(cassette: Cassette, place: Path, replace: bool, seal: str | None) -> N
         with locked(place.parent, alone=True):
             check_vacant(place, replace)
             if seal is not None and seal_of(place) != seal:
-                raise CassetteChanged(place, "was changed by another process meanwhile; replay it again")
+                raise CassetteChanged(place, "was changed by another process in the meantime; replay it again")
             put(partial, place.absolute())
 
 
 def write_copy(cassette: Cassette, folder: Path) -> None:
-    """Writes the cassette into a folder that is empty or not there, in a scratch directory: nothing is flushed to the
-    disk. Raises CassetteUnusable."""
+    """Write the cassette to an empty or new folder, without flushing to disk. Raises CassetteUnreadable."""
     digests: dict[str, str] = {}
     for path, data in _files(cassette):
         target = folder / path
@@ -89,26 +87,26 @@ def write_copy(cassette: Cassette, folder: Path) -> None:
 
 
 def check_vacant(place: Path, replace: bool = False) -> None:
-    """Raises CassetteExists and CassetteUnusable where nothing may be saved."""
+    """Raise CassetteExists or CassetteUnreadable if nothing may be saved here."""
     if not place.exists():
         recover(place.parent)
     if not place.exists():
         return
     if (place / MANIFEST).is_file():
         if not replace:
-            raise CassetteExists(place, "is a cassette already")
+            raise CassetteExists(place, "already exists")
     elif not place.is_dir() or any(place.iterdir()):
-        raise CassetteUnusable(place, "is not empty and no cassette; name another folder")
+        raise CassetteUnusable(place, "is neither empty nor a cassette; name another folder")
 
 
 def renew(cassette: Cassette, place: Path, seal: str | None = None) -> Path | None:
-    """Writes a changed cassette over the one that it was made from. Where that had an older format, a copy of it is
-    kept; returns where. With the `seal` that it had, raises CassetteChanged when it has another one by now; and
-    CassetteUnusable where a feature has no story, which formats before had not."""
+    """Write a changed cassette over its original; return the path of the copy that is kept of an older format.
+
+    Raises CassetteChanged if the cassette no longer has the given `seal`, and CassetteUnreadable if a feature has no
+    trace, which older formats lacked.
+    """
     if untold := untold_in(cassette.manifest):
-        why = (
-            f"would lack the story of {', '.join(untold)}; tell it with: mz replay {place} --accept EVENT --reason TEXT"
-        )
+        why = f"has no trace of {', '.join(untold)}; add it with: mz replay {place} --accept EVENT --reason TEXT"
         raise CassetteUnusable(place, why)
     kept = keep_copy(place) if written_format(place) < FORMAT else None
     _save(cassette, place, True, seal)
@@ -116,13 +114,13 @@ def renew(cassette: Cassette, place: Path, seal: str | None = None) -> Path | No
 
 
 def seal_of(place: Path) -> str:
-    """Changes with any byte of the cassette. Raises CassetteUnusable."""
+    """Return a digest over all bytes of the cassette. Raises CassetteUnreadable."""
     found = {name: digest(_read(place / name, FILE_BYTES_MAX)) for name, _ in _walked(place)}
     return digest(write_sums(found))
 
 
 def keep_copy(place: Path) -> Path:
-    """Copies the cassette into the library's folder of backups; returns where. Never replaces an earlier copy."""
+    """Copy the cassette to the library's backup folder, never over an earlier copy; return the path."""
     folder = place.parent / BACKUPS
     folder.mkdir(exist_ok=True)
     (folder / ".gitignore").write_text("*\n")
@@ -148,20 +146,20 @@ def _files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
 
 # reading --------------------------------------------------------------------------------------------------------------
 def load(place: Path) -> Cassette:
-    """The whole cassette, every digest checked. Raises CassetteUnusable and NewerFormat."""
+    """Read a cassette and verify every digest. Raises CassetteUnreadable and NewerFormat."""
     return load_written(place)[1]
 
 
 def load_written(place: Path) -> tuple[int, Cassette]:
-    """The same, and the format in which it was written."""
+    """Return the stored format and the cassette, as `load`."""
     number, cassette = _load(place)
     if number >= TOLD_SINCE and (untold := untold_in(cassette.manifest)):
-        raise CassetteUnusable(place / MANIFEST, f"names no story of {', '.join(untold)}")
+        raise CassetteUnusable(place / MANIFEST, f"names no trace of {', '.join(untold)}")
     return number, cassette
 
 
 def load_part(place: Path) -> Cassette:
-    """Recordings alone: features may lack their stories. Raises CassetteUnusable and NewerFormat."""
+    """Read a cassette whose features may lack traces. Raises CassetteUnreadable and NewerFormat."""
     return _load(place)[1]
 
 
@@ -173,12 +171,12 @@ def _load(place: Path) -> tuple[int, Cassette]:
 
 
 def untold_in(manifest: Manifest) -> tuple[str, ...]:
-    """Features without a story: nothing that was decided on their calls could be compared."""
+    """Return the features without a trace, whose decisions cannot be compared."""
     return tuple(item.feature for item in manifest.world.items if item.feature not in manifest.stories)
 
 
 class _Reader:
-    """Reads one cassette, and remembers the digest of every file that it has read."""
+    """Reads one cassette and collects the digest of every file that it reads."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -197,22 +195,26 @@ class _Reader:
             if why := wrong_in(told):
                 raise CassetteUnusable(self._place / feature / EVENTS, why)
         calls = {feature: calls_in(told) for feature, told in stories.items()}
-        ordered = sorted((_when(one, calls), at) for at, one in enumerate(taken))
-        known = manifest.world.bundle_sha256
-        bundle = self._checked(BUNDLE, known, f"{MANIFEST} has another digest") if known else b""
+        ordered = sorted((_when(call, calls), at) for at, call in enumerate(taken))
+        bundle_sha256 = manifest.world.bundle_sha256
+        bundle = self._checked(BUNDLE, bundle_sha256, f"{MANIFEST} has another digest") if bundle_sha256 else b""
         if number >= SUMMED_SINCE or os.path.lexists(self._place / SUMS):
             self._compare(sums_of(self._place))
         return number, Cassette(manifest, tuple(taken[at] for _, at in ordered), stories, bundle)
 
     def _recordings(self) -> Iterator[str]:
-        """The recordings' own files: an artifact in JSON has `.out.json`. Raises CassetteUnusable where something lies
-        in the cassette that could not have been written, or too much of it."""
+        """Yield the paths of recordings; artifacts in JSON end in `.out.json`.
+
+        Raises CassetteUnreadable for clashing file names and for too much data.
+        """
         total, seen = 0, dict[str, str]()
         for name, status in _walked(self._place):
             total += status.st_size
             other = seen.setdefault(name.casefold(), name)
             if other != name:
-                raise CassetteUnusable(self._place / name, f"and {other} are one file on many machines")
+                raise CassetteUnusable(
+                    self._place / name, f"and {other} are the same file on case-insensitive file systems"
+                )
             if total > CASSETTE_BYTES_MAX:
                 raise CassetteUnusable(self._place, f"is larger than {CASSETTE_BYTES_MAX // 1_000_000} MB")
             if is_recording(name):
@@ -224,11 +226,11 @@ class _Reader:
         if number > self._format:
             raise CassetteUnusable(path, f"has format {number} in a cassette of format {self._format}")
         if name != f"{recording.identity.path}.json":
-            raise CassetteUnusable(path, f"holds the recording {recording.identity.path}; its name must be that")
+            raise CassetteUnusable(path, f"contains the recording {recording.identity.path}; the names must agree")
         contents: dict[str, bytes] = {}
         for file in recording.files:
             if Path(file.name).name != file.name or not file.name.isprintable():
-                raise CassetteUnusable(path, f"names the file {file.name!r}, which does not lie beside it")
+                raise CassetteUnusable(path, f"names the file {file.name!r}, which is not in the same folder")
             beside = f"{recording.identity.feature}/{file.name}"
             contents[file.name] = self._checked(
                 beside, file.sha256, f"{path.name} has another digest", f"is named by {path.name} and "
@@ -249,32 +251,38 @@ class _Reader:
     def _compare(self, sums: Mapping[str, str]) -> None:
         for name, sha256 in self._read.items():
             if name not in sums:
-                raise CassetteUnusable(self._place / name, f"was added by hand: {SUMS} does not name it")
+                raise CassetteUnusable(self._place / name, f"was added by hand: it is not listed in {SUMS}")
             if sums[name] != sha256:
                 raise CassetteUnusable(
                     self._place / name, f"was changed since it was recorded: {SUMS} has another digest"
                 )
         for name in sums:
             if name not in self._read:
-                why = "is no part of it" if os.path.lexists(self._place / name) else "is gone"
-                raise CassetteUnusable(self._place / SUMS, f"names {name}, which {why}")
+                why = "is not part of the cassette" if os.path.lexists(self._place / name) else "is missing"
+                raise CassetteUnusable(self._place / SUMS, f"lists {name}, which {why}")
 
 
 def is_recording(name: str) -> bool:
-    """Whether a recording's own file has this path within a cassette."""
+    """Return True if this path within a cassette is that of a recording."""
     return name.count("/") == 1 and name.endswith(".json") and not name.endswith(".out.json")
 
 
 def _when(one: Taken, calls: Mapping[str, Mapping[Made, int]]) -> tuple[str, int, str, int, int]:
-    """Calls of one feature in the order in which they were made: as its story tells, else as far as seconds do."""
-    me = one.recording.identity
-    told = calls.get(me.feature, {})
-    place = told.get((me.phase, me.unit, me.iteration, me.attempt, me.role), len(told))
-    return me.feature, place, one.recording.recorded_at, me.iteration, me.attempt
+    """Return a sort key: position in the feature's trace, else the time of the recording in seconds."""
+    identity = one.recording.identity
+    positions = calls.get(identity.feature, {})
+    key = identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role
+    return (
+        identity.feature,
+        positions.get(key, len(positions)),
+        one.recording.recorded_at,
+        identity.iteration,
+        identity.attempt,
+    )
 
 
 def sums_of(place: Path) -> dict[str, str]:
-    """What SHA256SUMS says: digests by path. Raises CassetteUnusable."""
+    """Return the digests of SHA256SUMS by path. Raises CassetteUnreadable."""
     path = place / SUMS
     try:
         return parse_sums(_read(path, TEXT_BYTES_MAX))
@@ -283,20 +291,20 @@ def sums_of(place: Path) -> dict[str, str]:
 
 
 def load_manifest(place: Path) -> Manifest:
-    """`cassette.yaml` alone. Raises CassetteUnusable and NewerFormat."""
+    """Read `cassette.yaml` only. Raises CassetteUnreadable and NewerFormat."""
     path = place / MANIFEST
     return _manifest(path, _read(path, TEXT_BYTES_MAX))[1]
 
 
 def peek(place: Path) -> tuple[int, Manifest]:
-    """The format in which a cassette was written, and `cassette.yaml` without its evidence, most of which is not even
-    parsed. Raises CassetteUnusable and NewerFormat."""
+    """Return the stored format and `cassette.yaml` without its evidence, which is mostly not parsed. Raises
+    CassetteUnreadable and NewerFormat."""
     path = place / MANIFEST
     return _manifest(path, _read(path, TEXT_BYTES_MAX), False)
 
 
 def _manifest(path: Path, data: bytes, evidence: bool = True) -> tuple[int, Manifest]:
-    """And the format in which it was written."""
+    """Return the stored format and the manifest."""
     try:
         found = parse_manifest_text(data.decode(), evidence)
     except ValueError as error:
@@ -312,16 +320,16 @@ def _manifest(path: Path, data: bytes, evidence: bool = True) -> tuple[int, Mani
 
 
 def _names(manifest: Manifest) -> Iterator[str]:
-    """Everything that becomes part of a path."""
+    """Yield all names that become parts of paths."""
     world = manifest.world
     yield world.run
     yield from (item.feature for item in world.items)
-    yield from (one.feature for one in world.delivered)
+    yield from (dependency.feature for dependency in world.delivered)
     yield from manifest.stories
 
 
 def _check_numbers(manifest: Manifest) -> None:
-    """Raises ValueError for what no clock and no count can be."""
+    """Raise ValueError for numbers and times out of range."""
     _check_time(manifest.world.clock_start)
     if manifest.max_age_days is not None and not 1 <= manifest.max_age_days <= DAYS_MAX:
         raise ValueError(f"`max_age_days` must be between 1 and {DAYS_MAX}")
@@ -331,11 +339,11 @@ def _check_numbers(manifest: Manifest) -> None:
 
 def _check_time(text: str) -> None:
     if not YEARS[0] <= parse_time(text).year <= YEARS[1]:
-        raise ValueError(f"{text} is no time at which anything was recorded")
+        raise ValueError(f"{text} is not a plausible time")
 
 
 def _recording(path: Path, data: bytes) -> tuple[int, Recording]:
-    """And the format in which it was written."""
+    """Return the stored format and the recording."""
     try:
         found = msgspec.json.decode(data)
         recording = msgspec.convert(_lifted(path, found, RECORDING_LIFTS), Recording)
@@ -348,8 +356,7 @@ def _recording(path: Path, data: bytes) -> tuple[int, Recording]:
 
 
 def cassettes(library: Path) -> tuple[Path, ...]:
-    """The cassettes of a library, by name: also what is left of one, so that it is missed. What begins with a dot is
-    none."""
+    """Return the cassettes of a library by name, including damaged ones. Hidden folders are skipped."""
     recover(library)
     try:
         names = sorted(entry.name for entry in os.scandir(library) if not entry.name.startswith("."))
@@ -359,7 +366,7 @@ def cassettes(library: Path) -> tuple[Path, ...]:
 
 
 def is_cassette(place: Path) -> bool:
-    """Whether it is a cassette, or was one, or nobody can say."""
+    """Return True if the folder is a cassette, the remains of one, or cannot be examined."""
     if not os.path.lexists(place):
         recover(place.parent)
     for name in (MANIFEST, SUMS):
@@ -374,7 +381,7 @@ def is_cassette(place: Path) -> bool:
 
 
 def _holds_recordings(place: Path) -> bool:
-    """Whether a folder in it has the files of a call, by their names: no format went without them."""
+    """Return True if a subfolder holds the files of a call, recognised by their names."""
     try:
         with os.scandir(place) as entries:
             folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -414,21 +421,21 @@ Lift = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _manifest_2(found: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 knew neither the run's id nor what happened in it. Raises ValueError where it says that it does."""
+    """Upgrade format 1, which had neither the run's id nor traces. Raises ValueError if it has them."""
     if "stories" in found:
-        raise ValueError("has format 1 and names stories, which came with format 2: it was changed by hand")
+        raise ValueError("has format 1 and names traces, which format 1 did not have: it was changed by hand")
     return {**found, "stories": {}, "world": {**_map(found.get("world")), "run": "replayed"}}
 
 
 MANIFEST_LIFTS: Mapping[int, Lift] = {1: _manifest_2}
-"""By format: what makes the next one of it. Once released, never removed."""
+"""By format: the upgrade to the next one. Never removed after a release."""
 RECORDING_LIFTS: Mapping[int, Lift] = {1: lambda found: found}
 
 
 def _lifted(path: Path, found: Any, lifts: Mapping[int, Lift]) -> dict[str, Any]:
     number = _number(path, found)
-    for each in range(number, FORMAT):
-        found = lifts[each](found)
+    for version in range(number, FORMAT):
+        found = lifts[version](found)
     return {**found, "format": FORMAT}
 
 
@@ -437,12 +444,12 @@ def _number(path: Path, found: Any) -> int:
     if type(number) is not int or number < 1:
         raise CassetteUnusable(path, "names no format version")
     if number > FORMAT:
-        raise NewerFormat(path, f"has format {number}; this mz knows {FORMAT}: use a newer one")
+        raise NewerFormat(path, f"has format {number}; this mz reads up to {FORMAT}: use a newer mz")
     return number
 
 
 def written_format(place: Path) -> int:
-    """The format of a cassette as it lies there. Raises CassetteUnusable and NewerFormat."""
+    """Return the stored format of a cassette. Raises CassetteUnreadable and NewerFormat."""
     path = place / MANIFEST
     try:
         return _number(path, parse_manifest_text(_read(path, TEXT_BYTES_MAX).decode(), False))

@@ -1,5 +1,5 @@
-"""Adapter: looks through cassettes for what nobody wants to commit: secrets above all, in every file and in what is
-packed in the repository; and for what keeps them from being played. It changes nothing and plays nothing."""
+"""Lint of cassettes: secrets in all files and in the bundled repository, and defects that prevent a replay. Changes and
+replays nothing."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from mz_recordings.mending import ALL, COMMITTED
 from mz_recordings.recording.scratch import Packed
 
 LARGE_BYTES = 5_000_000
-"""From there on a file is a burden to everybody who clones the project."""
+"""Larger files are a burden for everybody who clones the project."""
 PART = 16
-"""Cassettes that one worker takes at a time."""
+"""Cassettes per task of a worker."""
 PLACES_MAX = 5
-"""Of the same thing in the same file."""
+"""Maximum of equal leaks reported per file."""
 RESTORE = "git restore {cassette}"
-NEWER = "use the mz that wrote it, or a newer one"
+NEWER = "use the mz that wrote it, or a newer mz"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to look at that is no fault for certain."""
+    """Something to look at that may be harmless."""
 
     what: str
-    """In one sentence, without a final full stop."""
+    """One sentence without a full stop."""
     file: str
-    """Path within the cassette; what lies in the repository's bundle follows it after a colon."""
+    """Path within the cassette; for the bundle, followed by a colon and the path in the repository."""
     line: int | None = None
     column: int | None = None
     """From 1."""
 
 
 class Linted(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cassette holds."""
+    """Result of linting one cassette."""
 
     path: str
     format: int | None = None
-    """None: it does not say."""
+    """None: unknown."""
     recordings: int = 0
     files: int = 0
     bytes: int = 0
@@ -60,14 +60,14 @@ class Linted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Linter:
-    """Looks at one cassette after the other; a repository that several of them hold is unpacked once."""
+    """Lints cassettes one after the other; a repository that several of them hold is unpacked once."""
 
     def __init__(self, secrets: Secrets, environment: Mapping[str, str]) -> None:
         self._secrets, self._environment = secrets, environment
         self._bundles: dict[str, tuple[tuple[str, Leak], ...]] = {}
 
     def lint(self, place: Path, path: str) -> Linted:
-        """`path`: how the place is shown. Never raises for what is in a cassette."""
+        """Lint the cassette, displayed as `path`. Never raises for its content."""
         found: list[Finding | Notice] = []
         cassette: Cassette | None = None
         number: int | None = None
@@ -88,12 +88,12 @@ class Linter:
             recordings=recordings,
             files=files,
             bytes=size,
-            findings=tuple(one for one in found if isinstance(one, Finding)),
-            notices=tuple(one for one in found if isinstance(one, Notice)),
+            findings=tuple(entry for entry in found if isinstance(entry, Finding)),
+            notices=tuple(entry for entry in found if isinstance(entry, Notice)),
         )
 
     def _files(self, place: Path, path: str, found: list[Finding | Notice]) -> Iterator[tuple[str, bytes, int]]:
-        """Every plain file with its bytes, none of them held on to; what cannot be read is noted."""
+        """Yield name, bytes and size of every regular file; add findings for unreadable ones."""
         try:
             for name, status in walk(place):
                 try:
@@ -114,7 +114,7 @@ class Linter:
             yield from self._unpacked(data, path)
             return
         if len(data) > LARGE_BYTES:
-            yield Notice(what=f"it has {len(data) / 1_000_000:.1f} MB", file=name)
+            yield Notice(what=f"large file ({len(data) / 1_000_000:.1f} MB)", file=name)
         yield from told(name, leaks(data, self._secrets), path)
 
     def _unpacked(self, data: bytes, path: str) -> Iterator[Finding | Notice]:
@@ -123,8 +123,8 @@ class Linter:
             try:
                 self._bundles[known] = tuple(packed(data, self._secrets, self._environment))
             except (OSError, subprocess.SubprocessError) as error:
-                words = getattr(error, "stderr", "") or str(error)
-                what = f"{BUNDLE} cannot be unpacked: {' '.join(str(words).split())}"
+                reason = getattr(error, "stderr", "") or str(error)
+                what = f"{BUNDLE} cannot be unpacked: {' '.join(str(reason).split())}"
                 yield Finding(kind="UNUSABLE", what=what, file=f"{path}/{BUNDLE}", mend=RESTORE)
                 return
         inside: dict[str, list[Leak]] = {}
@@ -135,8 +135,10 @@ class Linter:
 
 
 def packed(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]) -> Iterator[tuple[str, Leak]]:
-    """Secrets in what a repository's bundle holds, each with its file. Names and addresses in it are the user's own.
-    Raises OSError and SubprocessError."""
+    """Yield secrets in a bundled repository, each with its file. Personal data in it is the user's own.
+
+    Raises OSError and SubprocessError.
+    """
     with tempfile.TemporaryDirectory(prefix="mz-lint-") as folder:
         for name, content in Packed(Path(folder), environment).contents(bundle, FILE_BYTES_MAX):
             yield from ((name, leak) for leak in leaks(content, secrets, personal=False))
@@ -145,8 +147,10 @@ def packed(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]) -> I
 def lint_all(
     shown: Mapping[Path, str], values: Mapping[str, str], environment: Mapping[str, str], workers: int
 ) -> Iterator[Linted]:
-    """Looks through cassettes, which the mapping says how to show, in its order; with several workers a part of them in
-    each. `values`: secrets by name."""
+    """Lint cassettes in the order of the mapping, which gives the path to display; several workers share the work.
+
+    `values`: secrets by name.
+    """
     work = [(place, path) for place, path in shown.items()]
     parts = [work[at : at + PART] for at in range(0, len(work), PART)]
     if workers == 1 or len(parts) == 1:
@@ -157,7 +161,7 @@ def lint_all(
             for results in pool.map(_listed, parts, repeat(dict(values)), repeat(dict(environment))):
                 yield from results
         except BaseException:
-            # Whoever stops it does not wait for what has not begun.
+            # Do not wait for tasks that have not started.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -172,7 +176,7 @@ def _part(part: list[tuple[Path, str]], values: Mapping[str, str], environment: 
 
 
 def unusable(error: CassetteUnusable, place: Path, path: str) -> Finding:
-    """The file that it names, relative to the cassette, and what mends it."""
+    """Return the finding for an unreadable cassette, with the file relative to it and the fix."""
     inside = error.path.relative_to(place).as_posix() if error.path.is_relative_to(place) else ""
     what = f"{inside or path} {str(error).removeprefix(f'{error.path}: ')}"
     file = f"{path}/{inside}" if inside not in ("", ".") else path
@@ -181,19 +185,19 @@ def unusable(error: CassetteUnusable, place: Path, path: str) -> Finding:
 
 
 def told(name: str, found: tuple[Leak, ...], path: str, mend: str = ALL) -> Iterator[Finding | Notice]:
-    """The same thing many times in one file is told a few times."""
+    """Yield a finding or notice for each leak; repetitions in one file are limited."""
     counts: Counter[str] = Counter()
     totals = Counter(leak.what for leak in found)
     for leak in found:
         counts[leak.what] += 1
         if counts[leak.what] > PLACES_MAX:
             continue
-        left = totals[leak.what] - PLACES_MAX if counts[leak.what] == PLACES_MAX else 0
-        more = f", and in {left} lines more" if left > 0 else ""
+        remaining = totals[leak.what] - PLACES_MAX if counts[leak.what] == PLACES_MAX else 0
+        more = f", and in {remaining} more lines" if remaining > 0 else ""
         if leak.certain:
             yield Finding(
                 kind="SECRET",
-                what=f"{leak.what} stands in it{more}",
+                what=f"the file contains {leak.what}{more}",
                 detail=(f"  column {leak.column}",),
                 file=f"{path}/{name}",
                 line=leak.line,
@@ -204,7 +208,7 @@ def told(name: str, found: tuple[Leak, ...], path: str, mend: str = ALL) -> Iter
 
 
 def _strange(cassette: Cassette, place: Path, path: str) -> Iterator[Finding]:
-    """Files that are no part of the cassette: nobody looks at them, and nobody misses them."""
+    """Yield findings for files that do not belong to the cassette."""
     known = {MANIFEST, SUMS, *([BUNDLE] if cassette.bundle else [])}
     known |= {f"{feature}/events.jsonl" for feature in cassette.stories}
     for recording, contents in cassette.taken:
@@ -213,13 +217,15 @@ def _strange(cassette: Cassette, place: Path, path: str) -> Iterator[Finding]:
     for name, _ in walk(place):
         if name not in known:
             file = f"{path}/{name}"
-            yield Finding(kind="UNUSED", what=f"{name} is no part of the cassette", file=file, mend=f"rm {file}")
+            yield Finding(kind="UNUSED", what=f"{name} is not part of the cassette", file=file, mend=f"rm {file}")
 
 
 def _notices(cassette: Cassette, number: int | None) -> Iterator[Notice]:
     if number is not None and number < FORMAT:
-        yield Notice(what=f"it has format {number}; the first change writes it in format {FORMAT}", file=MANIFEST)
-    features = dict.fromkeys(one.recording.identity.feature for one in cassette.taken)
+        yield Notice(what=f"format {number}; the first change writes format {FORMAT}", file=MANIFEST)
+    features = dict.fromkeys(call.recording.identity.feature for call in cassette.taken)
     for feature in features:
         if feature not in cassette.stories:
-            yield Notice(what=f"{feature} has recordings and no story: a replay has nothing to compare", file=MANIFEST)
+            yield Notice(
+                what=f"{feature} has recordings but no trace: a replay cannot compare its events", file=MANIFEST
+            )

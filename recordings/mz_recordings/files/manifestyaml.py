@@ -1,7 +1,7 @@
-"""Pure: the text of `cassette.yaml` and the plain values in it.
+"""Parser and writer of `cassette.yaml` as plain values.
 
-It may come from anywhere: aliases, which can make a few lines into more than any memory holds, are refused, and so is
-what lies too deep.
+The file may come from anywhere, so aliases, which can expand a few lines beyond any memory, and deep nesting are
+rejected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import yaml
 
 DEPTH_MAX = 40
 EVIDENCE = "\nevidence:"
-"""Begins the last and largest part; texts within others are indented."""
+"""Start of the last and largest part; text in other parts is indented."""
 
 WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -23,14 +23,14 @@ WORDS: dict[str, bool | None] = {
 NUMERIC = frozenset("+-.0123456789")
 INTEGER = re.compile(r"[-+]?[0-9]{1,40}")
 FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-"""Of YAML 1.2's core schema, what a cassette needs: other words are text."""
+"""The part of YAML 1.2's core schema that a cassette needs; all other scalars are strings."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one in C, where PyYAML was built with it, takes a tenth of the time."""
+"""The C loader, if PyYAML has it, is ten times as fast."""
 
 
 def parse_manifest_text(text: str, evidence: bool = True) -> Any:
-    """The values; without `evidence`, that part is empty. Raises ValueError with the place of what is wrong."""
+    """Return plain values; without `evidence`, that part is empty. Raises ValueError with the line of a defect."""
     if not evidence and (at := text.find(EVIDENCE)) >= 0:
         text = f"{text[:at]}{EVIDENCE} {{}}\n"
     builder = _Builder()
@@ -43,27 +43,27 @@ def parse_manifest_text(text: str, evidence: bool = True) -> Any:
 
 
 class _Builder:
-    """Values of events, one by one, without recursion."""
+    """Builds values from YAML events without recursion."""
 
     def __init__(self) -> None:
         self.root: Any = None
         self._open: list[tuple[Any, list[Any]]] = []
-        """What is being filled; of a mapping also the key that waits for its value."""
+        """Open containers, each with the pending key of a mapping."""
 
     def take(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.ScalarEvent):
             self._add(_scalar(event), event)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             _refuse_tag(event)
-            made: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            self._add(made, event)
-            self._open.append((made, []))
+            container: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            self._add(container, event)
+            self._open.append((container, []))
             if len(self._open) > DEPTH_MAX:
-                raise _wrong(event, "lies too deep")
+                raise _wrong(event, "is nested too deeply")
         elif isinstance(event, yaml.CollectionEndEvent):
             self._open.pop()
         elif isinstance(event, yaml.AliasEvent):
-            raise _wrong(event, "has an alias; a cassette has none")
+            raise _wrong(event, "has an alias, which a cassette may not have")
 
     def _add(self, value: Any, event: yaml.Event) -> None:
         if not self._open:
@@ -75,7 +75,7 @@ class _Builder:
         elif key:
             into[key.pop()] = value
         elif not isinstance(value, str) or value in into:
-            raise _wrong(event, "has a key that is no text, or a second time the same")
+            raise _wrong(event, "has a duplicate key, or a key that is not a string")
         else:
             key.append(value)
 
@@ -96,7 +96,7 @@ def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
 
 def _refuse_tag(event: Any) -> None:
     if event.tag is not None:
-        raise _wrong(event, "has a tag; a cassette has none")
+        raise _wrong(event, "has a tag, which a cassette may not have")
 
 
 def _wrong(event: yaml.Event, what: str) -> ValueError:
@@ -104,12 +104,12 @@ def _wrong(event: yaml.Event, what: str) -> ValueError:
 
 
 def write_yaml(content: Any) -> str:
-    """As people read it in a review: keys as they come, texts of several lines as blocks."""
+    """Return YAML for review: keys in their order, multi-line strings as blocks."""
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stand as blocks; nothing refers to what stood before."""
+    """Writes multi-line strings as blocks and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,5 +1,4 @@
-"""Adapter: reads what others wrote, without trusting it: plain files of sensible size only, never through a link, and
-never one that would have us wait."""
+"""Reading of untrusted files: regular files of limited size only, never through a link, never blocking."""
 
 from __future__ import annotations
 
@@ -11,15 +10,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FILE_BYTES_MAX = 250_000_000
-"""Of a file that holds output, an artifact, a patch or a repository."""
+"""Limit for output, artifacts, patches and repositories."""
 TEXT_BYTES_MAX = 16_000_000
-"""Of a file that describes others; parsing one takes many times its size."""
+"""Limit for files that are parsed, which takes many times their size."""
 DEPTH_MAX = 8
-"""Folders within folders."""
+"""Levels of folders."""
 
 
 class Unreadable(Exception):
-    """A file cannot be read as a part of a cassette; says why, and of which one."""
+    """A file cannot be read as part of a cassette."""
 
     def __init__(self, path: Path, why: str, missing: bool = False) -> None:
         super().__init__(f"{path}: {why}")
@@ -27,8 +26,7 @@ class Unreadable(Exception):
 
 
 def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-    """The bytes of a plain file. Raises Unreadable for anything else (links, pipes and devices too), and for one that
-    is larger: nothing of it is read."""
+    """Return the bytes of a regular file. Raises UnreadableFileError for other files and for those over the limit."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -37,7 +35,7 @@ def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(path, "is no plain file")
+            raise Unreadable(path, "is not a regular file")
         if status.st_size > bytes_max:
             raise Unreadable(path, f"is larger than {bytes_max // 1_000_000} MB")
         with open(file, "rb", closefd=False) as stream:
@@ -49,18 +47,20 @@ def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
 
 
 def _no_file(path: Path) -> str:
-    """Words for what is there and is no file; empty where that is not why."""
+    """Return the reason if the path is not a regular file; empty if that is not the reason."""
     try:
-        return "" if stat.S_ISREG(path.lstat().st_mode) else "is no plain file"
+        return "" if stat.S_ISREG(path.lstat().st_mode) else "is not a regular file"
     except OSError:
         return ""
 
 
 def walk(place: Path, depth: int = DEPTH_MAX) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below a directory that is no directory itself, by its path relative to it, in order. Links are not
-    followed. Raises Unreadable."""
+    """Yield everything below a directory except directories, sorted, by relative path. Links are not followed.
+
+    Raises UnreadableFileError.
+    """
     if not depth:
-        raise Unreadable(place, "lies too deep")
+        raise Unreadable(place, "is nested too deeply")
     try:
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except OSError as error:
@@ -77,8 +77,7 @@ def walk(place: Path, depth: int = DEPTH_MAX) -> Iterator[tuple[str, os.stat_res
 
 @contextmanager
 def locked(folder: Path, alone: bool) -> Iterator[None]:
-    """Holds the folder against others who do the same: `alone`, or together with all who are not. Where the file system
-    knows no locks, nobody is held."""
+    """Hold a lock on the folder, exclusive or shared. File systems without locks are not locked."""
     try:
         file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Adapter: what a library holds, at a glance: descriptions and sizes of cassettes, without reading what they hold."""
+"""Overview of a library: descriptions and sizes of cassettes, without reading their recordings."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mz_recordings.files.sums import SUMS
 
 
 class Shelved(msgspec.Struct, frozen=True, kw_only=True):
-    """One cassette from the outside."""
+    """Description of one cassette."""
 
     place: Path
     manifest: Manifest | None
-    """Without its evidence; None where it cannot be read."""
+    """Without its evidence; None if it cannot be read."""
     format: int | None
-    """As it was written."""
+    """As stored."""
     recordings: int
     bytes: int
     problem: str
-    """Why it cannot be played; empty: nothing was seen. What is in its files was not looked at."""
+    """Why it cannot be replayed; empty: no defect seen, but the files were not read."""
 
 
 def look(place: Path) -> Shelved:
-    """Never raises for what is in a cassette."""
+    """Describe a cassette. Never raises for its content."""
     manifest: Manifest | None = None
     number: int | None = None
     problem = ""
@@ -51,11 +51,11 @@ def look(place: Path) -> Shelved:
 
 
 def _incomplete(place: Path, number: int, names: dict[str, int]) -> str:
-    """Words for files that are gone; empty where none is."""
+    """Return the reason if files are missing, else an empty string."""
     if number < SUMMED_SINCE and SUMS not in names:
         return ""
     try:
-        gone = [name for name in sums_of(place) if name not in names]
+        missing = [name for name in sums_of(place) if name not in names]
     except CassetteUnusable as error:
         return str(error)
-    return f"{place}: {gone[0]} is gone" if gone else ""
+    return f"{place}: {missing[0]} is missing" if missing else ""

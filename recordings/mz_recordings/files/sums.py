@@ -1,6 +1,6 @@
-"""Pure: the list of a cassette's files with their digests, in the form of `sha256sum`, which can check it too.
+"""SHA256SUMS of a cassette, in the format of `sha256sum`.
 
-It is what makes a change by hand of any byte known, also where nothing else cites that byte.
+Reveals a manual change of any byte, also where no other digest covers it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ LINE = re.compile(r"([0-9a-f]{64})  ([^\x00-\x1f\\]+)")
 
 
 def write_sums(digests: Mapping[str, str]) -> bytes:
-    """`digests`: by path relative to the cassette, sha256 in hexadecimal digits."""
+    """Return the file's content from sha256 digests in hexadecimal digits by path relative to the cassette."""
     return "".join(f"{digests[path]}  {path}\n" for path in sorted(digests)).encode()
 
 
 def parse_sums(data: bytes) -> dict[str, str]:
-    """The digests by path. Raises ValueError for anything that `write_sums` would have written otherwise."""
+    """Return the digests by path. Raises ValueError for anything that `write_sums` would not have written."""
     found: dict[str, str] = {}
     for line in data.decode().split("\n"):
         if line:
             parts = LINE.fullmatch(line)
             if parts is None:
-                raise ValueError(f"{line[:80]!r} is no digest and path")
+                raise ValueError(f"{line[:80]!r} is not a digest and a path")
             found[parts[2]] = parts[1]
     if write_sums(found) != data:
-        raise ValueError("it is not as it was written")
+        raise ValueError("it was edited or reordered")
     return found

@@ -1,7 +1,7 @@
-"""Adapter: puts a folder in the place of another one at once, and mends what a writer left who was killed meanwhile.
+"""Atomic replacement of a folder, and recovery after a writer was killed.
 
-A writer works in a folder of its own beside the place, `.NAME.xxxxxxxx.partial`, and holds it locked; git ignores it.
-What lies in it as `old` stood at the place and is put back where nothing else stands there.
+A writer works in a locked folder beside the target, `.NAME.xxxxxxxx.partial`, which git ignores. Its subfolder `old`
+is the previous content of the target and is moved back if the target is missing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mz_recordings.files.plainfiles import locked
 PARTIAL = re.compile(r"\.(.+)\.[a-z0-9_]{8}\.partial", re.DOTALL)
 NEW, OLD = "new", "old"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-"""Of renameat2(2)."""
+"""Constants of renameat2(2)."""
 
 
 @contextmanager
 def beside(place: Path) -> Iterator[Path]:
-    """A folder beside the place to work in, with an empty folder `new`; it is gone afterwards, but never with the only
-    copy of what stood at the place. What dead writers left in the same directory is swept first."""
+    """Provide a work folder beside the target, with an empty subfolder `new`. It is removed afterwards, unless it holds
+    the only copy of the target's content. Remains of dead writers in the same directory are removed first."""
     with locked(place.parent, alone=True):
         _sweep(place.parent)
         partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".partial", dir=place.parent))
@@ -46,8 +46,8 @@ def beside(place: Path) -> Iterator[Path]:
 
 
 def put(partial: Path, place: Path) -> None:
-    """Puts `new` of the partial folder at the place, on the disk before it returns. Whoever looks sees one or the other
-    where the system can exchange two folders; elsewhere only who holds the lock of the directory."""
+    """Move `new` of the work folder to the target and flush it to disk. Atomic for readers if the system can exchange
+    folders, else only for holders of the directory's lock."""
     new = partial / NEW
     for folder, _, names in os.walk(new):
         for name in names:
@@ -61,7 +61,7 @@ def put(partial: Path, place: Path) -> None:
 
 
 def by_renames(partial: Path, place: Path) -> None:
-    """Where nothing can be exchanged: what stands there goes aside first, and comes back when the rest fails."""
+    """Replace the target with two renames: move it aside first, and back if the second one fails."""
     try:
         place.rename(partial / OLD)
         (partial / NEW).rename(place)
@@ -71,7 +71,7 @@ def by_renames(partial: Path, place: Path) -> None:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Exchanges two folders; False: nothing was done, for this system or file system cannot."""
+    """Exchange two folders. Return False, without a change, if the system or the file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
     return renameat2 is not None and not renameat2(
         AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE
@@ -79,8 +79,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def recover(folder: Path) -> None:
-    """Puts back what a writer had set aside in this directory when it was killed. Nothing is done where the directory
-    may not be written."""
+    """Restore what a killed writer had moved aside in this directory, if the directory is writable."""
     if any((partial / OLD).exists() for partial in _partials(folder)):
         with locked(folder, alone=True):
             for partial in _partials(folder):
@@ -88,7 +87,7 @@ def recover(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """What nobody works on any more goes. Where the file system knows no locks it stays."""
+    """Remove work folders without a writer. They stay on file systems without locks."""
     for partial in _partials(folder):
         with suppress(OSError):
             held = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

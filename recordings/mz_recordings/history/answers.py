@@ -1,5 +1,5 @@
-"""Pure: the engine's ports, answered from the record: the repository, commands, agents and the forge say what they said
-then. Nothing is started and nothing is written; what an effect puts into a blob stays in memory."""
+"""The engine's ports, which return recorded results: of the repository, commands, agents and the forge. Nothing is
+started or written; blobs that an effect stores stay in memory."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from mz_recordings.history.tape import Lost, Tape, Unanswered
 from mz_recordings.history.workspace import AnsweredWorkspace
 
 SET_UP = "/setup/"
-"""In the keys of set-up commands, before their names."""
+"""Part of the keys of set-up commands, before their names."""
 KEPT_MAX, KEPT_BYTES_MAX = 64, 1 << 18
-"""Texts of one feature in memory, and how long each may be."""
+"""Limits of the number of cached texts of one feature, and of their sizes."""
 Hints = Callable[[str, int], str | None]
-"""What the memory knew of a failure's signature before a position of the log."""
+"""Returns the known hint about a failure's signature before a position of the log."""
 
 
 class Trees(Protocol):
-    """Captured trees, as far as they are still there. Each raises Lost."""
+    """Captured trees, if they still exist. Each method raises RecordedDataMissing."""
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
 
@@ -61,7 +61,7 @@ class Trees(Protocol):
 
 
 class Reader(Protocol):
-    """Of an agent's adapter, what starts nothing."""
+    """The part of an agent's adapter that starts nothing."""
 
     def capabilities(self) -> Capabilities: ...
 
@@ -73,20 +73,20 @@ class Reader(Protocol):
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
-    """What today's code computes with."""
+    """Inputs of the current code's computations."""
 
     blobs: Blobs
     trees: Trees | None = None
     """None: there are none."""
     adapters: Mapping[str, Reader] = {}
-    """By name: whose parsers read the recorded bytes again."""
+    """By name; their parsers read the recorded bytes again."""
     prices: Prices | None = None
-    """Today's table; calls that another one priced keep their price."""
+    """The current price table; calls that another table priced keep their price."""
     hints: Hints = lambda signature, position: None
 
 
 class ReadOnce:
-    """The Blobs port, read only: texts that several steps of a feature need are kept, as long as they are few."""
+    """The Blobs port with a small cache of texts that several steps of a feature need."""
 
     def __init__(self, recorded: Blobs) -> None:
         self._recorded, self._kept = recorded, dict[Digest, bytes]()
@@ -95,7 +95,7 @@ class ReadOnce:
         return self._recorded.put(data)
 
     def get(self, digest: Digest) -> bytes:
-        """Raises what the blobs raise."""
+        """Return a blob. Raises what the blobs raise."""
         found = self._kept.get(digest)
         if found is None:
             found = self._recorded.get(digest)
@@ -107,7 +107,7 @@ class ReadOnce:
 
 
 class MemoryBlobs:
-    """The Blobs port: reads what was recorded, and keeps what is put to itself."""
+    """The Blobs port: reads recorded blobs, and keeps new ones in memory."""
 
     def __init__(self, recorded: Blobs) -> None:
         self._recorded, self._put = recorded, dict[Digest, bytes]()
@@ -118,7 +118,7 @@ class MemoryBlobs:
         return digest
 
     def get(self, digest: Digest) -> bytes:
-        """Raises Lost."""
+        """Return a blob. Raises RecordedDataMissing."""
         found = self._put.get(digest)
         if found is not None:
             return found
@@ -128,7 +128,7 @@ class MemoryBlobs:
             raise Lost("texts that were erased or lost") from None
 
     def text(self, digest: str) -> str | None:
-        """None where there is no such text."""
+        """Return the text of a digest; None if there is none."""
         if len(digest) != 64:
             return None
         try:
@@ -138,7 +138,7 @@ class MemoryBlobs:
 
 
 class Answers:
-    """Implements `mz_engine.ports.Ports` over a tape. `base` is the name of the run's base branch."""
+    """Implements `mz_engine.ports.Ports` with a recorded stream. `base` is the run's base branch."""
 
     def __init__(self, tape: Tape, means: Means, base: str) -> None:
         self.tape, self.means = tape, means
@@ -155,19 +155,19 @@ class Answers:
     agents = prices = secrets = learnings = clock = executor
 
     def leave(self, what: str) -> None:
-        """Take the record's word, and count it."""
+        """Count a recorded result that is used without being computed again."""
         self.left[what] = self.left.get(what, 0) + 1
 
     # commands ---------------------------------------------------------------------------------------------------------
     def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
         ran = self.tape.outcome(CommandRan)
         if SET_UP in key and not key.endswith(f"{SET_UP}{ran.name}"):
-            raise Unanswered  # It died in between, and the set-up began anew.
+            raise Unanswered  # The process died in between, and the set-up started again.
         return CommandResult(exit=ran.exit, output=self.blobs.get(ran.output), duration_ms=ran.duration_ms)
 
     # agents -----------------------------------------------------------------------------------------------------------
     def call(self, spec: CallSpec) -> CallResult:
-        """Its bytes are read again where the reply is."""
+        """Return an empty result: `read` parses the recorded bytes."""
         found = self.tape.outcome(AgentReplied, AgentFailed, AgentLost)
         if isinstance(found, AgentLost) or found.ref.key != spec.key or getattr(found, "salvaged", False):
             raise Interrupted
@@ -182,14 +182,14 @@ class Answers:
         return CallResult(stdout=stdout, stderr=stderr, exit=None, duration_ms=found.duration_ms, version=found.version)
 
     def read(self, agent: str, result: CallResult) -> Reading:
-        """By today's parser, the real one."""
+        """Parse the result with the current parser."""
         adapter = self.means.adapters.get(agent)
         if adapter is not None:
             return adapter.parse_output(result)
         read = self.tape.ahead(ReplyRead)
         if read is None:
             return Reading(parser="", terminal="success", text="")
-        self.leave(f"replies of {agent}, which this mz has no parser for")
+        self.leave(f"replies of {agent}, for which this mz has no parser")
         return Reading(
             parser=read.parser,
             terminal=read.terminal,
@@ -208,7 +208,7 @@ class Answers:
         return 0 if request is None else _tokens_of(request, prompt)
 
     def count_tokens(self, spec: CallSpec) -> int | None:
-        """As it was counted then."""
+        """Return the recorded count."""
         request = self.tape.ahead(AgentRequested)
         return request.counted if request is not None else None
 
@@ -223,7 +223,7 @@ class Answers:
         return request.model if request is not None else ""
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
-        """As it was then: whether an agent has a session is the world's to say."""
+        """Return the recorded decision: whether an agent has a session does not follow from the stream."""
         request, ending = self.tape.ahead(AgentRequested), self.tape.next()
         if session is not None and isinstance(ending, SessionBroken) and ending.reason is SessionEnd.ELSEWHERE:
             return False
@@ -251,13 +251,13 @@ class Answers:
             return granted.nanousd
         return request.estimated_nanousd if request is not None else None
 
-    # the rest ---------------------------------------------------------------------------------------------------------
+    # others ----------------------------------------------------------------------------------------------------------
     def redact(self, text: str) -> str:
-        """By the shapes of keys; values that were secret then are not in recorded texts."""
+        """Redact by key patterns; secret values of that time are not in recorded texts."""
         return self._shapes.redact(text)
 
     def scan(self, data: bytes) -> tuple[str, ...]:
-        """What was a secret by its value then stays one."""
+        """Scan by key patterns; a recorded secret remains one."""
         checked, path = self.tape.checked(), self.workspace.read_last
         if checked is not None and any(one.kind == "secret" and one.path == path for one in checked.offences):
             return ("recorded",)
@@ -274,7 +274,7 @@ class Answers:
 
 
 def _tokens_of(request: AgentRequested, text: str) -> int:
-    """What was estimated then of the prompt, or of what the prompt would have been without its session."""
+    """Return the recorded estimate for the prompt, or for the full prompt without its session."""
     if request.prompt_tokens is None:
         return request.estimated_tokens - REPLY_TOKENS
     if request.whole_tokens is None or hashlib.sha256(text.encode()).hexdigest() == request.prompt:

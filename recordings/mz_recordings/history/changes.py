@@ -1,8 +1,6 @@
-"""Facts: intended changes of decision. What one of them explains in a history replay passes, and is listed as
-explained.
+"""Intended changes of decisions. A past-run replay lists the divergences that they explain separately, and passes.
 
-Whoever changes what the core decides, produces or reads adds an entry here; without one, every run that was recorded
-before is said to part from today's code.
+Add an entry for each change of what the code decides, produces or parses; without it, all earlier runs diverge.
 """
 
 from __future__ import annotations
@@ -11,24 +9,24 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 Fields = Mapping[str, tuple[str | None, str | None]]
-"""By path within the event: what was recorded and what is produced, as JSON; empty where events as a whole differ."""
+"""By path within the event: recorded and produced value, as JSON; empty if the events as a whole differ."""
 
 
 class Change(NamedTuple):
     id: str
-    """Such as `wait-for-overload`; never used twice."""
+    """Such as `wait-for-overload`; never reused."""
     since: str
-    """The first version of `mz` that decides so."""
+    """The first version of `mz` with the change."""
     why: str
-    """In one sentence."""
+    """Reason, in one sentence."""
     explains: Callable[[str, Fields], bool]
-    """Whether a divergence at an event of this type, in these fields, follows from the change."""
+    """Returns True if a divergence in these fields of an event of this type follows from the change."""
 
 
 CHANGES: tuple[Change, ...] = ()
-"""None yet: no version of `mz` has been released that decided otherwise."""
+"""Empty: no version of `mz` that decides differently has been released."""
 
 
 def explanation(changes: Iterable[Change], event_type: str, fields: Fields) -> Change | None:
-    """The first of these changes that explains the divergence."""
+    """Return the first change that explains the divergence."""
     return next((change for change in changes if change.explains(event_type, fields)), None)

@@ -1,4 +1,4 @@
-"""Pure: holds an event that today's code produces against the recorded one, field by field."""
+"""Field-by-field comparison of an event that the current code produces with the recorded one."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from mz_recordings.history.divergence import Difference, Parting, field_name
 from mz_recordings.playing.compare import lines_of
 
 Texts = Callable[[str], str | None]
-"""From a digest to the text that it is of; None where it is none, or gone."""
+"""Returns the text of a digest; None if it is not a digest, or the text is gone."""
 
 LOOKED_AT: dict[type[Event], frozenset[str]] = {
     CommandRan: frozenset({"stage", "phase", "unit", "name", "passed", "failed", "signature", "excerpt"}),
     ChangesChecked: frozenset({"ref", "changes", "offences"}),
 }
-"""Of these outcomes, what follows from recorded bytes and trees. Of others, only whose outcome they are."""
+"""Fields of these outcomes that follow from recorded bytes and trees. Of other outcomes, only `ref` and `key` are
+compared."""
 WORLDLY = frozenset({"refs"})
-"""Fields of intents that say how the world was; what follows from the stream is compared, also where it is measured."""
+"""Fields of intents that describe the outside world. What follows from the stream is compared."""
 WHOSE = frozenset({"ref", "key"})
 RESULTS = (ReplyRead, CallPriced, CallSettled, ArtifactParsed, CommandRan)
 VERDICTS = (ArtifactValidated, GateChecked, ChangesChecked)
 ESTIMATES = frozenset({"estimated_tokens", "estimated_nanousd", "prompt_tokens", "whole_tokens"})
-"""They follow from the prompt."""
+"""Fields that follow from the prompt."""
 ASKED = frozenset({"prompt"}) | ESTIMATES
 SHOWN_MAX = 300
 MASKS = tuple(
@@ -44,18 +45,18 @@ MASKS = tuple(
         r"\b0\.\d{12,}\b",
     )
 )
-"""How ids drawn by chance, dates, times of day, times since the epoch, addresses and random fractions look."""
+"""Patterns of random ids, dates, times of day, times since the epoch, addresses and random fractions."""
 
 
 def looked_at(event: Event) -> frozenset[str]:
-    """The fields that must be as they were recorded."""
+    """Return the fields that must be equal to the recorded ones."""
     if event.ROLE in (Role.INTENT, Role.DERIVED):
         return frozenset(event.__struct_fields__) - WORLDLY
     return LOOKED_AT.get(type(event), WHOSE & frozenset(event.__struct_fields__))
 
 
 def differences(recorded: Event, produced: Event, texts: Texts) -> tuple[Difference, ...]:
-    """What differs between two events of one type; empty: nothing that counts."""
+    """Return the differences between two events of one type that count."""
     if recorded is produced or recorded == produced:
         return ()
     fields = [
@@ -95,7 +96,7 @@ def _shown(value: Any) -> str | None:
 
 
 def _words(value: Any, texts: Texts) -> list[str]:
-    """The lines of the text behind a digest; a report is a JSON array of messages."""
+    """Return the lines of the text of a digest; a report is a JSON array of messages."""
     text = texts(value) if isinstance(value, str) else None
     if text is None:
         return []
@@ -110,7 +111,7 @@ def _words(value: Any, texts: Texts) -> list[str]:
 
 
 def kind_of(event: Event, found: tuple[Difference, ...], texts: Texts) -> Parting:
-    """What a difference in these fields is."""
+    """Classify a divergence by the fields that differ."""
     telling = [each for each in found if each.field not in ESTIMATES]
     if telling and all(_by_chance(each, texts) for each in telling):
         return "nondeterminism"
@@ -120,7 +121,7 @@ def kind_of(event: Event, found: tuple[Difference, ...], texts: Texts) -> Partin
 
 
 def _by_chance(found: Difference, texts: Texts) -> bool:
-    """Whether the two are the same but for what only a clock or chance can have given."""
+    """Return True if the values differ only in parts that look like times or random ids."""
     old, new = _value(found.recorded, texts), _value(found.produced, texts)
     return bool(old and new) and masked(old) == masked(new)
 
@@ -134,14 +135,14 @@ def _value(shown: str | None, texts: Texts) -> str:
 
 
 def masked(text: str) -> str:
-    """The text without what looks like a time or an id."""
+    """Replace everything that looks like a time or an id."""
     for mask in MASKS:
         text = mask.sub("<?>", text)
     return text
 
 
 def finding_of(event: Event | None, kind: Parting, found: tuple[Difference, ...]) -> FindingKind:
-    """The class of drift that a parting belongs to."""
+    """Return the finding kind of a divergence."""
     if kind == "verdict":
         return "POLICY"
     if kind in ("arguments", "nondeterminism") and isinstance(event, AgentRequested):

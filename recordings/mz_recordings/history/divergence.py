@@ -1,5 +1,5 @@
-"""Facts: what a history replay finds: where today's code parts from what was recorded, in which fields, and how far it
-could look."""
+"""Results of a past-run replay: where the current code diverges from the recorded events, in which fields, and how much
+was compared."""
 
 from __future__ import annotations
 
@@ -16,86 +16,86 @@ Parting = Literal[
 ]
 
 PARTINGS: Mapping[Parting, str] = {
-    "order": "the same events come in another order",
-    "missing": "today's code does not produce an event that was recorded",
-    "extra": "today's code produces an event that was not recorded",
-    "decision": "today's code decides on something else",
-    "arguments": "the same is asked for, or decided on, with other arguments",
-    "result": "the same bytes are read as something else",
-    "verdict": "a rule, a gate or a permission decides otherwise",
-    "nondeterminism": "a clock or chance is in it: the same input does not always give the same",
-    "failure": "today's code breaks off with an error",
+    "order": "the same events are in another order",
+    "missing": "the current code does not produce a recorded event",
+    "extra": "the current code produces an event that was not recorded",
+    "decision": "the current code decides on another action",
+    "arguments": "the same request or decision has other arguments",
+    "result": "the same bytes are parsed differently",
+    "verdict": "a rule, a gate or a permission decides differently",
+    "nondeterminism": "a clock or randomness is involved: the same input gives different results",
+    "failure": "the current code fails with an error",
 }
-"""In half a sentence."""
+"""Descriptions, each a clause."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One field that is not as it was recorded."""
+    """One field that differs from the recorded one."""
 
     field: str
     """Path within the event, such as `ref.attempt` or `violations.0.rule`."""
     recorded: str | None
-    """As JSON; None: there was no such field."""
+    """As JSON; None: the field was missing."""
     produced: str | None
     lines: tuple[str, ...] = ()
-    """Of a text that the field cites: `-` recorded, `+` today; bounded."""
+    """Differing lines of a text that the field refers to: `-` recorded, `+` current; bounded."""
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """One place where today's code parts from the record."""
+    """One event where the current code diverges from the recorded stream."""
 
     place: str
-    """`stream@version` of the recorded event, or of the place at which another one was produced."""
+    """`stream@version` of the recorded event, or of the one before which another event was produced."""
     kind: Parting
     finding: FindingKind
     recorded: str | None
-    """Type of the event that stands there; None: the record has none."""
+    """Type of the recorded event; None: there is none."""
     produced: str | None
-    """Type of the event that today's code produces there; None: it produces none."""
+    """Type of the event that the current code produces; None: none."""
     differences: tuple[Difference, ...] = ()
     note: str = ""
-    """What else there is to say, in a sentence."""
+    """Further explanation, in a sentence."""
     explained: str = ""
-    """Id of the intended change of `mz` that is the reason for it."""
+    """Id of the intended change of `mz` that explains it."""
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """What divergences of one cause have in common: kind, event types, and the fields that differ."""
+        """Return what divergences of one cause share: kind, event types, and the fields that differ."""
         fields = sorted({field_name(each.field) for each in self.differences})
         return (self.kind, self.recorded or "", self.produced or "", *fields)
 
 
 def field_name(path: str) -> str:
-    """`violations.rule` of `violations.0.rule`: the same field of whichever entry."""
+    """Return `violations.rule` for `violations.0.rule`: the same field of any entry."""
     return ".".join(part for part in path.split(".") if not part.isdigit())
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream, replayed."""
+    """Result of replaying one stream."""
 
     stream: StreamId
     events: int
     compared: int
-    """Intents and derived events that were held against what today's code produces."""
+    """Number of intents and derived events that were compared."""
     divergences: tuple[Divergence, ...] = ()
-    """In the order of the stream; the first one may be the reason for others."""
+    """In the order of the stream; the first one may cause others."""
     unfollowed: int = 0
-    """Events after a divergence of which nothing can be said: the record went another way there."""
+    """Number of events after a divergence that could not be compared."""
     left: Mapping[str, int] = {}
-    """What was taken from the record and not computed again, and how often."""
+    """Recorded results that were not computed again, and how often."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, replayed."""
+    """Result of replaying one run."""
 
     run: str
     core: str
-    """Version of `mz` that started it."""
+    """Version of `mz` that started the run."""
     streams: tuple[Replayed, ...]
 
     @property
     def divergences(self) -> tuple[Divergence, ...]:
-        """Those that no intended change explains."""
+        """Return the divergences that no intended change explains."""
         return tuple(one for each in self.streams for one in each.divergences if not one.explained)
 
     @property
@@ -104,14 +104,14 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Divergences that have one reason: the same kind, event type and fields."""
+    """Divergences with one cause: the same kind, event types and fields."""
 
     first: Divergence
     places: tuple[str, ...]
 
 
 def grouped(divergences: tuple[Divergence, ...]) -> tuple[Cause, ...]:
-    """By cause, in the order in which each was met first."""
+    """Group divergences by cause, in order of first occurrence."""
     found: dict[tuple[str, ...], list[Divergence]] = {}
     for one in divergences:
         found.setdefault(one.cause, []).append(one)

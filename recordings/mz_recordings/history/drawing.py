@@ -1,4 +1,4 @@
-"""Pure: the events of one action, drawn after the record, as far as the record goes along with it."""
+"""Collector for the expected events of one action, derived from the recorded stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Sketch:
-    """The events of one action, drawn after the record: `events` grows as the record goes along with it."""
+    """The expected events of one action; `events` grows as far as the recorded stream matches."""
 
     __slots__ = ("at", "events", "scene", "tape")
 
@@ -31,8 +31,8 @@ class Sketch:
         return self.tape.events[self.at].event if self.at < len(self.tape.events) else None
 
     def answered(self, *kinds: type[Event]) -> Event | None:
-        """What the world said, in the record's words; None where it said none of this, and the action goes no
-        further."""
+        """Append and return the recorded outcome if it is of these kinds; None if the recorded stream has none here, so
+        that the action ends."""
         found = self.next()
         while isinstance(found, RefMoved) and AgentReplied in kinds:
             self._take(found)
@@ -43,7 +43,7 @@ class Sketch:
         return None
 
     def decided(self, kind: type[E], blank: Mapping[str, Any], **fields: Any) -> E:
-        """An event of today's code: these fields are its own, the others the record's, or `blank`."""
+        """Append an event with these fields; the others are those of the recorded event, or of `blank`."""
         found = self.next()
         if type(found) is not kind:
             near = self._near(kind)
@@ -58,17 +58,17 @@ class Sketch:
         return found
 
     def _near(self, kind: type[E]) -> E | None:
-        """One of that kind a little further on, where something stands before it that does not belong there."""
+        """Return a near event of that kind behind one that does not belong here."""
         near = self.tape.events[self.at + 1 : self.at + NEAR]
         return next((one.event for one in near if isinstance(one.event, kind)), None)
 
     def ahead(self, kind: type[E]) -> E | None:
-        """One of that kind a little further on in the record."""
+        """Return a near event of that kind."""
         near = self.tape.events[self.at : self.at + NEAR]
         return next((one.event for one in near if isinstance(one.event, kind)), None)
 
     def first_of(self, usual: type[Event], other: type[Event]) -> type[Event]:
-        """Which of the two answers of the run was recorded here."""
+        """Return which of the two outcomes was recorded here."""
         return self.tape.first_of(self.at, usual, other)
 
     def exactly(self, event: Event) -> None:
@@ -77,7 +77,7 @@ class Sketch:
             self.at += 1
 
     def set_up(self) -> bool:
-        """A worktree that had to be built again is set up again. False: that failed, and the action with it."""
+        """Append the set-up of a rebuilt worktree. Return False if it failed, and with it the action."""
         while isinstance(found := self.next(), CommandRan) and found.stage == "setup":
             self._take(found)
             if found.exit != 0:

@@ -1,7 +1,7 @@
-"""Pure: replays the stream of one feature through today's core.
+"""Replay of one feature's stream through the current code.
 
-`decide` says what is done, the real effect does it with ports that answer from the record, and every event that comes
-of it is held against the recorded one.
+`decide_feature` decides the action, the real effect carries it out with ports that return recorded results, and every
+produced event is compared with the recorded one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from mz_recordings.history.walk import Walk, said
 
 Stream = Sequence[Recorded[Event]]
 Rests = Mapping[int, Recorded[Event]]
-"""Events of the run's stream that say that the feature came to rest, by the version that its own stream had."""
+"""Events of the run's stream that say that the feature stopped, by the version of its own stream."""
 NEVER: Rests = MappingProxyType({})
 
 
@@ -54,12 +54,12 @@ def replay_stream(
     changes: tuple[Change, ...] = CHANGES,
     rests: Rests = NEVER,
 ) -> Replayed:
-    """One feature's stream, all of it from version 1.
+    """Replay one feature's stream, from version 1.
 
-    `answered`: prompts and verdicts are the record's; decisions, keys, orders and arguments are today's. Otherwise all
-    that follows from the stream and its texts is computed again with `means`, and once more where it does not come out
-    as recorded: chance shows then. `base` names the run's base branch; None: as the record lets it seem. Where it came
-    to rest by itself (`rests`), today's core must have nothing to do.
+    `decisions_only`: prompts and verdicts are the recorded ones; decisions, keys, orders and arguments are computed.
+    Otherwise everything that follows from the stream and its texts is computed with `inputs`, and once more if it
+    differs, which shows nondeterminism. `base` is the run's base branch; None: derived from the stream. Where the
+    feature stopped by itself (`stops`), the current code must have nothing to do.
     """
     if not events:
         return Replayed(stream=StreamId(""), events=0, compared=0)
@@ -92,17 +92,17 @@ class FeatureReplay:
     def run(self) -> None:
         walk, events = self.walk, self.events
         while walk.at < len(events) and events[walk.at].copied:
-            walk.take()  # It was decided in another run, under other keys.
+            walk.take()  # It was decided in another run, with other keys.
         self._rest()
         while walk.at < len(events):
             try:
                 self._step(events[walk.at].event)
-            except Exception as error:  # Whatever today's code does wrong is a finding, with its place.
+            except Exception as error:  # Any error of the current code is a finding with an event reference.
                 walk.failed(error)
             self._rest()
 
     def _rest(self) -> None:
-        """Where the feature came to rest, today's core has nothing to do either."""
+        """Check that the current code has nothing to do where the feature stopped."""
         walk = self.walk
         rested = self._rests.pop(self.events[walk.at - 1].version, None) if walk.at else None
         if rested is None:
@@ -113,7 +113,7 @@ class FeatureReplay:
             walk.not_at_rest(rested, "failure", said(error))
             return
         if action is not None:
-            note = f"the feature came to rest here, and today's code goes on with: {words_of(action)}"
+            note = f"the feature stopped here, and the current code continues with: {words_of(action)}"
             walk.not_at_rest(rested, "decision", note)
 
     def _step(self, event: Event) -> None:
@@ -126,16 +126,16 @@ class FeatureReplay:
             self._act(action)
 
     def _fact(self, action: Action | None) -> None:
-        """Facts are heard between actions, and never before what is owed is done."""
+        """Apply an external event, which comes between actions and never before a pending outcome."""
         walk = self.walk
         if isinstance(action, OWED):
-            walk.out_of_place("something is owed first: the end of what was begun, or the reading of a reply")
+            walk.out_of_place("a pending outcome comes first: the end of an intent, or the parsing of a reply")
         elif follow(walk.state, self.events[walk.at]) is not None:
             walk.take()
         elif action is not None:
-            self._act(action)  # What the fact answers is not in the record, or stands elsewhere.
+            self._act(action)  # The event that this one responds to is missing, or recorded elsewhere.
         else:
-            walk.out_of_place("today's code does not let this fact come in this state")
+            walk.out_of_place("the current code does not allow this event in this state")
 
     def _act(self, action: Action) -> None:
         walk = self.walk
@@ -145,20 +145,20 @@ class FeatureReplay:
             walk.nothing_produced("" if self._goes_on_behind(action) else words_of(action))
 
     def _goes_on_behind(self, action: Action) -> bool:
-        """Whether the record's next event only stands between what is done and what comes of it."""
+        """Return True if the next recorded event is only between the action and its first event."""
         at, state = self.walk.at, self.walk.state
         produced = self._produced(action, state, at + 1)
         after = self.events[at + 1].event if at + 1 < len(self.events) else None
         return after is None or (bool(produced) and type(produced[0]) is type(after))
 
-    # what today's code produces ---------------------------------------------------------------------------------------
+    # produced events --------------------------------------------------------------------------------------------------
     def _produced(self, action: Action, state: State, at: int) -> Sequence[Event]:
         scene = self._scene(state)
         self.tape.at = at
         if self.means is None:
             return sketch(action, scene, self.tape)
         first, again = self._computed(action, scene, at, count=True), decide(state, self.pins)
-        if again == action and self._as_recorded(first, at):  # The record is what the same input gave before.
+        if again == action and self._as_recorded(first, at):  # The recorded events are a first result.
             return first
         second = self._computed(again, scene, at, count=False) if again is not None else []
         if first != second:
@@ -187,14 +187,14 @@ class FeatureReplay:
         )
 
     def _by_chance(self, first: Sequence[Event], second: Sequence[Event], at: int) -> None:
-        """Told once, at the first event that did not come out the same."""
+        """Note nondeterminism at the first event that differs."""
         place = next((n for n, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), 0)
         one = first[place] if place < len(first) else None
         other = second[place] if place < len(second) else None
         self.walk.by_chance(min(at + place, len(self.events) - 1), one, other)
 
     def _next_of(self, state: State) -> type[Event] | None:
-        """What today's code would do next in this state: the type of its first event; None: nothing."""
+        """Return the type of the first event that the current code would produce in this state; None: nothing."""
         action = decide(state, self.pins)
         if action is None:
             return None
@@ -214,7 +214,8 @@ class FeatureReplay:
 
 
 def carried_out(action: Action, scene: Scene, tape: Tape, ports: Answers) -> list[Event]:
-    """The events that the action's effect produces, as far as the record answers it. Raises Lost."""
+    """Return the events that the action's effect produces, as far as the log has its results. Raises
+    RecordedDataMissing."""
     steps, produced = effect(action, scene), list[Event]()
     answer: Any = None
     error: Exception | None = None
@@ -248,8 +249,8 @@ def carried_out(action: Action, scene: Scene, tape: Tape, ports: Answers) -> lis
 def _appended(
     step: Emit | ReserveCall | SettleCall | ClaimPaths, scene: Scene, tape: Tape
 ) -> tuple[tuple[Event, ...], bool]:
-    """What the step appends to the feature's stream, and whether it was granted. What the run decided is the record's
-    here: it is held against today's code in the run's own stream."""
+    """Return the events that the step appends to the feature's stream, and True if it was granted. The run's decision
+    is the recorded one: it is compared in the run's own stream."""
     feature = FeatureId(scene.feature)
     match step:
         case Emit(events=events):
@@ -270,7 +271,7 @@ def _appended(
 
 
 def words_of(action: Action) -> str:
-    """`run gate` of a RunGate."""
+    """Return `run gate` for a RunGate."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(action).__name__).lower()
 
 
@@ -280,7 +281,7 @@ def _reserved(tape: Tape, key: str) -> int:
 
 
 def _base_of(events: Stream) -> str:
-    """Where its pull request was to go at last."""
+    """Return the last target of the feature's pull request."""
     base = ""
     for one in events:
         if isinstance(one.event, FeatureStarted | PullRequestRequested):

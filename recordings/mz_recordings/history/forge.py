@@ -1,4 +1,4 @@
-"""Pure: the forge port, answered from the record."""
+"""The forge port, which returns recorded results."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SOME_COMMIT = Commit("0" * 40)
 
 
 class Texts(Protocol):
-    """Blobs."""
+    """Blob store."""
 
     def get(self, digest: Digest) -> bytes: ...
 
 
 class AnsweredForge:
-    """Implements `mz_engine.ports.Forge`. `base` is the name of the run's base branch."""
+    """Implements `mz_engine.ports.Forge`. `base` is the run's base branch."""
 
     def __init__(self, tape: Tape, blobs: Texts, base: str) -> None:
         self.tape, self.blobs, self.base = tape, blobs, base
 
     def find(self, branch: str, key: str) -> PullRequest | None:
-        """What was found is told by `open`."""
+        """`open` returns the recorded pull request."""
         return None
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
@@ -55,7 +55,7 @@ class AnsweredForge:
         pass
 
     def merged(self, branch: str) -> Commit | None:
-        """Where the pull request was to go tells whether the dependency's was merged."""
+        """Derive from the recorded target whether the dependency was merged."""
         found = self.tape.next()
         if isinstance(found, DeliveryFailed):
             raise RemoteRefused(self.blobs.get(found.detail).decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""Pure: which artifacts of a past run today's rules judge otherwise than the rules of then did."""
+"""Recheck of a past run's artifacts by the current rules."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from mz_projections.state import State, Unborn, Working
 from mz_recordings.history.past import pins_of, started_of
 
 ERASED = "texts that were erased or lost"
-NO_RULES = "artifacts whose rule set is not there today"
+NO_RULES = "artifacts whose rule set no longer exists"
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What is judged by."""
+    """Rules of a recheck."""
 
     sets: Mapping[str, RuleSet]
     limits: Limits
     pipelines: Mapping[str, Pipeline] = {}
-    """Today's, by name: they say which rules an artifact of a phase has. Others have those that they had."""
+    """Current pipelines by name; they name the rules of a phase's artifacts. Artifacts of other pipelines keep their
+    rule sets."""
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True):
-    """One broken rule, in its words."""
+    """One broken rule, with its message."""
 
     rule: str
     path: str
@@ -45,37 +46,37 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact whose verdict is another one today."""
+    """An artifact whose verdict has changed."""
 
     run: str
     feature: str
     place: str
-    """`stream@version` of the verdict of then."""
+    """`stream@version` of the recorded verdict."""
     phase: str
     artifact: str
     path: str
     """Empty: it was the reply."""
     rules: str
-    """Name of today's rule set."""
+    """Name of the current rule set."""
     now_fails: bool
-    """True: it was valid, and is not today. False: the other way round."""
+    """True: it was valid and is not now. False: the reverse."""
     broken: tuple[Broken, ...]
-    """Today's violations, or what was broken then, without words."""
+    """The current violations, or the recorded ones without messages."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """All artifacts of one run."""
+    """Result of rechecking one run."""
 
     run: str
     artifacts: int
-    """Judged again."""
+    """Number of artifacts that were rechecked."""
     differing: tuple[Judgement, ...]
     left: Mapping[str, int]
-    """What could not be judged, and how often."""
+    """Reasons why artifacts could not be rechecked, and how often."""
 
 
 def judge_run(log: Store, blobs: Blobs, run: str, rules: Rules) -> Judged:
-    """Every artifact of the run, at each attempt, by these rules. Raises RunUnknown and PinsUnreadable."""
+    """Recheck every artifact of the run, at each attempt. Raises RunUnknown and PinsUnreadable."""
     judging = Judging(run, blobs, pins_of(blobs, started_of(log, run)), rules)
     for stream, _ in log.streams(feature_stream(run, "")):
         judging.feature(stream.rpartition("/")[2], log.read(stream))
@@ -90,7 +91,7 @@ class Judging:
         self.left: dict[str, int] = {}
 
     def feature(self, feature: str, events: Iterator[Recorded[Event]]) -> None:
-        """The artifacts of one feature, each with the texts that were there before it."""
+        """Recheck the artifacts of one feature, each with the texts that preceded it."""
         state: State = Unborn()
         before, parsed = state, list[ArtifactParsed]()
         for recorded in events:
@@ -155,7 +156,7 @@ class Judging:
         )  # fmt: skip
 
     def _rules_of(self, phase: str, role: str, output: Output) -> str:
-        """Today's rule set of the artifact, by today's pipeline where there is one."""
+        """Return the current rule set of the artifact, by the current pipeline if there is one."""
         pipeline = self.rules.pipelines.get(self.pins.pipeline.pipeline)
         found = next((one for one in pipeline.phases if one.phase == phase), None) if pipeline is not None else None
         if found is None:

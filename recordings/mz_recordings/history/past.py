@@ -1,4 +1,4 @@
-"""Pure: replays one past run of a log through today's core: its own stream, and every feature's."""
+"""Replay of one past run through the current code: the run's own stream, and every feature's."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from mz_recordings.recording.record import RunUnknown
 
 
 class PinsUnreadable(Exception):
-    """What the run was started with is gone, or in a form that this `mz` cannot read; says which."""
+    """The run's pins are gone, or this version of mz cannot read them."""
 
 
 def replay_run(
     log: Store, run: str, means: Means, answered: bool = False, changes: tuple[Change, ...] = CHANGES
 ) -> History:
-    """Every stream of the run, against today's code. Raises RunUnknown, PinsUnreadable, and what the log raises."""
+    """Replay every stream of the run. Raises RunUnknown, PinsUnreadable, and what the log raises."""
     started = started_of(log, run)
     own = tuple(log.read(run_stream(run)))
     pins = pins_of(means.blobs, started)
@@ -42,7 +42,7 @@ def replay_run(
 
 
 def started_of(log: Store, run: str) -> RunStarted:
-    """How the run was started. Raises RunUnknown."""
+    """Return the run's start event. Raises RunUnknown."""
     found = next((one.event for one in log.read(run_stream(run)) if isinstance(one.event, RunStarted)), None)
     if found is None:
         raise RunUnknown(f"there is no run {run!r}")
@@ -50,18 +50,18 @@ def started_of(log: Store, run: str) -> RunStarted:
 
 
 def pins_of(blobs: Blobs, started: RunStarted) -> Pins:
-    """What the run was started with. Raises PinsUnreadable."""
+    """Return the run's pins. Raises PinsUnreadable."""
     try:
         return decode_pins(blobs.get(started.pins))
     except BlobMissing:
-        raise PinsUnreadable(f"what run {started.run} was started with was erased or lost") from None
+        raise PinsUnreadable(f"run {started.run} has no readable settings: they were erased or lost") from None
     except msgspec.MsgspecError as error:
-        why = f"mz {started.core} started run {started.run} with what this mz cannot read: {error}"
+        why = f"this mz cannot read the settings that mz {started.core} stored for run {started.run}: {error}"
         raise PinsUnreadable(why) from error
 
 
 def hints_of(log: Store) -> Callable[[str, int], str | None]:
-    """What the memory knew of a failure when the event at a position was appended."""
+    """Return a function for the hint about a failure that was known when the event at a position was appended."""
 
     def hint(signature: str, position: int) -> str | None:
         known = learn(_before(log, position))

@@ -1,4 +1,4 @@
-"""Pure: replays the stream of a run through today's core: what is admitted, released, held, granted and claimed."""
+"""Replay of a run's stream through the current code: admissions, releases, holds, reservations and claims."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from mz_recordings.history.walk import AHEAD, Walk, whose
 
 Stream = Sequence[Recorded[Event]]
 DECIDED = (FeatureAdmitted, FeatureReleased, ItemHeld, ClaimCompared, RunHalted)
-"""What `decide_run` alone leads to."""
+"""Events that only `decide_run` produces."""
 Granted = CallReserved | CallHeld | CallSettled | FilesClaimed | FilesContended
 GRANTED = (CallReserved, CallHeld, CallSettled, FilesClaimed, FilesContended)
-"""Answers to what features ask for; also in their own streams."""
+"""Replies to requests of features; also in the features' own streams."""
 ASKED = (AgentRequested, *GRANTED)
 
 
@@ -48,9 +48,9 @@ def replay_run_stream(
     changes: tuple[Change, ...] = CHANGES,
     answered: bool = False,
 ) -> Replayed:
-    """The run's own stream, all of it, with those of its features by name: what they asked for stands there.
+    """Replay the run's own stream. The features' streams, by name, contain their requests.
 
-    Unless `answered`, all is decided twice.
+    Unless `decisions_only`, everything is decided twice to detect nondeterminism.
     """
     walk: Walk[RunState] = Walk(
         events[0].stream, events, RunState(), evolve_run, lambda state: _type(_decided(state, pins)), _no_text, changes
@@ -61,7 +61,7 @@ def replay_run_stream(
         _reached(walk, events[walk.at].event, features)
         try:
             _step(walk, events[walk.at].event, pins, asked, answered)
-        except Exception as error:  # Whatever today's code does wrong is a finding, with its place.
+        except Exception as error:  # Any error of the current code is a finding with an event reference.
             walk.failed(error)
         if walk.moves == before:
             walk.nothing_produced()
@@ -69,8 +69,8 @@ def replay_run_stream(
 
 
 def rests_of(events: Stream) -> Mapping[str, Mapping[int, Recorded[Event]]]:
-    """By feature and version of its stream: where it came to rest by itself. Where the run was stopped or a call lost,
-    it had something to do."""
+    """Return the events where features stopped by themselves, by feature and version of its stream. An interrupted
+    feature, or one with a lost call, had something to do."""
     found: dict[str, dict[int, Recorded[Event]]] = {}
     for one in events:
         match one.event:
@@ -80,12 +80,12 @@ def rests_of(events: Stream) -> Mapping[str, Mapping[int, Recorded[Event]]]:
 
 
 def _reached(walk: Walk[RunState], event: Event, features: Mapping[str, Stream]) -> None:
-    """A feature's stream is at least as long as it was when the feature came to rest."""
+    """Check that a feature's stream is at least as long as it was when the feature stopped."""
     if not isinstance(event, FeatureRested):
         return
     stream, end = feature_stream(walk.stream.removeprefix("run/"), event.feature), len(features.get(event.feature, ()))
     if end < event.version:
-        walk.cut_off(f"{stream} ends at its event {end}, and came to rest at {event.version}")
+        walk.cut_off(f"{stream} ends at event {end}, but the feature stopped at {event.version}")
 
 
 def _step(walk: Walk[RunState], event: Event, pins: Pins, asked: Mapping[str, Asked], answered: bool) -> None:
@@ -107,7 +107,7 @@ def _step(walk: Walk[RunState], event: Event, pins: Pins, asked: Mapping[str, As
 
 
 class Asked:
-    """What one feature asked of the run, in order: in its own stream stands the answer too."""
+    """Requests of one feature to the run, in order; its own stream has the replies too."""
 
     def __init__(self, events: Stream) -> None:
         asked = [one for one in events if isinstance(one.event, ASKED) and not one.copied]
@@ -122,7 +122,7 @@ class Asked:
 
 
 def _asked_for(event: Granted, asked: Mapping[str, Asked]) -> list[Granted]:
-    """What the feature must have asked for by then, this event's included; nothing where it did not ask for it."""
+    """Return the feature's requests up to this event's, in order; empty if it did not make this one."""
     known = asked.get(event.feature)
     for at, (_, one) in enumerate(known.left[:AHEAD] if known is not None else ()):
         if known is not None and (one == event or (type(one) is type(event) and whose(one) == whose(event))):
@@ -131,7 +131,7 @@ def _asked_for(event: Granted, asked: Mapping[str, Asked]) -> list[Granted]:
 
 
 def _due_by(event: Event, asked: Mapping[str, Asked]) -> list[Granted]:
-    """What a feature that came to rest had asked for, and the run's stream does not hold."""
+    """Return the requests of a stopped feature that the run's stream lacks."""
     if not isinstance(event, FeatureRested) or event.feature not in asked:
         return []
     known = asked[event.feature]
@@ -139,7 +139,7 @@ def _due_by(event: Event, asked: Mapping[str, Asked]) -> list[Granted]:
 
 
 def _decided(state: RunState, pins: Pins) -> Event | None:
-    """What today's code appends at once in this state; None: it waits, or is done."""
+    """Return the event that the current code appends in this state; None: it waits, or is done."""
     action = decide_run(state, pins)
     return None if isinstance(action, Await | RestRun | FinishRun) else event_of(action)
 
@@ -154,15 +154,15 @@ def _at_rest(state: RunState, pins: Pins) -> list[Event]:
 
 
 def _waits_for_decisions(event: Event) -> bool:
-    """What comes by a feature's thread or a look outside finds everything decided that could be; people, timers and a
-    process that begins do not."""
+    """Return True for events of a feature's worker or of a poll, before which all decisions are made; people, timers
+    and a starting process do not wait for decisions."""
     if isinstance(event, FeatureRested):
         return event.version > 0
     return isinstance(event, ChecksChanged | FeatureMerged)
 
 
 def _answer(event: Granted, state: RunState, pins: Pins, asked: Mapping[str, Asked]) -> Event | None:
-    """Today's answer to what the feature asked for; None: the run has no such feature."""
+    """Return the current code's reply to the feature's request; None: the run has no such feature."""
     if event.feature not in state.tracks:
         return None
     match event:
@@ -175,7 +175,7 @@ def _answer(event: Granted, state: RunState, pins: Pins, asked: Mapping[str, Ask
 
 
 def _request(event: CallReserved | CallHeld) -> AgentRequested:
-    """As much of a request as a reservation needs: one that was refused is not in the feature's stream."""
+    """Return the part of a request that a reservation needs: a rejected request is not in the feature's stream."""
     role = event.role if isinstance(event, CallHeld) else ""
     nothing = Digest("")
     return AgentRequested(
@@ -190,5 +190,5 @@ def _type(event: Event | None) -> type[Event] | None:
 
 
 def _no_text(digest: str) -> str | None:
-    """Nothing in this stream cites a text that today's code writes."""
+    """Return None: no event of this stream refers to a text that the current code writes."""
     return None

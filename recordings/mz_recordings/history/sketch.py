@@ -1,6 +1,5 @@
-"""Pure: what each action appends, with prompts, verdicts and answers taken from the record: only which events come, in
-which order, under which keys and with which arguments is today's code's word. No prompt is rendered, nothing is parsed.
-"""
+"""Expected events of each action, with prompts, verdicts and results taken from the recorded stream. Only the events,
+their order, keys and arguments are computed. No prompt is rendered, nothing is parsed."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ NO_TEXT = Digest("")
 
 
 def sketch(action: Action, scene: Scene, tape: Tape) -> list[Event]:
-    """The events that the action appends, as far as the record goes along with it."""
+    """Return the events that the action appends, as far as the recorded stream matches."""
     drawn = Sketch(scene, tape, tape.at)
     DRAWN[type(action)](drawn, action)
     return drawn.events
@@ -175,8 +174,8 @@ def _call(drawn: Sketch, action: act.CallAgent) -> None:
 
 
 def _session(drawn: Sketch, role: str, agent: str, key: str) -> Conversation | None:
-    """The session that the call goes on in; where one ends, that is said before. What an agent cannot do, and which
-    model it took, is the record's word."""
+    """Return the session that the call continues. If it ends, append that event first. What an agent cannot do, and its
+    model, are as recorded."""
     scene = drawn.scene
     conversation = scene.work.book.conversation
     if conversation is None or not keeps(scene.phase, role, scene.pins.config):
@@ -262,7 +261,7 @@ def _validate(drawn: Sketch, action: act.Validate) -> None:
         if (parsed and parsed.artifact == output.artifact) or _is_owed(drawn, output):
             path = Path(output.path) if output.path else None
             if path and not (parsed and parsed.path == path):
-                path = parse_path(path)  # It costs more than all the rest.
+                path = parse_path(path)  # Expensive.
             drawn.decided(
                 ArtifactParsed, {"digest": NO_TEXT}, artifact=output.artifact, phase=scene.work.phase,
                 unit=scene.cell.unit, path=path,
@@ -275,7 +274,7 @@ def _validate(drawn: Sketch, action: act.Validate) -> None:
 
 
 def _is_owed(drawn: Sketch, output: Output) -> bool:
-    """Whether the artifact must have been there: it is the reply, or the verdict does not say that it was missing."""
+    """Return True if the artifact must have existed: it is the reply, or the verdict does not report it missing."""
     if output.path is None:
         return True
     verdict = drawn.next()

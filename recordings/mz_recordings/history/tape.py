@@ -1,4 +1,4 @@
-"""Pure: one recorded stream, and how far an effect has come in it."""
+"""A recorded stream and the position of an effect in it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ E = TypeVar("E", bound=Event)
 F = TypeVar("F", bound=Event)
 G = TypeVar("G", bound=Event)
 NEAR = 4
-"""Events in which the end of one step lies: what is appended at once."""
+"""Number of events within which the end of a step is: those that are appended together."""
 
 
 class Unanswered(Exception):
-    """The record does not say what the world answered here: it ends, or it goes on with something else."""
+    """The recorded stream has no result here: it ends, or continues with something else."""
 
 
 class Lost(Exception):
-    """What today's code needs to compute this again is gone; says what."""
+    """Recorded data that is needed to compute this again is gone. The message says which."""
 
 
 class Tape:
-    """The events of a stream, read by the ports of one effect."""
+    """The events of a stream, from which the ports of one effect read recorded results."""
 
     def __init__(self, events: Sequence[Recorded[Event]]) -> None:
         self.events = events
         self.at = 0
 
     def next(self) -> Event | None:
-        """The event that the effect has come to; None at the end."""
+        """Return the event at the position; None at the end."""
         return self.events[self.at].event if self.at < len(self.events) else None
 
     def take(self, produced: Sequence[Event]) -> None:
-        """The effect has produced these; go past those of them that were recorded here."""
+        """Advance past those produced events that were recorded here."""
         for event in produced:
             if type(self.next()) is type(event):
                 self.at += 1
@@ -52,8 +52,8 @@ class Tape:
     @overload
     def outcome(self, kind: type[E], other: type[F], third: type[G], /) -> E | F | G: ...
     def outcome(self, *kinds: type[Event]) -> Event:
-        """The outcome of what the effect asks the world for, behind what was noticed meanwhile. Raises
-        RepositoryUnusable where the repository was found unusable instead, and Unanswered."""
+        """Return the recorded outcome, behind moved refs. Raises RepositoryUnusable if the repository was unusable, and
+        NotInRecord."""
         place = self.at
         while place < len(self.events) and isinstance(self.events[place].event, RefMoved):
             place += 1
@@ -64,18 +64,18 @@ class Tape:
         raise Unanswered
 
     def unusable(self) -> None:
-        """Raises RepositoryUnusable where that is what was recorded here."""
+        """Raise RepositoryUnusable if that was recorded here."""
         found = self.next()
         if isinstance(found, FeatureHeld) and found.hold is Hold.FATAL and found.template is None:
             raise RepositoryUnusable(found.code or "", "as it was recorded")
 
     def ahead(self, kind: type[E]) -> E | None:
-        """The next event of that kind, if it belongs to what the effect is about to append."""
+        """Return the next event of that kind if it belongs to what the effect is about to append."""
         near = islice(self.events, self.at, self.at + NEAR)
         return next((one.event for one in near if isinstance(one.event, kind)), None)
 
     def checked(self) -> ChangesChecked | None:
-        """What was checked of the tree where the effect stands; the worktree may have been set up again before."""
+        """Return the check of the tree at the position; a set-up of the worktree may precede it."""
         for one in self.events[self.at :]:
             if isinstance(one.event, ChangesChecked):
                 return one.event
@@ -84,12 +84,12 @@ class Tape:
         return None
 
     def first_of(self, at: int, usual: type[Event], other: type[Event]) -> type[Event]:
-        """Which of two answers comes next from there, if it is near."""
+        """Return the one of two event types that comes next, if it is near."""
         near = (type(one.event) for one in islice(self.events, at, at + NEAR))
         return next((kind for kind in near if kind in (usual, other)), usual)
 
     def moved(self) -> list[RefMoved]:
-        """What was noticed to have moved, where the effect stands."""
+        """Return the moved refs at the position."""
         found = []
         for one in self.events[self.at :]:
             if not isinstance(one.event, RefMoved):
@@ -98,6 +98,6 @@ class Tape:
         return found
 
     def now_us(self) -> int:
-        """When the next event was observed, by the raw clock."""
+        """Return the time at which the next event was observed, by the raw clock."""
         place = min(self.at, len(self.events) - 1)
         return self.events[place].observed_at_us

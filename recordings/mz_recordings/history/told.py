@@ -1,4 +1,4 @@
-"""Pure: what a history replay found, in the vocabulary of findings that all replays share."""
+"""Findings of a past-run replay, in the form that all replays share."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from mz_recordings.findings import Finding
 from mz_recordings.history.divergence import PARTINGS, Cause, Difference, Divergence, History, grouped
 
-MEND = "undo the change of mz, or explain it in mz_recordings/history/changes.py"
+MEND = "revert the change of mz, or add it to mz_recordings/history/changes.py"
 FIELDS_MAX = 20
 
 
 def findings_of(history: History) -> tuple[Finding, ...]:
-    """One finding a cause, the first met first."""
+    """Return one finding per cause, in order of first occurrence."""
     return tuple(_finding(cause) for cause in grouped(history.divergences))
 
 
 def _finding(cause: Cause) -> Finding:
     first, more = cause.first, len(cause.places) - 1
-    where = f"{first.place}{f' and at {more} more places' if more > 1 else ' and at another place' if more else ''}"
+    where = f"{first.place}{f' and {more} more events' if more > 1 else ' and 1 more event' if more else ''}"
     return Finding(
         kind=first.finding,
         what=f"at {where}: {PARTINGS[first.kind]}",
@@ -30,22 +30,22 @@ def _finding(cause: Cause) -> Finding:
 
 
 def _feature(place: str) -> str:
-    """Empty for the stream of the run."""
+    """Return the feature of an event reference; empty for the run's stream."""
     _, _, feature = place.partition("@")[0].removeprefix("run/").partition("/")
     return feature
 
 
 def lines_of(one: Divergence) -> Iterator[str]:
-    """The difference, a line a field: `-` recorded, `+` today; below it the lines of a text that differ."""
+    """Yield the differences, one line per field: `-` recorded, `+` current; then the lines of a text that differ."""
     if one.recorded == one.produced and one.differences:
         yield f"  {one.recorded}"
     else:
-        yield f"- {one.recorded or 'nothing'}" if one.kind != "extra" else f"- nothing: {one.recorded} comes next"
+        yield f"- {one.recorded or 'nothing'}" if one.kind != "extra" else f"- nothing; next is {one.recorded}"
         yield f"+ {one.produced or 'nothing'}"
     for each in one.differences[:FIELDS_MAX]:
         yield from _field(each)
     if len(one.differences) > FIELDS_MAX:
-        yield f"  ... and {len(one.differences) - FIELDS_MAX} fields more"
+        yield f"  ... and {len(one.differences) - FIELDS_MAX} more fields"
     if one.note:
         yield f"  {one.note}"
 

@@ -1,4 +1,4 @@
-"""Adapter: captured trees, read from the repository as far as they are still there. Nothing is written."""
+"""Captured trees, read from the repository if they still exist. Nothing is written."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from mz_events.names import Commit, Path
 
 from mz_recordings.history.tape import Lost
 
-GONE = "captured trees that git does not have any more"
+GONE = "captured trees that git no longer has"
 K = TypeVar("K")
 V = TypeVar("V")
 KEPT_MAX = 256
-"""Differences, directories and files kept in memory."""
+"""Limit of cached differences, directories and files."""
 DIRECTORY = 0o040000
 ID_BYTES = {"sha1": 20, "sha256": 32}
 Differing = tuple[bytes, Entry | None, Entry | None]
-"""A path, and what it was and is; None: not there."""
+"""A path, and its old and new entry; None: missing."""
 
 
 class GitTrees:
-    """One repository's captures; open as long as the block lasts. Raises RepositoryUnusable where there is none."""
+    """Captured trees of one repository; a context manager. Raises RepositoryUnusable."""
 
     def __init__(self, root: FilePath, environment: Mapping[str, str]) -> None:
         repository = describe(root, environment)
@@ -50,7 +50,7 @@ class GitTrees:
         self._open.close()
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
-        """Paths that differ. Raises Lost."""
+        """Return the paths that differ. Raises RecordedDataMissing."""
         if (old, new) not in self._changes:
             differing = self._differing(f"{old}^{{tree}}", f"{new}^{{tree}}", b"") if old != new else ()
             found = tuple(git_content.changes(sorted(differing, key=lambda one: one[0])))
@@ -59,7 +59,7 @@ class GitTrees:
         return self._changes[old, new]
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
-        """A file's bytes; None where the tree does not have it. Raises Lost."""
+        """Return a file's bytes; None if the tree does not have it. Raises RecordedDataMissing."""
         name = f"{tree}:{path}"
         if name not in self._files:
             found = self._ask(name)
@@ -70,7 +70,7 @@ class GitTrees:
         return self._files[name]
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
-        """All files, sorted. Raises Lost."""
+        """Return all files, sorted. Raises RecordedDataMissing."""
         listed = self._differing(None, f"{tree}^{{tree}}", b"")
         found = (named(path) for path, _, entry in listed if entry is not None and entry.mode != SUBMODULE)
         return tuple(sorted(path for path in found if path))
@@ -91,7 +91,7 @@ class GitTrees:
                 yield from self._differing(folders[0], folders[1], at + name + b"/")
 
     def _directory(self, name: str | None) -> dict[bytes, Entry]:
-        """What a tree object lists. Raises Lost."""
+        """Return the entries of a tree object. Raises RecordedDataMissing."""
         if name is None:
             return {}
         if name not in self._directories:
@@ -103,8 +103,7 @@ class GitTrees:
         return self._directories[name]
 
     def _ask(self, name: str) -> tuple[bytes, bytes] | None:
-        """Kind and bytes of an object; None where there is none. git's process is begun again where it has ended: it
-        may not last for ever."""
+        """Return kind and bytes of an object; None if there is none. Restart git's process once if it has ended."""
         for _ in range(2):
             if self._reader is None:
                 self._reader = self._open.enter_context(self._git.talk("cat-file", "--batch"))
@@ -124,7 +123,7 @@ class GitTrees:
 
 
 def listed(tree: bytes, id_bytes: int) -> Iterator[tuple[bytes, Entry]]:
-    """The entries of a tree object: `MODE NAME`, a zero byte and the id, without anything between them."""
+    """Yield the entries of a tree object: `MODE NAME`, a zero byte and the id, without separators."""
     at = 0
     while at < len(tree):
         end = tree.index(b"\0", at)
@@ -134,6 +133,6 @@ def listed(tree: bytes, id_bytes: int) -> Iterator[tuple[bytes, Entry]]:
 
 
 def bounded(kept: dict[K, V]) -> None:
-    """Forget the oldest entry where there are too many."""
+    """Remove the oldest entry if there are too many."""
     if len(kept) >= KEPT_MAX:
         del kept[next(iter(kept))]

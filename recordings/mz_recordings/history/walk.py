@@ -1,7 +1,7 @@
-"""Pure: goes along one recorded stream, and holds what today's code produces against it, event by event.
+"""Comparison of one recorded stream with the events that the current code produces.
 
-After a divergence it takes the record's word and goes on, so that later, independent ones are found too. Where the
-record went another way, nothing is said of its events until the two meet again.
+After a divergence the recorded events are taken as they are, so that later, independent divergences are found too.
+Events where the recorded stream took another course are not compared until the two match again.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from mz_recordings.history.contrast import Texts, differences, finding_of, kind_
 from mz_recordings.history.divergence import Difference, Divergence, Parting, Replayed
 
 AHEAD = 4
-"""How far the record is searched for an event that today's code produces earlier."""
+"""Recorded events that are searched for one that the current code produces earlier."""
 BEHIND = 12
-"""For how many versions an event that came too early is remembered."""
+"""Versions for which an event that came too early is remembered."""
 WORDS_MAX = 300
 COMPARED = (Role.INTENT, Role.DERIVED)
 
 S = TypeVar("S")
 Follow = Callable[[S, Recorded[Event]], S | None]
-"""The state after an event; None where it may not come then."""
+"""Returns the state after an event; None if the event is invalid in the state."""
 
 
 class Walk(Generic[S]):
-    """Where a replay stands in one stream: its state is folded from the record."""
+    """Comparison of one stream; the state is folded from the recorded events."""
 
     def __init__(
         self,
@@ -48,22 +48,22 @@ class Walk(Generic[S]):
         self.follow, self.next_of, self.texts, self.changes = follow, next_of, texts, changes
         self.at = 0
         self.moves = 0
-        """How often it came on: along the record, or by an event that only today's code produces."""
+        """Number of steps: recorded events, or events that only the current code produces."""
         self.compared = 0
         self.found: list[Divergence] = []
         self.unfollowed = 0
         self.astray = False
-        """The record has gone another way, and the two have not met again."""
+        """True while the recorded stream and the current code have taken different courses."""
         self.early: dict[int, tuple[Recorded[Event], bool]] = {}
-        """What was recorded and not produced yet, by where the divergence stands in `found`; and whether it counts in
-        the state."""
+        """Recorded events that were not produced yet, and True if the state includes them; by index of the
+        divergence."""
 
     @property
     def recorded(self) -> Recorded[Event] | None:
         return self.events[self.at] if self.at < len(self.events) else None
 
     def take(self) -> bool:
-        """The record's next event, into the state. False: it may not come there, and changes nothing."""
+        """Apply the next recorded event. Return False if it is invalid here and changes nothing."""
         recorded = self.events[self.at]
         self._pass()
         following = self.follow(self.state, recorded)
@@ -75,13 +75,13 @@ class Walk(Generic[S]):
         self.at, self.moves = self.at + 1, self.moves + 1
 
     def hold(self, produced: Sequence[Event]) -> None:
-        """Hold what one action produces against the record."""
+        """Compare the events of one action with the recorded stream."""
         events = self.events
         for at, event in enumerate(produced):
             if self.at >= len(events):
                 return
             recorded = events[self.at]
-            if event is recorded.event or event == recorded.event:  # As nearly all are.
+            if event is recorded.event or event == recorded.event:  # The fast path.
                 following = self.follow(self.state, recorded)
                 if following is not None:
                     self.state, self.astray = following, False
@@ -92,39 +92,39 @@ class Walk(Generic[S]):
                 return
 
     def nothing_produced(self, instead: str = "") -> None:
-        """The record goes on where today's code has nothing to do, or does something `instead`."""
+        """Note that the current code has nothing to do here, or does something else (`instead`)."""
         recorded = self.events[self.at]
         if instead:
-            self._part("decision", recorded, None, note=f"today's code goes on with: {instead}")
+            self._part("decision", recorded, None, note=f"the current code continues with: {instead}")
         else:
-            self._part("missing", recorded, None, note="today's code does nothing here")
+            self._part("missing", recorded, None, note="the current code does nothing here")
         self._go_astray()
 
     def failed(self, error: Exception) -> None:
-        """Today's code broke off where it should have gone on."""
+        """Note an error of the current code."""
         self._part("failure", self.events[self.at], None, note=said(error))
         self._go_astray()
 
     def out_of_place(self, note: str) -> None:
-        """The record's next event, a fact, may not come here."""
+        """Note that the next recorded event, an external one, is invalid here."""
         self._part("order", self.events[self.at], None, note=note)
         self.take()
 
     def not_at_rest(self, rested: Recorded[Event], kind: Parting, note: str) -> None:
-        """Where the record came to rest, by this event of the run's stream, today's code does something."""
+        """Note that the current code continues where the feature stopped, by this event of the run's stream."""
         here = replace(rested, stream=self.stream, version=self.events[self.at - 1].version)
         self._part(kind, here, None, note=note)
 
     def cut_off(self, note: str) -> None:
-        """What the next event, a fact, cites is not in the record."""
+        """Note that the events which the next one refers to are not in the log."""
         self._part("missing", self.events[self.at], None, note=note)
 
     def by_chance(self, at: int, first: Event | None, second: Event | None) -> None:
-        """The same input gave two answers; `at` is the place of the recorded event that they stand for."""
+        """Note that the same input gave two results; `index` is that of the recorded event."""
         found: tuple[Difference, ...] = ()
         if first is not None and second is not None and type(first) is type(second):
             found = differences(first, second, self.texts)
-        note = "the same input, computed twice, gave two answers"
+        note = "the same input, computed twice, gave two results"
         self._part("nondeterminism", self.events[at], first or second, found, note)
 
     def result(self, left: dict[str, int]) -> Replayed:
@@ -139,7 +139,7 @@ class Walk(Generic[S]):
 
     # one event --------------------------------------------------------------------------------------------------------
     def _hold_one(self, event: Event, recorded: Recorded[Event], rest: Sequence[Event]) -> bool:
-        """False: the action's other events are of no use any more."""
+        """Compare one event. Return False if the action's other events need no comparison."""
         same = type(event) is type(recorded.event)
         found = differences(recorded.event, event, self.texts) if same else ()
         if same and not found:
@@ -150,7 +150,7 @@ class Walk(Generic[S]):
             self._differ(recorded, event, found)
             return self._met()
         if recorded.event.ROLE is Role.FACT and self._after(event):
-            self.out_of_place("it comes between events that are appended at once")
+            self.out_of_place("it is between events that are appended together")
             return self._hold_one(event, self.events[self.at], rest)
         ahead = self._ahead(event)
         if ahead:
@@ -173,19 +173,20 @@ class Walk(Generic[S]):
     def _take_or_tell(self) -> None:
         recorded = self.events[self.at]
         if not self.take() and all(one.explained for one in self.found):
-            self._part("decision", recorded, None, note="today's code does not let this event come in this state")
+            self._part("decision", recorded, None, note="the current code does not allow this event in this state")
 
     def _differ(self, recorded: Recorded[Event], event: Event, found: tuple[Difference, ...]) -> None:
         if found:
             self._part(kind_of(event, found, self.texts), recorded, event, found)
 
     def _after(self, event: Event) -> bool:
-        """Whether the record has this event right behind the next one."""
+        """Return True if the recorded stream has this event right after the next one."""
         after = self.events[self.at + 1].event if self.at + 1 < len(self.events) else None
         return type(after) is type(event) and after is not None and whose(after) == whose(event)
 
     def _elsewhere(self, event: Event, recorded: Recorded[Event], rest: Sequence[Event]) -> bool:
-        """Whether the record has this very event next, or today's code the recorded one."""
+        """Return True if the recorded stream has this event next, or the current code produces the recorded one
+        next."""
         after = self.events[self.at + 1].event if self.at + 1 < len(self.events) else None
         same = type(after) is type(event) and not differences(after, event, self.texts)
         return same or (
@@ -195,7 +196,7 @@ class Walk(Generic[S]):
         )
 
     def _ahead(self, event: Event) -> int:
-        """How many recorded events stand before this one; 0: it is not near."""
+        """Return the number of recorded events before this one; 0 if it is not near."""
         if self.events[self.at].event.ROLE is Role.FACT:
             return 0
         for distance, one in enumerate(self.events[self.at + 1 : self.at + 1 + AHEAD], start=1):
@@ -206,13 +207,13 @@ class Walk(Generic[S]):
         return 0
 
     def _too_early(self, number: int, rest: Sequence[Event]) -> None:
-        """So many recorded events come before the one that today's code produces first. One that it produces next has
-        only changed places; one that stands there twice counts once; any other counts, for the record says so."""
+        """Note that recorded events come before the one that the current code produces first. One that it produces next
+        has only changed places; one that is recorded twice counts once; any other is applied."""
         following = self._following(self.events[self.at + number], rest) if number == 1 else None
         for _ in range(number):
             recorded, at = self.events[self.at], len(self.found)
             twice = self.at > 0 and self.events[self.at - 1].event == recorded.event
-            self._part("missing", recorded, None, note="today's code does not produce it here")
+            self._part("missing", recorded, None, note="the current code does not produce it here")
             if twice or type(recorded.event) is following:
                 self._pass()
                 counted = False
@@ -222,14 +223,14 @@ class Walk(Generic[S]):
                 self.early[at] = (recorded, counted)
 
     def _following(self, event: Recorded[Event], rest: Sequence[Event]) -> type[Event] | None:
-        """What today's code goes on with after this recorded event."""
+        """Return the type of the event that the current code produces after this recorded one."""
         if rest:
             return type(rest[0])
         state = self.follow(self.state, event)
         return None if state is None else self.next_of(state)
 
     def _was_early(self, event: Event) -> bool:
-        """Whether the record had this event a little before: then the two differ in their order."""
+        """Return True if the recorded stream had this event shortly before: then only the order differs."""
         for at, (recorded, counted) in tuple(self.early.items()):
             if self.events[min(self.at, len(self.events) - 1)].version - recorded.version > BEHIND:
                 del self.early[at]
@@ -237,7 +238,7 @@ class Walk(Generic[S]):
                 del self.early[at]
                 place = self.recorded
                 self.found[at] = self._made(
-                    "order", recorded, event, (), f"today's code produces it before {_type(place)}"
+                    "order", recorded, event, (), f"the current code produces it before {_type(place)}"
                 )
                 self.moves += 1
                 if not counted:
@@ -246,7 +247,8 @@ class Walk(Generic[S]):
         return False
 
     def _comes_between(self, event: Event, recorded: Recorded[Event], rest: Sequence[Event]) -> bool:
-        """Whether today's code, after this event, goes on with what was recorded here; then it has come about."""
+        """Return True if the current code, after this event, continues with the recorded one; then the event is
+        applied."""
         before = self.state
         if rest and type(rest[0]) is type(recorded.event):
             self.moves += 1
@@ -261,7 +263,7 @@ class Walk(Generic[S]):
         return False
 
     def _imagine(self, event: Event, there: Recorded[Event]) -> bool:
-        """Let an event count that was not recorded."""
+        """Apply an event that was not recorded."""
         imagined = Recorded(
             stream=there.stream, version=there.version, position=there.position, recorded_at_us=there.recorded_at_us,
             observed_at_us=there.observed_at_us, event=event, causation="", chain=b"",
@@ -272,7 +274,7 @@ class Walk(Generic[S]):
         return following is not None
 
     def _go_astray(self) -> None:
-        """Take the record's word for its next event."""
+        """Apply the next recorded event without comparison."""
         self.unfollowed += self.astray
         self.astray = True
         self.take()
@@ -285,7 +287,7 @@ class Walk(Generic[S]):
         found: tuple[Difference, ...] = (),
         note: str = "",
     ) -> None:
-        """Once for all that one parting of the ways leads to; what chance gave is told already."""
+        """Note a divergence once, with all that follows from it; nondeterminism is noted already."""
         told = self.found[-1] if self.found else None
         if told is not None and told.kind == "nondeterminism" and told.place == recorded.place:
             return
@@ -316,14 +318,14 @@ class Walk(Generic[S]):
 
 
 def whose(event: Event) -> tuple[object, ...]:
-    """What tells two events of one type apart."""
+    """Return the fields that distinguish events of one type."""
     ref = getattr(event, "ref", None)
     names = ("key", "feature", "phase", "unit", "iteration", "artifact", "gate", "name", "stage")
     return (ref.key if ref is not None else "", *(getattr(event, name, "") for name in names))
 
 
 def said(error: Exception) -> str:
-    """What it is, and its own words, shortened."""
+    """Return the error's type and its message, shortened."""
     return f"{type(error).__name__}: {str(error)[:WORDS_MAX]}"
 
 

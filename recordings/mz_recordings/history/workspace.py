@@ -1,4 +1,4 @@
-"""Pure: the workspace port, answered from the record; contents from the captured trees, where they are still there."""
+"""The workspace port, which returns recorded results, and contents of captured trees if they still exist."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MARKED = b"<<<<<<< \n"
 
 
 class Contents(Protocol):
-    """Captured trees; each raises Lost."""
+    """Captured trees; each method raises RecordedDataMissing."""
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
 
@@ -45,7 +45,7 @@ class Contents(Protocol):
 
 
 class Texts(Protocol):
-    """Blobs; raises Lost."""
+    """Blob store; raises RecordedDataMissing."""
 
     def get(self, digest: Digest) -> bytes: ...
 
@@ -56,7 +56,7 @@ class AnsweredWorkspace:
     def __init__(self, tape: Tape, trees: Contents | None, blobs: Texts) -> None:
         self.tape, self.trees, self.blobs = tape, trees, blobs
         self.read_last: Path | None = None
-        """Whose bytes were asked for last."""
+        """Path that was read last."""
 
     # worktrees --------------------------------------------------------------------------------------------------------
     def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
@@ -68,7 +68,7 @@ class AnsweredWorkspace:
         raise RepositoryUnusable(found.code, self._words(found.detail))
 
     def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
-        """A worktree that was set up again tells of it."""
+        """Return True if a set-up of the worktree was recorded here."""
         self.tape.unusable()
         found = self.tape.next()
         return isinstance(found, CommandRan) and found.stage == "setup"
@@ -105,7 +105,7 @@ class AnsweredWorkspace:
         return self.trees.changes(old, new)
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
-        """From the tree; an artifact also from its blob, since nothing was read that was not parsed."""
+        """Read from the tree, or an artifact from its blob: only parsed files were read."""
         self.read_last = path
         merged = self.tape.next()
         if isinstance(merged, BaseMerged):
@@ -129,7 +129,7 @@ class AnsweredWorkspace:
 
     # references -------------------------------------------------------------------------------------------------------
     def snapshot(self) -> Mapping[str, str]:
-        """Before a call as its request cites it; after it with what was noticed to have moved."""
+        """Return the refs: before a call those that its request refers to, after it with the moved ones."""
         request = self.tape.ahead(AgentRequested)
         if request is not None:
             return self._refs(request)

@@ -1,7 +1,6 @@
-"""Pure: what a reader saw in a stretch of one file, put together: requests once each, everything else as counts.
+"""Records of a file segment, collected: each request once, everything else as counts.
 
-Only names and numbers come through here; names are made fit for the log, so that nothing that a file holds can do harm
-in it.
+Only names and numbers pass; names are sanitised for the log, so that no content of a file can do harm in it.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from mz_recordings.transcripts.notes import LACKS
 from mz_recordings.transcripts.sums import includes
 
 SINCE_US = 946_684_800_000_000
-"""2000-01-01: what claims to be older has no clock."""
+"""2000-01-01: earlier times are invalid."""
 UNTIL_US = 7_258_118_400_000_000
 """2200-01-01"""
 KINDS_MAX = 200
-"""Different tools, and different unknown types of lines, that are told apart; a hostile file has more."""
+"""Limit of distinct tools, and of distinct unknown line types, against hostile files."""
 SESSIONS_MAX = 10_000
-"""That a log names; branches name a few."""
+"""Limit of sessions that a file names; branches name a few."""
 OTHERS = "others"
 NANOUSD_MAX = 1 << 62
-"""More does not go into a row."""
+"""Limit of what a database row can hold."""
 TOKENS_MAX = 10**10
-"""Of one request, or of all of a call; a file that tells of more is wrong."""
+"""Limit for one request, and for all of a call; higher counts are wrong."""
 
 
 class Seen(msgspec.Struct, gc=False):
-    """One request, as the file tells it."""
+    """One request, as the file reports it."""
 
     at_us: int
     dated: bool
@@ -55,22 +54,22 @@ class Seen(msgspec.Struct, gc=False):
 
 
 class Gathered(msgspec.Struct):
-    """Of one stretch of a file; grows as sightings come in."""
+    """Statistics of one segment of a file; they grow with each record."""
 
     agent: str
     section: str = ""
-    """Session of a stream of several that this is about; empty: the first."""
+    """Session that this section of a stream is about; empty: the first."""
     head: str = ""
     """sha256 of the section's first line."""
     fresh: bool = False
-    """Nothing was read of the section before."""
+    """True if nothing of the section was read before."""
     part: str | None = None
-    """Of the sub-agent whose file this is, empty for a main conversation; None: nothing was told yet. The first word
-    counts: in old versions lines of sub-agents lie between the others."""
+    """Subagent whose file this is, empty for a main conversation; None: unknown yet. The first record counts, since in
+    old versions lines of subagents are among the others."""
     at_us: int = 0
-    """The last time that the file told; before the first one, a guess."""
+    """Last time in the file; before the first one, a guess."""
     requests: dict[str, Seen] = {}
-    """By id, in the order of their first sighting."""
+    """By id, in order of first occurrence."""
     sessions: dict[str, None] = {}
     """Ids that the file names, in order."""
     version: str = ""
@@ -84,34 +83,34 @@ class Gathered(msgspec.Struct):
     bad: int = 0
     unknown: dict[str, int] = {}
     lacks: dict[str, None] = {}
-    """Notes that say that tokens are missing."""
+    """Codes of notes that say that tokens are missing."""
     told: dict[str, Usage] = {}
-    """Sums at the file's end, by model."""
+    """Totals at the file's end, by model."""
     reported_nanousd: int | None = None
-    """At the file's end."""
+    """Money at the file's end."""
     before: dict[str, Usage] = {}
     before_nanousd: int | None = None
-    """What the processes before the last one told at their ends."""
+    """Totals that the processes before the last one reported at their ends."""
     last: Ended | None = None
     session: str = ""
-    """That was named last."""
+    """Id of the session that was named last."""
     last_session: str = ""
-    """When the last end came."""
+    """Id of the session at the last end."""
     group: int = 0
     since: int = 0
-    """Tokens of input since the process began, and since the last end."""
+    """Input tokens since the process started, and since the last end."""
 
     def take(self, sighting: Sighting) -> None:
-        """Adds what was seen."""
+        """Add a record."""
         TAKING.get(type(sighting), _nothing)(self, sighting)
 
     def keyed(self) -> dict[str, Seen]:
-        """The requests by their keys in the log."""
+        """Return the requests by their keys in the log."""
         return {request_key(self.agent, id_): seen for id_, seen in self.requests.items()}
 
 
 def total(usage: Usage) -> int:
-    """By which of two sightings of a request the fuller one is told."""
+    """Return the token count by which the fuller of two occurrences of a request is chosen."""
     return usage.input + usage.output
 
 
@@ -155,7 +154,7 @@ def _requested(self: Gathered, seen: Requested) -> None:
 
 
 def fit(usage: Usage, part: str) -> Usage:
-    """The usage with names fit for the log and numbers that can be."""
+    """Return the usage with sanitised names and with numbers within the limits."""
     names = model(usage.model), label(usage.part) or part, label(usage.tier)
     if (
         0 <= usage.input < TOKENS_MAX and 0 <= usage.output < TOKENS_MAX and 0 <= usage.cache_read < TOKENS_MAX
@@ -177,8 +176,8 @@ def _used(self: Gathered, seen: Used) -> None:
 
 
 def _ended(self: Gathered, seen: Ended) -> None:
-    """Sums that include those before them take their place; others are added. An end that tells nothing but zeros is
-    that of a killed call: unknown."""
+    """Add an end. Totals that include the previous ones replace them; others are added. An end with nothing but zeros
+    is that of a killed call: unknown."""
     if not seen.usage and not seen.reported_nanousd:
         return
     end = replace(seen, usage=tuple(fit(usage, self.part or "") for usage in seen.usage), text=None, detail="")
@@ -194,7 +193,7 @@ def _ended(self: Gathered, seen: Ended) -> None:
 
 
 def _goes_on(self: Gathered, end: Ended, last: Ended) -> bool:
-    """Whether it takes the place of the end before it."""
+    """Return True if this end replaces the previous one."""
     return self.session == self.last_session and includes(
         end, last, requests=self.group > 0, enough=lambda sums: sum(each.input for each in sums.values()) >= self.group
     )
@@ -209,7 +208,7 @@ def _bad(self: Gathered, seen: Bad) -> None:
 
 
 def _billed(self: Gathered, seen: Billed) -> None:
-    """Of the session so far."""
+    """Replace the totals of the session so far."""
     self.told.update((usage.model, usage) for usage in (fit(each, self.part or "") for each in seen.usage))
     if seen.reported_nanousd is not None:
         self.reported_nanousd = seen.reported_nanousd
@@ -221,7 +220,7 @@ def _remarked(self: Gathered, seen: Remark) -> None:
 
 
 def _nothing(self: Gathered, seen: Sighting) -> None:
-    """Words stay where they are."""
+    """Ignore text."""
 
 
 def _count(numbers: dict[str, int], what: str) -> None:

@@ -1,7 +1,7 @@
-"""Adapter: takes agents' session files into the log of a user: each request once, whatever is read in whichever order.
+"""Import of agents' session files into the user's log: each request once, in whatever order files are read.
 
-What was read of a file and what was counted of it are in one append: a crash at any instant loses nothing and counts
-nothing twice. What was counted before is looked up in a file, not held in memory.
+The state of a file and its counted requests are in one append, so that a crash at any time loses nothing and counts
+nothing twice. Requests that were counted before are looked up in a file, not held in memory.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from mz_recordings.transcripts.formats import FORMATS
 
 LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
 REQUESTS_A_BATCH, BYTES_A_BATCH, STRETCHES_A_BATCH = 8000, 128 << 20, 1000
-"""What is appended at once: enough that the disk is not waited for, not so much that memory grows."""
+"""Limits of one append: few disk flushes, but bounded memory."""
 US = 1_000_000
 NAMED_MAX = 5
 YOUNG = 1
-"""Generations of objects that were made since the last batch."""
+"""Generation of objects that were created since the last batch."""
 EVERY = (*FORMATS, *RECORDS)
 
 
@@ -49,7 +49,7 @@ class Busy(Exception):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far an import is."""
+    """Progress of an import."""
 
     files: int
     of_files: int
@@ -58,35 +58,35 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import did."""
+    """Result of an import."""
 
     files: int
-    """Looked at."""
+    """Files found."""
     read: int
-    """Files in which something was new."""
+    """Files with new content."""
     untouched: int
-    """Files that were not opened: the system says that nothing happened to them."""
+    """Files that were not opened, because they are unchanged."""
     unknown: tuple[Unreadable, ...]
-    """Files of no format that is known, of those that were named."""
+    """Files of unknown formats, if the user named them."""
     passed_over: int
-    """Others of no known format."""
+    """Other files of unknown formats."""
     passed_names: tuple[str, ...]
-    """The first of them."""
+    """The first of these."""
     unreadable: tuple[Unreadable, ...]
     bytes: int
-    """That were read."""
+    """Bytes read."""
     lines: int
     bad: int
     sessions: int
-    """Of which something was read."""
+    """Sessions with new content."""
     short: int
-    """Of these, those whose files tell fewer tokens than were used."""
+    """Sessions of these whose files report fewer tokens than were used."""
     tally: Tally
 
 
 class Importer:
-    """Imports into the log in the directory `home`, which is made when it is not there. `price` gives the nano-dollars
-    of a request by the prices of the table that is named `table`."""
+    """Imports into the log in the directory `home`, which is created if missing. `price` returns the price of a request
+    by the price table named `table`."""
 
     def __init__(
         self, home: Path, price: PriceOf, table: str, formats: tuple[Format, ...] = EVERY,
@@ -96,9 +96,9 @@ class Importer:
         self._price, self._table = price, table
 
     def run(self, paths: Iterable[Path], say: Callable[[Progress], None] = lambda _: None) -> Outcome:
-        """Takes in what is new in these files and directories; `say` hears of it as it goes on.
+        """Import the new content of files and directories, and report progress to `on_progress`.
 
-        Raises Busy where another process imports into the same log, StoreUnusable.
+        Raises Busy if another process imports into the same log, StoreUnusable.
         """
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
@@ -117,7 +117,7 @@ class Importer:
 
 
 class _Directories:
-    """Keeps directories as blobs; each is written once."""
+    """Stores directories as blobs; each is written once."""
 
     def __init__(self, blobs: FileBlobs) -> None:
         self.blobs = blobs
@@ -185,7 +185,7 @@ class _Taking:
                 self._append()
 
     def _append(self) -> None:
-        """One durable transaction for all that was read; then the rows follow."""
+        """Append the batch in one durable transaction, then update the rows."""
         batch, self._batch = self._batch, []
         if not batch:
             return
@@ -209,7 +209,7 @@ class _Taking:
         self._views.refresh(self._store.append(appends, self._now_us()))
 
     def _settle(self) -> None:
-        """Over all sessions: an import that was killed may have left some."""
+        """Reconcile the totals of all sessions; a killed import may have left some."""
         views = self._views
         appends: list[Append] = []
         for stream in views.settling():
@@ -246,8 +246,8 @@ def _full(batch: Sequence[Stretch]) -> bool:
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """What reading makes goes away by itself; to look for cycles after every few hundred objects costs a tenth of the
-    time, so that is done after each batch."""
+    """Disable the garbage collector. Reading makes no cycles, and looking for them would take a tenth of the time; the
+    collector runs after each batch instead."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -259,7 +259,7 @@ def _seldom_collected() -> Iterator[None]:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Holds the lock of imports; the kernel lets go of it however the process ends. Raises Busy."""
+    """Hold the import lock, which the kernel releases when the process ends. Raises Busy."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -1,4 +1,4 @@
-"""Pure: names out of files that others wrote, made fit for the log. What is no name becomes a digest of itself."""
+"""Names from files by others, sanitised for the log. An invalid name becomes a digest of itself."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from mz_events.names import StreamId
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+@-]{0,127}\Z")
 MODEL = re.compile(r"[A-Za-z0-9<][A-Za-z0-9._:+@/\[\]<>-]{0,127}\Z")
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+@/-]{0,95}\Z")
-"""Without spaces: what has them may be somebody's words."""
+"""Without spaces: with them it may be free text."""
 LENGTH_MAX = 256
-"""No name is longer; what is longer need not be remembered."""
+"""Longer texts are no names, and are not cached."""
 KNOWN = 4096
-"""The same few names come again and again."""
+"""Cache size; the same few names repeat."""
 DIGITS = 32
 WORKTREE = "/.mz/worktrees/"
 
 
 def name(text: str) -> str:
-    """A session's id, a version, an agent; empty stays empty."""
+    """Return a sanitised session id, version or agent; empty stays empty."""
     return _known_name(text) if len(text) < LENGTH_MAX else _fit(NAME, text)
 
 
@@ -30,7 +30,7 @@ def model(text: str) -> str:
 
 
 def label(text: str) -> str:
-    """A tool, a sub-agent, a type of line."""
+    """Return a sanitised tool, subagent or line type."""
     return _known_label(text) if len(text) < LENGTH_MAX else _fit(LABEL, text)
 
 
@@ -40,8 +40,8 @@ def _fit(pattern: re.Pattern[str], text: str) -> str:
     return f"sha256-{_digest(text)}"
 
 
-# One for each pattern: to look a pattern up takes longer than to look a name up.
-_known_name, _known_model, _known_label = (lru_cache(KNOWN)(partial(_fit, each)) for each in (NAME, MODEL, LABEL))
+# One cache per pattern: looking up a pattern would take longer than looking up a name.
+_known_name, _known_model, _known_label = (lru_cache(KNOWN)(partial(_fit, pattern)) for pattern in (NAME, MODEL, LABEL))
 
 
 def _digest(text: str) -> str:
@@ -49,20 +49,20 @@ def _digest(text: str) -> str:
 
 
 def stream_of(agent: str, session: str) -> StreamId:
-    """`session/<agent>/<id>`, both already names."""
+    """Return `session/<agent>/<id>` of two sanitised names."""
     return StreamId(f"session/{agent}/{session}")
 
 
 def request_key(agent: str, id_: str) -> str:
-    """The same for every sighting of a request: 32 hexadecimal digits."""
+    """Return the key of a request, equal for every occurrence: 32 hexadecimal digits."""
     return _digest(f"{agent}\0{id_}")
 
 
 def by_mz(directory: str) -> bool:
-    """Whether the directory is a worktree of a run."""
+    """Return True if the directory is a worktree of a run."""
     return WORKTREE in f"{directory}/"
 
 
 def project_of(directory: str) -> str:
-    """The repository that a worktree of a run belongs to; other directories are their own."""
+    """Return the repository of a run's worktree, else the directory itself."""
     return directory.partition(WORKTREE)[0] if by_mz(directory) else directory

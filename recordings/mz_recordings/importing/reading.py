@@ -1,4 +1,4 @@
-"""Adapter: reads one file from where it was left, stretch by stretch, in memory that does not grow with the file."""
+"""Incremental reading of one file, segment by segment, in memory that does not grow with the file."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from mz_recordings.transcripts.facts import BlockReader, Carry, Format, Opened, 
 from mz_recordings.transcripts.read import feed, find
 
 REQUESTS_MAX = 1000
-"""Of a stretch, and so of an event."""
+"""Limit of requests per segment, and so per event."""
 READ_BYTES = 1 << 15
 SECTIONS_MAX = 1000
-"""Sessions that are told apart in one stream."""
+"""Limit of sessions that are distinguished in one stream."""
 STRETCH_BYTES = 64 << 20
-"""At most, of a file in which there are few requests: what was read of it is kept from time to time."""
+"""Limit of a segment in a file with few requests, so that progress is saved from time to time."""
 ENDS_BYTES = 4096
-"""Of the beginning and of the end of what was read: what a file is known by."""
+"""Bytes at the beginning and at the end of the read part that identify a file."""
 UNFINISHED = 0
-"""In place of the time at which a file was changed: more of it is to be read."""
+"""In place of a file's modification time: more is to be read."""
 BLANK = b"\0 \t\r\n"
 CARRY_BYTES_MAX = 16_384
 CARRIED = re.compile(r"[A-Za-z0-9<_][A-Za-z0-9._:+@/\[\]<> -]{0,127}\Z")
@@ -41,33 +41,34 @@ _values = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Source(msgspec.Struct):
-    """An open file, with what the log knows of it."""
+    """An open file and its state in the log."""
 
     file: io.BufferedReader
     found: Found
     format: Format
     row: File | None
-    """How far it was read, where reading goes on; None: from its beginning."""
+    """State of reading, if it resumes; None: from the beginning."""
     whole: bool = False
-    """It is read anew whenever it changes: a document, or bytes that are not those of the text."""
+    """True if it is read again whenever it changes: a document, or an encoded file."""
     head: str = ""
-    """sha256 of its first line that is a text of its format."""
+    """sha256 of its first line in its format."""
     sections: dict[str, Gathered] = {}
-    """Of a stream of several sessions, by session, empty for the first: what their next stretches begin with."""
+    """For a stream of several sessions: what the next segment of each session begins with; empty key: the first
+    session."""
 
 
 def digest_of(found: Found) -> str:
-    """What the log knows a file by: the sha256 of its path."""
+    """Return the key of a file in the log: the sha256 of its path."""
     return hashlib.sha256(os.fsencode(found.path)).hexdigest()
 
 
 def untouched(found: Found, row: File) -> bool:
-    """Whether the system says that nothing happened to the file since it was read."""
+    """Return True if size, modification time and inode are unchanged since the file was read."""
     return (found.size, found.modified_ns, found.inode) == (row.size, row.modified_ns, row.inode)
 
 
 def stretches(found: Found, row: File | None, formats: tuple[Format, ...]) -> Iterator[Stretch]:
-    """What is new in the file, `row` being how far it was read. Raises detect.Undetected, OSError."""
+    """Yield the new segments of the file; `row` is its state in the log. Raises detect.Undetected, OSError."""
     with cast("io.BufferedReader", open(found.path, "rb", buffering=READ_BYTES)) as file:
         about = os.fstat(file.fileno())
         found = replace(found, size=about.st_size, modified_ns=about.st_mtime_ns, inode=about.st_ino)
@@ -83,22 +84,24 @@ def stretches(found: Found, row: File | None, formats: tuple[Format, ...]) -> It
 
 
 def _goes_on(file: io.BufferedReader, found: Found, row: File, format_: Format) -> bool:
-    """Whether the file begins with what was read, and the reader can go on behind that. Ends of streams are held
-    against all that came before them, which no row keeps."""
+    """Return True if the file still begins with the part that was read, and its reader can resume. Ends of streams
+    depend on all that came before them, which no row keeps."""
     if not format_.log and (row.told or row.reported_nanousd is not None):
         return False
     return bool(row.carry) and 0 < row.upto <= found.size and mark(file, row.upto) == row.mark
 
 
 def mark(file: io.BufferedReader, upto: int) -> str:
-    """sha256 over the first and the last bytes before `upto`; where the file stands does not matter. Raises OSError."""
+    """Return the sha256 of the first and the last bytes before `offset_end`; the file position does not matter. Raises
+    OSError."""
     size, descriptor = min(ENDS_BYTES, upto), file.fileno()
     head, tail = os.pread(descriptor, size, 0), os.pread(descriptor, size, upto - size)
     return hashlib.sha256(head + b"\0" + tail).hexdigest()
 
 
 def _read(source: Source, given: Iterator[Piece]) -> Iterator[Stretch]:
-    """A half-written end is left for the next time; of what is read whole it belongs to the rest."""
+    """Yield the segments. An incomplete last line is left for the next time, except in files that are read
+    completely."""
     row, format_ = source.row, source.format
     reader = format_.reader(_carries.decode(row.carry) if row else Carry())
     start = upto = row.upto if row else 0
@@ -129,7 +132,8 @@ def _read(source: Source, given: Iterator[Piece]) -> Iterator[Stretch]:
 
 
 def _memory(reader: Reader, gathered: Gathered) -> str:
-    """What `kept` gives. What is still open is said of the file as it is here; what comes later may end it."""
+    """Return the encoded reader state, and note that messages are unfinished at this point; later lines may finish
+    them."""
     carry = reader.carry()
     if carry.open:
         gathered.lacks.setdefault(OPEN)
@@ -137,13 +141,13 @@ def _memory(reader: Reader, gathered: Gathered) -> str:
 
 
 def _turns(source: Source, gathered: Gathered, told: Opened) -> bool:
-    """Whether a stream goes on with another session: people append the output of call after call to one file."""
+    """Return True if a stream continues with another session: people append the output of several calls to one file."""
     other = bool(told.session and gathered.session) and name(told.session) != gathered.session
     return other and len(source.sections) < SECTIONS_MAX
 
 
 def _section(source: Source, gathered: Gathered, told: Opened, head: str) -> Gathered:
-    """What is gathered of the other session; the file itself stands for the first one."""
+    """Return the statistics of the other session; the file itself stands for the first one."""
     source.sections[gathered.section] = _after(gathered)
     wanted = name(told.session)
     section = "" if wanted in source.sections[""].sessions else wanted
@@ -153,7 +157,7 @@ def _section(source: Source, gathered: Gathered, told: Opened, head: str) -> Gat
 
 
 def _blocks(source: Source, given: Iterator[Piece]) -> Iterator[Piece]:
-    """The same lines, many at a time as soon as the file's beginning is known; documents stay as they are."""
+    """Yield the same lines, many at a time once the file's beginning is known; documents stay as they are."""
     for piece in given:
         yield piece
         if source.head and b"\n" not in piece.data:
@@ -162,8 +166,8 @@ def _blocks(source: Source, given: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _complete(format_: Format, piece: Piece) -> bool:
-    """JSON is whole with its last bracket, even where the line end is not written yet, or never will be: some programs
-    end lines with a carriage return alone, and then the last of them decides."""
+    """Return True if a piece without a line end is complete JSON. Some programs end lines with a carriage return alone;
+    then the last of them decides."""
     data = piece.data.rstrip()
     if format_.fits_text is not None or not data.endswith((b"}", b"]")):
         return False
@@ -179,8 +183,8 @@ def _decodes(data: bytes) -> bool:
 
 
 def _head(format_: Format, piece: Piece) -> str:
-    """What copies of a file begin with. Words of a shell before it may stand in any file; a document that is written
-    over several lines is one piece."""
+    """Return the digest of a file's first line, which is equal in copies. Shell output before it does not count; a
+    multi-line document is one piece."""
     data = piece.data.strip(BLANK)
     if not data or (format_.fits_text is None and not data.startswith((b"{", b"["))):
         return ""
@@ -188,7 +192,7 @@ def _head(format_: Format, piece: Piece) -> str:
 
 
 def _joined(given: Iterator[Piece]) -> Iterator[Piece]:
-    """Text that is one document: all of it as one piece, as far as that can be held."""
+    """Yield a text document as one piece, up to the size limit."""
     data, end = bytearray(), 0
     for piece in given:
         data += piece.data + b"\n"
@@ -200,7 +204,7 @@ def _joined(given: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _begun(source: Source) -> Gathered:
-    """With what the row knows."""
+    """Return the statistics at the start of reading, from the row if there is one."""
     row = source.row
     gathered = Gathered(agent=name(source.format.agent), at_us=told_by_file(source.found.modified_ns))
     if row is not None:
@@ -213,12 +217,12 @@ def _begun(source: Source) -> Gathered:
 
 
 def told_by_file(modified_ns: int) -> int:
-    """The time at which a file was changed, in microseconds; file systems know years that no calendar has."""
+    """Return a file's modification time in microseconds, within the range of a calendar."""
     return min(max(modified_ns // 1000, 0), UNTIL_US - 1)
 
 
 def _after(done: Gathered) -> Gathered:
-    """What the next stretch of the same file begins with."""
+    """Return what the next segment of the same file begins with."""
     return Gathered(
         agent=done.agent, part=done.part, at_us=done.at_us, sessions=done.sessions, told=done.told,
         reported_nanousd=done.reported_nanousd, before=done.before, before_nanousd=done.before_nanousd, last=done.last,
@@ -228,8 +232,8 @@ def _after(done: Gathered) -> Gathered:
 
 
 def _stretch(source: Source, gathered: Gathered, start: int, upto: int, carry: str, *, last: bool) -> Stretch:
-    """What is read whole has no memory: the log keeps none, so that reading begins at its first byte again. After one
-    that is not the last of its file, the file is not what was read, whatever the system says of it."""
+    """Return a segment. A file that is read completely has no reader state, so that reading starts at its first byte
+    again. After a segment that is not the last, the modification time is invalid."""
     found, reached = source.found, source.found.size if source.whole else upto
     path = f"{found.path}#{gathered.section}" if gathered.section else str(found.path)
     return Stretch(
@@ -242,8 +246,8 @@ def _stretch(source: Source, gathered: Gathered, start: int, upto: int, carry: s
 
 
 def session_of(gathered: Gathered, found: Found) -> str:
-    """The session that the file is about: the one in its name where it tells of several (a branch begins with lines of
-    the session that it came from), else the first; without any, the digest of its path."""
+    """Return the session of the file: the one in its name if it has several (a branch begins with lines of its origin),
+    else the first; without any, the digest of its path."""
     for each in gathered.sessions:
         if each in found.path.name:
             return each
@@ -251,8 +255,8 @@ def session_of(gathered: Gathered, found: Found) -> str:
 
 
 def kept(carry: Carry) -> str:
-    """The reader's memory for the log, without the directory, which is a blob; empty where it holds what the log does
-    not keep."""
+    """Return the encoded reader state for the log, without the directory, which is a blob; empty if it contains text
+    that the log does not keep."""
     plain = replace(carry, cwd="")
     text = msgspec.json.encode(plain)
     if len(text) > CARRY_BYTES_MAX or not all(map(_fit, _texts(msgspec.to_builtins(plain)))):

@@ -1,4 +1,4 @@
-"""Pure: what was gathered from files, as events: each request once, for the session where it was first seen, priced."""
+"""Events from file segments: each request once, in the session where it first occurred, with its price."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from mz_recordings.importing.gather import NANOUSD_MAX, Gathered, Seen, total
 from mz_recordings.importing.names import by_mz, stream_of
 
 AHEAD_US = 600_000_000
-"""Clocks differ by minutes; what lies further in the future is said to."""
+"""Clocks differ by minutes; later times are counted as future-dated."""
 PriceOf = Callable[[Usage, int], int | None]
-"""Nano-dollars of a request at a time; None: no price."""
+"""Price of a request at a time in nano-dollars; None: no price."""
 
 
 class Stretch(msgspec.Struct, kw_only=True):
-    """A file from one byte to another, and what was gathered from it."""
+    """A part of a file, and its statistics."""
 
     file: str
     """sha256 of its path."""
     path: str
     format: str
     session: str
-    """The session that the file is about; a name."""
+    """Sanitised id of the file's session."""
     size: int
     modified_ns: int
     inode: int
     start: int
     upto: int
     bytes: int
-    """That were read for it."""
+    """Bytes read."""
     mark: str
     head: str
     carry: str
@@ -46,24 +46,24 @@ class Stretch(msgspec.Struct, kw_only=True):
 
 
 class Tally(msgspec.Struct):
-    """What an import comes to, for people."""
+    """Totals of an import, for people."""
 
     new: int = 0
     known: int = 0
     corrected: int = 0
     settled: int = 0
-    """Requests that files tell of at their ends only; below zero: that they no longer do."""
+    """Requests that only the totals at files' ends show; negative if they no longer do."""
     undated: int = 0
     ahead: int = 0
     nanousd: int = 0
-    """Computed, of the new ones and of the corrections."""
+    """Computed price of new requests and corrections."""
     unpriced: dict[str, int] = {}
-    """Requests, by model."""
+    """Requests without a price, by model."""
 
 
 class Reckoning:
-    """Turns stretches into events. `known` are the requests among theirs that were counted before; it grows with those
-    that are counted here. `project` keeps a directory as a blob."""
+    """Builds events of segments. `counted` has the requests that were counted before; new ones are added to it.
+    `project` stores a directory as a blob."""
 
     def __init__(self, price: PriceOf, table: str, project: Callable[[str], Digest], now_us: int) -> None:
         self._price, self._table, self._project, self._now_us = price, table, project, now_us
@@ -72,7 +72,7 @@ class Reckoning:
     def events(
         self, stretch: Stretch, paths: Digest, known: dict[str, Known], session: Session | None
     ) -> tuple[Event, ...]:
-        """The events for the stretch's stream, `session` being what is known of it; `paths` is the blob of paths."""
+        """Return the events for the segment's stream; `session` is its row, `paths` the blob of paths."""
         gathered = stretch.gathered
         stream = stream_of(gathered.agent, stretch.session)
         requests = tuple(self._requests(stream, stretch.requests, known))
@@ -91,7 +91,7 @@ class Reckoning:
         return (*((opened,) if opened else ()), read, *priced)
 
     def _opened(self, stretch: Stretch, session: Session | None) -> SessionOpened | None:
-        """None where nothing is new."""
+        """Return None if nothing is new."""
         gathered = stretch.gathered
         told = Session(
             stream_of(gathered.agent, stretch.session), gathered.agent, stretch.session, version=gathered.version,
@@ -125,7 +125,8 @@ class Reckoning:
                 yield self._corrected(stream, key, seen, known)
 
     def _corrected(self, stream: StreamId, key: str, seen: Seen, known: dict[str, Known]) -> Request:
-        """It stays where it was first seen, and when, unless no file had told that; the larger usage counts."""
+        """Return a correction. The request keeps its session, and its time if that was known; the larger usage
+        counts."""
         before = known[key]
         fuller = seen.usage if total(seen.usage) > total(before.usage) else before.usage
         usage = replace(fuller, part=before.usage.part)
@@ -148,14 +149,14 @@ class Reckoning:
         self.tally.ahead += read.ahead
 
     def settled(self, requests: Iterable[Request]) -> SessionPriced:
-        """The same as `priced`, of requests that only the ends of files tell of."""
+        """Return `priced` for requests that only the totals at files' ends show."""
         listed = tuple(requests)
         for each in listed:
             self.tally.settled += bool(total(each.usage)) - bool(each.before is not None and total(each.before))
         return self.priced(listed)
 
     def priced(self, requests: Iterable[Request]) -> SessionPriced:
-        """The sums by session, quarter of an hour, model and part."""
+        """Return the price totals by session, quarter of an hour, model and subagent."""
         sums: dict[tuple[str, int, str, str], list[int]] = {}
         unpriced: dict[str, int] = {}
         for each in requests:

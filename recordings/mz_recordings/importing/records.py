@@ -1,8 +1,7 @@
-"""Pure: reads what Monozukuri and Mage wrote down about the agents that they drove.
+"""Readers of the records that Monozukuri and Mage keep about agents.
 
-Both count by call, not by request, and name no model: what they tell has no price, and is said to have none. What they
-estimated is no usage, and is passed over. A record that names the agent's session is held against that session's own
-files, so that it adds only what those do not tell.
+Both count per call, not per request, and name no model, so these requests have no price. Estimates are ignored. A
+record that names the agent's session is reconciled with that session's own files, so that it adds only what they lack.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from mz_events.catalog.call import Usage
 from mz_recordings.transcripts.claude_lines import time_us
 from mz_recordings.transcripts.facts import (
     Asked,
-    Bad,
-    Carry,
     Ended,
     Format,
     Opened,
@@ -27,38 +24,22 @@ from mz_recordings.transcripts.facts import (
     Unknown,
     Used,
 )
+from mz_recordings.transcripts.objects import ObjectReader
 
 MONOZUKURI, MAGE, CLAUDE = "monozukuri", "mage", "claude-code"
 TYPES = re.compile(r"(run|backlog|feature|phase|skill|memory|learning|log|setup)\.[a-z_]+\Z")
 CALLERS = frozenset({"measure", "stitch"})
 FIELD = re.compile(rb"^( *)([a-z_]+):[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
-NOT_OBJECT = "no JSON object"
 
 
-class _Reader:
-    """What the readers share: nothing is remembered between lines."""
-
-    agent = MONOZUKURI
-    unit: Literal["line", "file"] = "line"
-
-    def __init__(self, carry: Carry) -> None:
-        self._carry = carry
-
-    def carry(self) -> Carry:
-        return self._carry
-
-
-class CostReader(_Reader):
-    """Monozukuri's `cost.json` of a feature: tokens of each phase, where they were counted."""
+class CostReader(ObjectReader):
+    """Monozukuri's `cost.json` of a feature: counted tokens of each phase."""
 
     format = "monozukuri-cost"
+    agent = MONOZUKURI
     unit: Literal["line", "file"] = "file"
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        document = decode(data)
-        if document is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, document: Json, /) -> Iterator[Sighting]:
         feature = string(document.get("feature_id"))
         yield Opened(session=feature, at_us=time_us(document.get("created_at")))
         phases = document.get("phases")
@@ -73,16 +54,13 @@ class CostReader(_Reader):
                 )
 
 
-class EventReader(_Reader):
-    """Monozukuri's events: which runs and features there were. Their tokens are those of `cost.json`."""
+class EventReader(ObjectReader):
+    """Monozukuri's events: runs and features. Their tokens are in `cost.json`."""
 
     format = "monozukuri-events"
+    agent = MONOZUKURI
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         kind, at_us = string(event.get("type")), time_us(event.get("ts"))
         if not TYPES.match(kind):
             yield Unknown(type=kind[:64] or "?")
@@ -94,17 +72,13 @@ class EventReader(_Reader):
             yield Used(tool=string(event.get("skill")) or "skill", failed=kind == "skill.failed")
 
 
-class IssueReader(_Reader):
-    """Mage's invocation records: comments of issues, an issue a line."""
+class IssueReader(ObjectReader):
+    """Mage's invocation records: comments of issues, one issue per line."""
 
     format = "mage-issues"
     agent = MAGE
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        issue = decode(data)
-        if issue is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, issue: Json, /) -> Iterator[Sighting]:
         name = string(issue.get("id"))
         for record in _records(issue):
             begun, tokens = string(record.get("started_at")), mapping(record.get("tokens"))
@@ -117,8 +91,8 @@ class IssueReader(_Reader):
             )  # fmt: skip
 
 
-class StatsReader(_Reader):
-    """Mage's `stats` of one call, in YAML: it names the session of Claude Code, whose own files count first."""
+class StatsReader(ObjectReader):
+    """Mage's `stats` of one call, in YAML. It names the session of Claude Code, whose own files take precedence."""
 
     format = "mage-stats"
     agent = CLAUDE
@@ -144,7 +118,7 @@ def _usage(tokens: Json) -> Usage:
 
 
 def _records(issue: Json) -> Iterator[Json]:
-    """The comments of an issue that are records of a call."""
+    """Yield the comments of an issue that are records of a call."""
     comments = issue.get("comments")
     for comment in comments if isinstance(comments, list) else ():
         text = comment if isinstance(comment, str) else string(mapping(comment).get("text"))
@@ -154,7 +128,7 @@ def _records(issue: Json) -> Iterator[Json]:
 
 
 def _fields(data: bytes) -> dict[str, str]:
-    """The fields of a plain YAML document; those of a nested one as `outer.inner`. The first of a name counts."""
+    """Return the fields of a simple YAML document, nested ones as `outer.inner`. The first of a name counts."""
     found: dict[str, str] = {}
     outer = ""
     for indent, name, value in FIELD.findall(data):

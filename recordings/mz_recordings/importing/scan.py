@@ -1,4 +1,4 @@
-"""Adapter: which files there are to be read, and what the system says of each. Nothing is opened here."""
+"""Search for session files, with their metadata. No file is opened."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pathlib import Path
 import msgspec
 
 SUFFIXES = (".jsonl", ".json", ".ndjson", ".stream-json", ".md", ".yaml", ".log")
-"""What is looked at in a directory. A file that is named is looked at whatever it is called."""
+"""Suffixes of files that are searched for in directories. A file that the user names is read whatever its name."""
 SUB_AGENTS = "subagents"
-"""Directory in which Claude Code keeps the files of sub-agents."""
+"""Directory in which Claude Code keeps the files of subagents."""
 BEGINS_SUB_AGENT = "agent-"
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as the system describes it."""
+    """A file and its metadata."""
 
     path: Path
     size: int
     modified_ns: int
     inode: int
     named: bool
-    """By a person: that it is of no format that is known must be said."""
+    """True if the user named it, so that an unknown format must be reported."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A file or directory that could not be read, and why."""
+    """A file or directory that could not be read, and the reason."""
 
     path: str
     why: str
 
 
 def known_places(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where agents keep their sessions, whether or not they are there: as their own documentation says, or, for Qwen
-    Code, the source of its `config/storage.ts`. opencode keeps them in a database, and aider in each repository."""
+    """Return the directories where agents keep their sessions, existing or not: as documented or, for Qwen Code, as in
+    the source of its `config/storage.ts`. opencode keeps them in a database, aider in each repository."""
     claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
     codex = Path(environment.get("CODEX_HOME") or home / ".codex")
     gemini = Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini"
@@ -45,8 +45,8 @@ def known_places(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]
 
 
 def scan(paths: Iterable[Path], unreadable: list[Unreadable]) -> list[Found]:
-    """The files, each once however often it is named or linked to: main conversations before sub-agents, older ones
-    before newer ones, so that a request counts for the session in which it was made. `unreadable` grows."""
+    """Return the files, each once however often it is named or linked to: main conversations before subagents, older
+    ones before newer ones, so that a request counts for the session that made it. Append to `unreadable`."""
     found: dict[tuple[int, int], Found] = {}
     for path in paths:
         for each, device in _below(path, unreadable):
@@ -61,7 +61,8 @@ def _of_sub_agent(path: Path) -> bool:
 
 
 def _below(path: Path, unreadable: list[Unreadable]) -> Iterator[tuple[Found, int]]:
-    """The file itself, or those of a directory; links to directories are not followed, so no loop is entered."""
+    """Yield the file itself, or those of a directory, with their devices. Links to directories are not followed, to
+    avoid loops."""
     try:
         about = path.stat()
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Pure: what files tell at their ends, beyond the requests that they show.
+"""Reconciliation of the totals at files' ends with the requests that the files show.
 
-A stream of one call often shows only the beginning of each answer, and nothing of side models; at its end it tells sums
-by model, and money. What the sums have more than the requests of the session that are known, from whichever file,
-counts as one request more; it shrinks when another file shows the requests themselves.
+A stream of one call often shows only the beginning of each reply, and no side models; at its end it reports totals by
+model, and money. What the totals exceed the known requests of the session by, from whichever file, counts as one more
+request; it shrinks when another file shows the requests themselves.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from mz_recordings.importing.names import request_key
 from mz_recordings.importing.records import StatsReader
 from mz_recordings.transcripts.formats import FORMATS
 
-LOGS = frozenset(each.name for each in FORMATS if each.log)
-"""What their files tell at the end is of the whole session, the calls that have streams of their own included."""
+LOGS = frozenset(form.name for form in FORMATS if form.log)
+"""Formats whose totals are of the whole session, including calls that have streams of their own."""
 SECOND_HAND = frozenset({StatsReader.format})
-"""Files in which somebody else wrote down what a call told."""
+"""Formats in which another program recorded a call's totals."""
 
 
 def invocations(files: Iterable[File]) -> tuple[File, ...]:
-    """The files that tell something at their end, calls once: of those with one beginning the one that tells most, and
-    no record of a call (the same money, to the nano-dollar) whose own file is there. Logs of whole sessions last."""
+    """Return the files with totals, each call once. Of files with the same beginning the one with the highest totals
+    counts; a second-hand record of a call is dropped if the call's own file is there (the same money, to the
+    nano-dollar). Session logs come last."""
     found: dict[str, File] = {}
     for each in files:
         if each.told or each.reported_nanousd is not None:
@@ -51,7 +52,7 @@ def _weight(file: File) -> tuple[int, int]:
 
 
 def keys(agent: str, stream: str, files: Sequence[File]) -> tuple[str, ...]:
-    """Of all requests that `settled` may make, so that they can be looked up."""
+    """Return the keys of all requests that `reconcile_totals` may make, for the lookup."""
     models = {usage.model for file in files for usage in file.told}
     return (*(_rest(agent, stream, model) for model in sorted(models)), *(_end(agent, stream, file) for file in files))
 
@@ -67,8 +68,8 @@ def _end(agent: str, stream: str, file: File) -> str:
 def settled(
     agent: str, stream: str, files: Sequence[File], sums: Sequence[Sum], known: dict[str, Known], at_us: int
 ) -> Iterator[Request]:
-    """The requests that are new or other than before; sums that name no model come last. `files` as `invocations` gives
-    them, `sums` the session's rows, `at_us`: when the session was last heard of."""
+    """Yield the requests that are new or changed; totals without a model come last. `files` are those of `invocations`,
+    `sums` the session's rows, `at_us` the time of the session's last activity."""
     told = _told(files)
     before = {model: known.get(_rest(agent, stream, model)) for model in told}
     shown = _shown(sums, filter(None, before.values()))
@@ -81,7 +82,7 @@ def settled(
 
 
 def _told(files: Sequence[File]) -> dict[str, Usage]:
-    """By model: what calls tell adds up; a log of the whole session has it all, or is not yet as far."""
+    """Return the totals by model. Calls add up; a session log includes them all, or is not yet as far."""
     told: dict[str, Usage] = {}
     for file in files:
         for usage in file.told:
@@ -96,9 +97,9 @@ def _told(files: Sequence[File]) -> dict[str, Usage]:
 
 
 def lacking(files: Sequence[File], sums: Sequence[Sum]) -> tuple[str, ...]:
-    """Why the files of one session tell fewer tokens than were used, or may do so; empty: nothing says so. `sums`: the
-    session's rows. Outputs that a log leaves open are told by sums at the end of a call, or of the session, that cover
-    all requests; and by a longer copy of the same log, as far as that has them."""
+    """Return the codes of notes that say why the files of a session report, or may report, fewer tokens than were used.
+    `sums` are the session's rows. Unfinished outputs of a log are resolved by totals at the end of a call or session
+    that cover all requests, and by a longer copy of the same log."""
     longest: dict[tuple[str, str], File] = {}
     for each in files:
         other = longest.get((each.format, each.part))
@@ -111,8 +112,8 @@ def lacking(files: Sequence[File], sums: Sequence[Sum]) -> tuple[str, ...]:
 
 
 def _covered(files: Sequence[File], sums: Sequence[Sum]) -> bool:
-    """Whether the sums that files tell have as much input as the session's requests, by model; a sum that names none is
-    of those that the others leave."""
+    """Return True if the totals have as much input as the session's requests, by model. A total without a model covers
+    the rest."""
     told, shown = Counter[str](), Counter[str]()
     for usage in _told(invocations(files)).values():
         told[bare(usage.model)] += usage.input
@@ -124,8 +125,8 @@ def _covered(files: Sequence[File], sums: Sequence[Sum]) -> bool:
 def _money(
     agent: str, stream: str, files: Sequence[File], sums: Sequence[Sum], known: dict[str, Known], at_us: int
 ) -> Iterator[Request]:
-    """What is reported for a whole call, less what is reported for its requests one by one; and for a whole session,
-    less what is reported for both."""
+    """Yield a request for the money that is reported for a whole call minus that of its requests; and for a whole
+    session, minus both."""
     ends = [known[key] for file in files if (key := _end(agent, stream, file)) in known]
     single = sum(each.reported_nanousd or 0 for each in sums) - sum(end.reported_nanousd or 0 for end in ends)
     covered = single
@@ -154,7 +155,7 @@ def _nothing(model: str) -> Usage:
 
 
 def _shown(sums: Sequence[Sum], rests: Iterable[Known]) -> dict[str, Usage]:
-    """What the session's requests add up to, by model, without what was settled before."""
+    """Return the sums of the session's requests by model, without earlier reconciliations."""
     found: dict[str, Usage] = {}
     for each in sums:
         name = bare(each.model)
@@ -167,8 +168,8 @@ def _shown(sums: Sequence[Sum], rests: Iterable[Known]) -> dict[str, Usage]:
 
 
 def _taken(shown: dict[str, Usage], told: Usage) -> Usage:
-    """What is shown of the model, or of all that no sum before was about, where none is named; in `shown` stays what
-    this sum leaves, so that nothing is held against two."""
+    """Return the known usage of the model, or of all remaining models if none is named. `shown` keeps what this total
+    leaves, so that nothing is subtracted twice."""
     names = (bare(told.model),) if told.model else tuple(shown)
     found = _nothing(told.model)
     for name in names:
@@ -179,12 +180,13 @@ def _taken(shown: dict[str, Usage], told: Usage) -> Usage:
 
 
 def bare(model: str) -> str:
-    """Sums name a model with the mark of its context window, lines without."""
+    """Return the model name without the mark of its context window, which totals have and lines have not."""
     return model.partition("[")[0]
 
 
 def _beyond(told: Usage, shown: Usage) -> Usage:
-    """What `told` has more. Sums tell no lifetimes of cache writes: they have those of the requests that are shown."""
+    """Return what `total` exceeds `shown` by. Totals have no lifetimes of cache writes: those of the shown requests
+    apply."""
     written = max(told.cache_write_5m + told.cache_write_1h - shown.cache_write_5m - shown.cache_write_1h, 0)
     long = told.cache_write_1h > 0 or shown.cache_write_1h > shown.cache_write_5m
     read = max(told.cache_read - shown.cache_read, 0)

@@ -1,4 +1,4 @@
-"""Adapter: the clock of a recorded world: it begins when the run began, and leaps over what nobody need wait for."""
+"""The clock of a replay: starts when the recorded run started, and skips waiting times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mz_recordings.cassette import parse_time
 
 
 class WorldClock:
-    """Implements `mz_engine.ports.Clock`. Thread-safe; never goes back."""
+    """Implements `mz_engine.ports.Clock`. Thread-safe, monotonic."""
 
     def __init__(self, start: str) -> None:
         """`start`: UTC, `2026-11-21T10:28:00Z`. Raises ValueError."""
@@ -22,7 +22,7 @@ class WorldClock:
             return self._now_us()
 
     def leap(self, until_us: int) -> None:
-        """It is at least so late now."""
+        """Advance the clock to at least this time."""
         with self._lock:
             self._start_us += max(0, until_us - self._now_us())
 

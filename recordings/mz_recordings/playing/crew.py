@@ -1,5 +1,5 @@
-"""Adapter: the agents of a replay: stand-ins as processes for what was answered, and the recorded end of calls that
-failed or were lost, for which nothing is spawned."""
+"""Agents of a replay: stand-in processes for calls that replied, and the recorded end, without a process, for calls
+that failed or were lost."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from mz_recordings.recording.storycheck import counts_in
 
 REFUSED = b"stand-in: "
 HANGS_SECONDS = 2
-"""So long a call hangs that is played as a process and hung until its limit."""
+"""Duration of a replayed call that hung until its limit."""
 
 
 _NOTED = msgspec.json.Decoder(Noted)
 
 
 class Crew:
-    """Implements `mz_engine.ports.Agents` for one replay, and remembers what it was asked. Thread-safe."""
+    """Implements `mz_engine.ports.Agents` for one replay, and records which calls were made. Thread-safe."""
 
     def __init__(
         self, cassette: Cassette, root: Path, door: AgentDoor, journal: Path, home: str, environment: Mapping[str, str]
@@ -43,10 +43,10 @@ class Crew:
         self._lock = threading.Lock()
         self._elsewhere, self._counted = elsewhere(cassette), counted(cassette)
         self.played: dict[Identity, Noted] = {}
-        """Every recording that was asked for, and what differed."""
+        """Every recording that was used, with its differences."""
         self.missed: list[Identity] = []
         self.offences: dict[str, tuple[Offence, ...]] = {}
-        """By feature: what the next capture of its tree is to find."""
+        """By feature: changes to add to the next capture of its tree."""
 
     # the port -----------------------------------------------------------------------------------------------------
     def call(self, spec: CallSpec) -> CallResult:
@@ -70,7 +70,7 @@ class Crew:
         return msgspec.structs.replace(result, version=taken.recording.version)
 
     def salvage(self, key: str) -> CallResult | None:
-        """What the spool of a lost call held."""
+        """Return the output that the spool of a lost call held."""
         taken = self._taken.get(self._identity(key))
         return None if taken is None else _result(taken, Places())
 
@@ -81,7 +81,7 @@ class Crew:
         return self._door.estimate_tokens(agent, prompt)
 
     def count_tokens(self, spec: CallSpec) -> int | None:
-        """As when it was recorded: nobody is asked."""
+        """Return the recorded count, if any; no agent is asked."""
         return self._counted.get(spec.key.partition("/")[2])
 
     def format_prompt(self, agent: str, prompt: str) -> str:
@@ -91,11 +91,11 @@ class Crew:
         return self._door.model(agent, tier)
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
-        """As when it was recorded: a call may have begun a session since the agent never had the one before."""
+        """Return True if the recorded call continued the session: the agent may not have had it."""
         known = session is None or key.partition("/")[2] not in self._elsewhere
         return known and self._door.continues(agent, session, key)
 
-    # what it takes --------------------------------------------------------------------------------------------------
+    # replies ------------------------------------------------------------------------------------------------------
     def _spawn(self, spec: CallSpec, taken: Taken) -> CallResult:
         identity = taken.recording.identity
         result = self._door.call(_shortened(spec, taken))
@@ -133,8 +133,7 @@ class Crew:
         return Places(str(worktree(self._root, spec.place)), str(self._root), self._home, user, spec.session or "")
 
     def _compared(self, taken: Taken, spec: CallSpec, places: Places) -> Noted:
-        """What a call is given for which no stand-in is started that could compare it. Without a process it sees no
-        variables; and what it left has to fit its tree."""
+        """Compare a call that no stand-in compares. Without a process there are no variables to compare."""
         argv = called_with(spec, self._door.adapter(spec.agent))
         other = argv if argv != taken.recording.argv else None
         return Noted(prompt=self._other_prompt(taken, spec, places), argv=other)
@@ -144,7 +143,7 @@ class Crew:
         return None if recorded == spec.prompt.encode() else spec.prompt
 
     def _apply(self, taken: Taken, place: Path) -> str:
-        """Leaves in the tree what the agent had left; git's words where that cannot be."""
+        """Apply the recorded changes to the worktree; return git's message if that fails."""
         patch = _content(taken, "patch")
         if not patch:
             return ""
@@ -160,7 +159,7 @@ class Crew:
 
 
 def elsewhere(cassette: Cassette) -> frozenset[str]:
-    """Keys, without their run, of calls whose agent had not the session in which they would have gone on."""
+    """Return the keys, without the run, of calls whose agent did not have the session to continue."""
     lines = (line for told in cassette.stories.values() for line in told.splitlines() if b'"session.broken"' in line)
     ends = (json.loads(line) for line in lines)
     keys = (end.get("key") for end in ends if end.get("reason") == SessionEnd.ELSEWHERE.value)
@@ -168,18 +167,18 @@ def elsewhere(cassette: Cassette) -> frozenset[str]:
 
 
 def counted(cassette: Cassette) -> Mapping[str, int]:
-    """What agents counted of calls, by their keys without the run."""
+    """Return the agents' token counts of calls, by key without the run."""
     return counts_in(cassette.stories.values())
 
 
 def called_with(spec: CallSpec, adapter: Adapter) -> tuple[str, ...]:
-    """The arguments of a call, as recordings have them."""
+    """Return the arguments of a call, in the form of recordings."""
     argv = invocation_of(adapter, spec).argv
     return tuple(SESSION if word == spec.session else word for word in argv)
 
 
 def _shortened(spec: CallSpec, taken: Taken) -> CallSpec:
-    """Nobody waits in a replay: a call that hangs is ended by its limit, and the limit comes soon."""
+    """Return the call with a short limit if the recorded call was ended by a limit."""
     failure = taken.recording.failure
     code = failure.code if failure else ""
     if code == "timeout":
@@ -190,13 +189,13 @@ def _shortened(spec: CallSpec, taken: Taken) -> CallSpec:
 
 
 def refused(code: str) -> CallResult:
-    """No further call could mend it: the feature comes to rest, and the others go on."""
+    """Return a result that no retry can fix: the feature stops, the others continue."""
     problem = Problem(kind=ProblemClass.HUMAN, code=code)
     return CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0, problem=problem)
 
 
 def _result(taken: Taken, places: Places) -> CallResult:
-    """A failed or lost call, as it was recorded."""
+    """Return the recorded result of a failed or lost call."""
     recording = taken.recording
     failure = recording.failure
     return CallResult(

@@ -1,6 +1,6 @@
-"""Driver: one replay: today's engine with the clock of a recorded world, and the people who decided in it.
+"""Driver of one replay: the current engine with a skipping clock and the recorded decisions of people.
 
-Everything but time, people and crashes is the engine's own: its coordinator, its scheduler, its threads.
+Only time, people and crashes are replaced; coordinator, scheduler and threads are the engine's own.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from mz_recordings.playing.stage import Stage
 from mz_recordings.recording.story import belongs
 
 SOMEBODY = b"somebody"
-"""Names of people are not recorded."""
+"""Author of all decisions; names of people are not recorded."""
 LEAVE_SECONDS = 3.0
 VERDICTS = {"approve": Verdict.APPROVE, "retry": Verdict.RETRY, "reject": Verdict.REJECT}
 
 
 class Setting(Protocol):
-    """What the beginning of a run needs of its stage."""
+    """Ports that the start of a run needs."""
 
     @property
     def blobs(self) -> Blobs: ...
@@ -51,7 +51,7 @@ class Setting(Protocol):
 
 def begin(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store, stage: Setting, base: Commit,
           heads: dict[str, Commit]) -> None:  # fmt: skip
-    """The run's first append, as the recorded run began: its items in this order."""
+    """Append the start of the run, with its items in this order."""
     world, put = cassette.manifest.world, stage.blobs.put
     started = RunStarted(
         run=RunId(world.run),
@@ -81,7 +81,7 @@ def begin(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store,
 
 
 def drive(cassette: Cassette, pins: Pins, store: Store, stage: Stage) -> None:
-    """Until nothing can go on. A fatal problem that the recorded run was resumed after is resumed after here."""
+    """Run until nothing can continue. Resume after a fatal problem if the recorded run was resumed."""
     world = cassette.manifest.world
     coordinator = ReplayCoordinator(world.run, pins, store, stage, world.said)
     hints = {item.feature: tuple(one for one in world.hints if one.feature == item.feature) for item in world.items}
@@ -102,7 +102,7 @@ def drive(cassette: Cassette, pins: Pins, store: Store, stage: Stage) -> None:
 
 
 def _run(scheduler: Scheduler, stage: Stage) -> None:
-    """Whatever ends it early ends every process too; the threads get a moment to leave the scratch directory."""
+    """Run the scheduler. On an exception, end all processes and let the threads leave the scratch directory."""
     try:
         scheduler.run()
     except BaseException:
@@ -113,12 +113,12 @@ def _run(scheduler: Scheduler, stage: Stage) -> None:
 
 
 def unseen(recorded: Recorded[Event]) -> None:
-    """Nobody watches a replay."""
+    """Observe nothing."""
     del recorded
 
 
 class ReplayFeature(FeatureRun):
-    """Goes on after a call that is to be found lost, as the next process did after the crash."""
+    """Continues after a call that must be found lost, as the next process did after the crash."""
 
     killed: threading.Event
 
@@ -128,7 +128,7 @@ class ReplayFeature(FeatureRun):
 
 
 class Peopled(Coordinator):
-    """People say what they said, where they said it."""
+    """Coordinator with recorded decisions, taken at the same point of the trace."""
 
     def __init__(
         self, run: str, pins: Pins, store: Store, clock: Clock, blobs: Blobs, said: tuple[Said, ...], see: Observer
@@ -162,13 +162,13 @@ class Peopled(Coordinator):
 
 
 class Leaping(Clock, Protocol):
-    """A clock that leaps over what nobody need wait for."""
+    """A clock that can skip waiting times."""
 
     def leap(self, until_us: int) -> None: ...
 
 
 class Timed(Protocol):
-    """A stage whose clock leaps."""
+    """A replay environment with a skipping clock."""
 
     @property
     def blobs(self) -> Blobs: ...
@@ -177,7 +177,7 @@ class Timed(Protocol):
 
 
 class ReplayCoordinator(Peopled):
-    """Time leaps to the next timer."""
+    """Skips to the next timer."""
 
     def __init__(self, run: str, pins: Pins, store: Store, stage: Timed, said: tuple[Said, ...]) -> None:
         super().__init__(run, pins, store, stage.clock, stage.blobs, said, unseen)

@@ -1,4 +1,4 @@
-"""Adapter: plays many cassettes, one by one or several at a time, each in a process of its own."""
+"""Replay of many cassettes, each in its own process if there are several workers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from mz_recordings.playing.replay import Job, play, unplayable
 
 
 def find(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """The cassettes at these places, each a cassette or a library; each once."""
+    """Return the cassettes at these paths, each a cassette or a library, without duplicates."""
     found = [(place,) if is_cassette(place) else cassettes(place) for place in places]
     return tuple(dict.fromkeys(path for paths in found for path in paths))
 
 
 def bundled() -> Path:
-    """The folder with the cassettes that come with `mz`."""
+    """Return the folder of the cassettes that are part of `mz`."""
     return Path(str(files("mz_recordings"))) / "bundled"
 
 
 def shuffled(paths: tuple[Path, ...], seed: int | None) -> tuple[Path, ...]:
-    """The cassettes in an order that the seed decides; as they are without one."""
+    """Return the cassettes in an order that depends on the seed; unchanged without one."""
     found = list(paths)
     if seed is not None:
         random.Random(seed).shuffle(found)
@@ -41,35 +41,34 @@ def shuffled(paths: tuple[Path, ...], seed: int | None) -> tuple[Path, ...]:
 
 
 def environment_of(outside: Mapping[str, str]) -> dict[str, str]:
-    """What a replay may take from the caller's environment: all but git's own variables."""
+    """Return the environment without git's variables."""
     return {name: value for name, value in outside.items() if not name.startswith("GIT_")}
 
 
 def play_all(jobs: tuple[Job, ...], workers: int, tell: Callable[[Played], None]) -> tuple[Played, ...]:
-    """Plays all, in the order of the jobs where there is one worker; `tell` hears of each as it ends. The answer is in
-    the order of the jobs."""
+    """Replay all jobs; call `report` after each one. Results are in the order of the jobs."""
     if workers == 1 or len(jobs) == 1:
-        found = []
+        results = []
         for job in jobs:
-            found.append(settle(job))
-            tell(found[-1])
-        return tuple(found)
-    known: dict[str, Played] = {}
+            results.append(settle(job))
+            tell(results[-1])
+        return tuple(results)
+    results_by_path: dict[str, Played] = {}
     with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
         try:
             for done in as_completed([pool.submit(settle, job) for job in jobs]):
                 played = done.result()
-                known[played.path] = played
+                results_by_path[played.path] = played
                 tell(played)
         except BaseException:
-            # Whoever stops a long replay does not wait for what has not begun.
+            # Do not wait for jobs that have not started.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return tuple(known[job.path] for job in jobs)
+    return tuple(results_by_path[job.path] for job in jobs)
 
 
 def settle(job: Job) -> Played:
-    """Plays a cassette; what the job wants renewed in it is written, and it is played once more."""
+    """Replay a cassette; if the job updates it and something changed, write it and replay it again."""
     if not (job.accept or job.update_unused):
         return play(job)[0]
     try:
@@ -79,7 +78,7 @@ def settle(job: Job) -> Played:
 
 
 def _settle(job: Job, seal: str) -> Played:
-    """Raises CassetteUnusable where somebody else has changed the cassette meanwhile."""
+    """Raises CassetteUnreadable if another process changed the cassette in the meantime."""
     result, happened = play(job)
     if happened is None:
         return result
@@ -98,6 +97,6 @@ def _settle(job: Job, seal: str) -> Played:
     if leaks := leaking(old, cassette, known):
         return replace(result, findings=(*leaks, *result.findings))
     if kept := renew(cassette, place, seal):
-        said.append(f"a copy of what it was lies in {kept}")
+        said.append(f"backup: {kept}")
     again, _ = play(replace(job, accept=(), update_unused=False))
     return replace(again, renewed=tuple(said))

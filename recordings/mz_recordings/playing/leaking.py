@@ -1,5 +1,5 @@
-"""Pure: secrets in what a renewed cassette would hold and the one before did not: today's texts and settings, the
-prompts made of them, and what people gave as a reason."""
+"""Detection of secrets that an update would add to a cassette: in current texts and settings, in prompts made from
+them, and in given reasons."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MEND = "take it out of the project, then: mz replay {cassette}"
 
 
 def leaking(old: Cassette, new: Cassette, secrets: Secrets) -> tuple[Finding, ...]:
-    """A finding for each file that must not be written; empty: `new` may take the place of `old`."""
+    """Return a finding for each file that must not be written; empty: `new` may replace `old`."""
     return tuple(
         Finding(
             kind="SECRET",
-            what=f"{' and '.join(names)} would stand in {file}{where}; nothing was written",
+            what=f"{' and '.join(names)} would be written to {file}{where}; nothing was changed",
             feature=feature,
             call=call,
             mend=MEND,
@@ -30,7 +30,7 @@ def leaking(old: Cassette, new: Cassette, secrets: Secrets) -> tuple[Finding, ..
 
 
 def _news(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, str, bytes]]:
-    """Feature, call, file, the place in it, bytes."""
+    """Yield feature, call, file, location in it and bytes of everything that is new."""
     if new.manifest != old.manifest:
         for where, text in _texts(msgspec.to_builtins(new.manifest)):
             yield "", "", MANIFEST, f" ({where})" if where else "", text.encode("utf-8", "surrogateescape")
@@ -49,7 +49,7 @@ def _news(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, str, by
 
 
 def _texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in it, as it is meant and not as a file spells it, with the names that lead there."""
+    """Yield every string in the value, unescaped, with its key path."""
     if isinstance(value, str):
         yield where, value
     elif isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Pure: where two stories part, and which class of drift that is.
+"""Classification of differences between two traces.
 
-Events in the same place are held against each other as long as they are about the same matter, so that what is read or
-changed otherwise never hides another verdict. Where one story does something else than the other, the rest follows.
+Events at the same position are compared as long as they have the same subject, so one difference does not hide
+another. After an event with another subject, the remaining events are not compared.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ VERDICTS = ("artifact.validated", "gate.checked", "human.requested")
 MONEY = frozenset({"usage", "reported_nanousd"})
 NO_USAGE: Line = msgspec.to_builtins(Usage(model="", input=0, output=0))
 MATTER = ("type", "ref", "phase", "unit", "iteration", "artifact", "stage", "name", "gate")
-"""Fields of an event that say what it is about."""
+"""Fields that name the subject of an event."""
 SAID = {
-    "PROMPT": "is asked otherwise",
-    "CONFIG": "is called otherwise",
-    "WIRE": "reads an answer otherwise",
-    "EVENT": "is another one",
-    "ARTIFACT": "takes something else from an artifact",
+    "PROMPT": "has another prompt",
+    "CONFIG": "has other settings",
+    "WIRE": "parses a reply differently",
+    "EVENT": "has another event",
+    "ARTIFACT": "reads something else from an artifact",
     "EFFECT": "changes other files",
-    "COST": "takes other tokens",
-    "POLICY": "decides otherwise",
+    "COST": "has other token counts",
+    "POLICY": "decides differently",
 }
 
 
 class Parting(msgspec.Struct, frozen=True):
-    """Two stories part here."""
+    """First difference of a kind between two traces."""
 
     kind: FindingKind
     where: Divergence
@@ -48,12 +48,12 @@ class Parting(msgspec.Struct, frozen=True):
 
     @property
     def call(self) -> str:
-        """The recording that the event is about, such as `code.a2`; empty where it is about none."""
+        """Return the name of the recording, such as `code.a2`, that the event concerns; empty: none."""
         return next((name for line in (self.where.recorded, self.where.produced) if (name := call_name(line))), "")
 
 
 def call_name(line: Line | None) -> str:
-    """Name of the recording of the call that an event is about."""
+    """Return the name of the recording of the event's call; empty: none."""
     ref = (line or {}).get("ref")
     if not isinstance(ref, dict):
         return ""
@@ -61,7 +61,7 @@ def call_name(line: Line | None) -> str:
 
 
 def partings(recorded: bytes, produced: bytes) -> tuple[Parting, ...]:
-    """Where two stories part, each class once, in the order of the story; empty: nowhere."""
+    """Return the differences of two traces in order, the first one of each kind."""
     found: dict[FindingKind, Parting] = {}
     for where in divergences(filled(one_parser(recorded, produced)), filled(produced)):
         kind = kind_of(where)
@@ -73,7 +73,7 @@ def partings(recorded: bytes, produced: bytes) -> tuple[Parting, ...]:
 
 
 def one_parser(recorded: bytes, produced: bytes) -> bytes:
-    """The recorded story, read by today's parser as far as its name goes: a better parser that reads the same is no
+    """Return the recorded trace with the parser name of the produced one: a new parser that reads the same is no
     drift."""
     names = {line.get("parser") for _, line in _reads(produced)}
     if len(names) != 1 or None in names:
@@ -82,7 +82,7 @@ def one_parser(recorded: bytes, produced: bytes) -> bytes:
 
 
 def filled(told: bytes) -> bytes:
-    """The story with all fields of usage: those that came later say what they say where nobody fills them."""
+    """Return the trace with all usage fields; fields that are newer than the trace get their default."""
     lines = {raw: line for raw, line in _reads(told) if any(NO_USAGE.keys() - one for one in line.get("usage", ()))}
     return _replaced(
         told, {raw: {**line, "usage": [{**NO_USAGE, **one} for one in line["usage"]]} for raw, line in lines.items()}
@@ -101,7 +101,7 @@ def _replaced(told: bytes, lines: dict[bytes, Line]) -> bytes:
 
 
 def kind_of(where: Divergence) -> FindingKind:
-    """The class of drift that an event which differs stands for."""
+    """Return the kind of drift of a differing event."""
     old, new = where.recorded or {}, where.produced or {}
     if old.get("type") != new.get("type"):
         return "POLICY" if _decides(old) or _decides(new) else "EVENT"

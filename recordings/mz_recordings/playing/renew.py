@@ -1,4 +1,4 @@
-"""Pure: a cassette with what went in renewed and the answers kept, or without what nobody asks for any more."""
+"""Updates of a cassette: new inputs accepted with the replies kept, or unused recordings removed."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from mz_recordings.recording.scrub import Places, scrub
 from mz_recordings.recording.story import as_asked
 
 WENT_IN = ("PROMPT", "CONFIG")
-"""Classes after whose renewal an answer predates its question; the others are seen in the story alone."""
+"""Kinds whose acceptance is noted in the recordings; the others change the trace only."""
 
 
 def accept(
     cassette: Cassette, happened: Happened, kinds: Collection[str], reason: str, at: str
 ) -> tuple[Cassette, tuple[str, ...]]:
-    """Renews what differs in one of these ways (`findings.ACCEPTABLE`), and says what it did; nothing where nothing
-    differs. A story is renewed where all classes in which it differs are accepted, and never where the replay could not
-    tell it to its end. `at`: UTC, `2026-11-21T10:28:00Z`."""
+    """Accept differences of these kinds (`findings.ACCEPTABLE`); return the cassette and descriptions of the changes.
+
+    A trace is replaced if all kinds of its differences are accepted, and never if the replay ended early. `at`: UTC,
+    `2026-11-21T10:28:00Z`.
+    """
     said: list[str] = []
     taken = tuple(
         _renewed(one, happened, kinds, Accepted(what=_sorted(kinds), reason=reason, at=at)) for one in cassette.taken
     )
     changed = [new.recording.identity.path for old, new in zip(cassette.taken, taken, strict=True) if old is not new]
     if changed:
-        said.append(f"renewed what went in, and kept the answers: {', '.join(changed)}")
+        said.append(f"accepted new inputs, kept the replies: {', '.join(changed)}")
     stories, ends_early = dict(cassette.stories), cut_short(cassette, happened)
     for feature, told in happened.stories.items():
         recorded = cassette.stories.get(feature)
         if feature not in ends_early and _told_anew(recorded, told, kinds):
             stories[feature] = told
-            said.append(f"renewed the story of {feature}")
+            said.append(f"updated the trace of {feature}")
         elif changed and recorded is not None:
             stories[feature] = as_asked(recorded, told)
     if not said:
@@ -95,7 +97,7 @@ def _with_settings(one: Taken, noted: Noted, model: str) -> Recording:
 def drop_unused(
     cassette: Cassette, happened: Happened, findings: tuple[Finding, ...]
 ) -> tuple[Cassette, tuple[str, ...]]:
-    """Without the recordings that the findings call unused, and what it did in words."""
+    """Return the cassette without recordings that the findings report as unused, and descriptions of the changes."""
     features = {finding.feature for finding in findings if finding.kind == "UNUSED"}
     gone = {
         one.recording.identity
@@ -106,7 +108,7 @@ def drop_unused(
         return cassette, ()
     taken = tuple(one for one in cassette.taken if one.recording.identity not in gone)
     names = ", ".join(sorted(identity.path for identity in gone))
-    return cassette._replace(taken=taken), (f"removed {len(gone)} recordings that nobody asks for: {names}",)
+    return cassette._replace(taken=taken), (f"removed {len(gone)} unused recordings: {names}",)
 
 
 def _digests(stories: dict[str, bytes]) -> dict[str, str]:

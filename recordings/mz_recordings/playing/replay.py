@@ -1,4 +1,4 @@
-"""Adapter: plays one cassette through today's live pipeline, in a scratch repository, with the network cut off."""
+"""Replay of one cassette through the current pipeline, in a scratch repository with the network blocked."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from mz_recordings.recording.story import story, write
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One cassette to be played."""
+    """One cassette to replay."""
 
     path: str
     project: str
-    """Whose pipelines and settings are today's."""
+    """Path of the project with the current pipelines and settings."""
     environment: dict[str, str]
     parallel: int = 1
-    """Features at the same time."""
+    """Number of features that run at the same time."""
     seed: int | None = None
-    """Shuffles the features; None: in the order of the backlog."""
+    """Shuffles the features; None: order of the backlog."""
     today: datetime
-    """With its zone; what is older than it may be is found by it."""
+    """Current time with its zone, for the age of recordings."""
     accept: tuple[str, ...] = ()
-    """Classes of drift for which what went in is renewed, and the answers kept."""
+    """Finding kinds whose new inputs are accepted while the replies are kept."""
     reason: str = ""
     update_unused: bool = False
-    """Recordings that nobody asks for are removed."""
+    """Remove unused recordings."""
 
 
 def play(job: Job) -> tuple[Played, Happened | None]:
-    """Plays a cassette; what it found, and what happened where it could be played at all. Never raises for what is in a
-    cassette, a pipeline or a world."""
+    """Replay a cassette; return the result, and the outcome if a replay was possible. Never raises for the content of a
+    cassette, a pipeline or a fixture."""
     begun, path = time.monotonic(), Path(job.path)
     known = Played(path=job.path, name=path.name, offline=offline_works())
     happened = None
@@ -91,7 +91,7 @@ def _judged(known: Played, cassette: Cassette, happened: Happened, today: dateti
 
 
 def placed(known: Played, project: Path) -> Played:
-    """With the file of the project that each finding is about."""
+    """Return the result with the project file of each finding."""
     if all(finding.file for finding in known.findings):
         return known
     here, there = project.resolve(), Path(os.path.realpath(known.path))
@@ -101,16 +101,16 @@ def placed(known: Played, project: Path) -> Played:
 
 
 def unplayable(error: CassetteUnusable | WorldMissing | MzError) -> Finding:
-    """Why nothing could be played at all."""
+    """Return the finding that no replay was possible."""
     if isinstance(error, MzError):
         place = error.place or Place("")
-        what = f"today's pipeline or settings are invalid: {error.diagnostics[0].message}"
+        what = f"the current pipeline or settings are invalid: {error.diagnostics[0].message}"
         detail = tuple(f"  {line}" for line in format_error(error).splitlines())
-        mend = "mend it, then: mz replay {cassette}"
+        mend = "fix them, then: mz replay {cassette}"
         return Finding(kind="PIPELINE", what=what, detail=detail, mend=mend, file=place.file, line=place.line or None)
     mend = ALL
     if isinstance(error, NewerFormat):
-        mend = "use the mz that wrote it, or a newer one"
+        mend = "use the mz that wrote it, or a newer mz"
     elif isinstance(error, CassetteChanged):
         mend = "mz replay {cassette}"
     elif isinstance(error, CassetteUnusable):
@@ -119,13 +119,13 @@ def unplayable(error: CassetteUnusable | WorldMissing | MzError) -> Finding:
 
 
 def perform(cassette: Cassette, job: Job) -> Happened:
-    """The replay itself. Raises WorldMissing, and MzError for today's pipeline."""
+    """Perform the replay. Raises FixtureUnavailable, and MzError for the current pipeline."""
     pins = pins_of(Path(job.project), job.environment, cassette.manifest, job.parallel)
     with tempfile.TemporaryDirectory(prefix="mz-replay-", ignore_cleanup_errors=True) as name:
         place = Path(name).resolve()
         scratch = Scratch(place, job.environment, offline_works(), Path(job.project))
         heads = unpack(cassette, scratch.root, scratch.commands)
-        # A copy of what was checked: the cassette itself may be renewed, or go, while it is played.
+        # Use a copy of what was verified: the cassette may change or disappear during the replay.
         write_copy(cassette, place / "cassette")
         scratch.hire(cassette, place / "cassette", pins.config)
         base = branch_commit(scratch.root, cassette.manifest.world.base, scratch.commands)

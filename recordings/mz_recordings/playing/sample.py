@@ -1,4 +1,4 @@
-"""Adapter: the sample project that comes with `mz`, as a repository of its own."""
+"""The sample project that is part of `mz`, as a repository."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 TEMPLATE = "sample"
-"""As cassettes name it."""
+"""Its name in cassettes."""
 BASE = "main"
 WHEN = "2026-01-01T00:00:00Z"
-"""The first commit is the same everywhere."""
+"""Fixed time, so that the first commit is the same everywhere."""
 WHO = {
     "GIT_AUTHOR_NAME": "Tally",
     "GIT_AUTHOR_EMAIL": "tally@localhost",
@@ -27,9 +27,9 @@ SECONDS = 60
 
 
 def make_sample(place: Path, environment: Mapping[str, str]) -> None:
-    """A repository at `place` (which must not exist) with the sample project in one commit on `main`.
+    """Create a repository with the sample project in one commit on `main` at `folder`, which must not exist.
 
-    Raises FileExistsError, OSError, and subprocess.CalledProcessError where git fails.
+    Raises FileExistsError, OSError, and subprocess.CalledProcessError if git fails.
     """
     with as_file(files("mz_recordings") / "bundled" / TEMPLATE) as source:
         shutil.copytree(source, place, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache", ".ruff_cache"))

@@ -1,4 +1,4 @@
-"""Adapter: the scratch repository of one replay, and the ports of today's engine in it."""
+"""The scratch repository of a replay, and the ports of the engine in it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from mz_recordings.playing.standin import install
 from mz_recordings.recording.record import invocation_of
 
 NOWHERE = "http://127.0.0.1:9"
-"""A proxy that is not there (the port is called discard)."""
+"""An address without a proxy: port 9 is reserved for the discard protocol."""
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
 
 class Scratch:
-    """Where one replay takes place; everything is below `place`, which is empty. Where nothing can be taken `offline`,
-    the proxy variables lead nowhere."""
+    """Folders and environments of one replay, below `folder`, which is empty. If processes cannot run `offline`, the
+    proxy variables block the network."""
 
     def __init__(
         self, place: pathlib.Path, outside: Mapping[str, str], offline: bool, project: pathlib.Path | None = None
@@ -55,34 +55,36 @@ class Scratch:
         path = os.pathsep.join([outside.get("PATH", os.defpath), str(pathlib.Path(sys.executable).parent)])
         cut = {} if offline else {**dict.fromkeys(PROXIES, NOWHERE), "NO_PROXY": "", "no_proxy": ""}
         self.commands = {**outside, **kept, **cut, "PATH": path}
-        """What the user's commands find: their own home, where their caches are."""
+        """Environment of the user's commands: with their own home, which holds caches."""
         self.secrets = known_secrets(project, self.commands) if project else secret_values(self.commands)
-        """What is taken out of all output: also what commands find in the user's `project`."""
+        """Values to remove from all output, including the secrets of the user's `project`."""
         self.agents = {**kept, **cut, "PATH": f"{self.bin}{os.pathsep}{path}", "HOME": str(self.home)}
-        """What stand-ins find: a home of their own."""
+        """Environment of stand-ins: with a home of their own."""
 
     def hire(self, cassette: Cassette, folder: pathlib.Path, config: Config) -> None:
-        """Makes the engine's own folder, and puts stand-ins first on the agents' PATH, for every program that the
-        recordings name. Raises CassetteUnusable."""
+        """Create the engine's folder, and put a stand-in first on the agents' PATH for every program in the recordings.
+
+        Raises CassetteUnreadable.
+        """
         (self.root / HOME).mkdir()
         (self.root / HOME / ".gitignore").write_text("*\n")
         install(self.bin, folder, programs_of(cassette, config.agents), INHERITED.pattern, self.journal)
 
 
 def programs_of(cassette: Cassette, described: Mapping[str, AgentDescription]) -> tuple[str, ...]:
-    """The agents' commands that the recordings name. Raises CassetteUnusable where one is no agent's: whoever calls
-    that by its name, the stand-in itself above all, would get a stand-in."""
+    """Return the agents' commands in the recordings. Raises CassetteUnreadable for any other command, which a stand-in
+    must not replace."""
     agents = {_command(adapter) for adapter in adapters(described).values()}
     for one in cassette.taken:
         called = one.recording.argv[:1]
         if called and called[0] not in agents:
-            why = f"calls {called[0]!r}, which is no agent's command ({', '.join(sorted(agents))})"
+            why = f"calls {called[0]!r}, which is not an agent's command ({', '.join(sorted(agents))})"
             raise CassetteUnusable(pathlib.Path(f"{one.recording.identity.path}.json"), why)
     return tuple(sorted({one.recording.argv[0] for one in cassette.taken if one.recording.argv}))
 
 
 def _command(adapter: Adapter) -> str:
-    """What the adapter starts, whatever it is asked."""
+    """Return the program that the adapter starts for every call."""
     spec = CallSpec(
         key="", place=Place(run="", feature="", branch=""), agent=adapter.name, model="", prompt="", session=None,
         resumes=False, tools=(), total_seconds=1, idle_seconds=1,
@@ -91,7 +93,7 @@ def _command(adapter: Adapter) -> str:
 
 
 class Denials:
-    """Who tried to reach the network. Thread-safe."""
+    """Counts attempts to reach the network by call key. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -103,7 +105,7 @@ class Denials:
 
 
 class Memory:
-    """Implements `mz_engine.ports.Learnings` for one feature: says what was said then, in that order."""
+    """Implements `mz_engine.ports.Learnings` for one feature with the recorded hints, in their order."""
 
     def __init__(self, hints: tuple[Hint, ...]) -> None:
         self._left: dict[str, list[str]] = {}
@@ -117,7 +119,7 @@ class Memory:
 
 
 class ReplayedWorkspace(GitWorkspace):
-    """Finds in the tree, besides what is there, what the agent had left that no patch holds."""
+    """Adds the recorded changes that no patch can hold to the capture of a call."""
 
     offences: dict[str, tuple[Offence, ...]]
 
@@ -128,8 +130,8 @@ class ReplayedWorkspace(GitWorkspace):
 
 
 class Stage:
-    """Implements `mz_engine.ports.Ports` but for the memory, which each feature has for itself. Setting `kill` ends
-    every process that is under way."""
+    """Implements `mz_engine.ports.Ports` except the learnings, which each feature has of its own. Setting `stop` ends
+    all processes."""
 
     def __init__(self, scratch: Scratch, cassette: Cassette, config: Config, blobs: Blobs) -> None:
         warm_up()

@@ -1,11 +1,11 @@
-"""Adapter: takes the place of an agent's CLI on PATH, and answers from a cassette.
+"""Stand-in: takes the place of an agent's CLI on PATH, and replies from a cassette.
 
-It checks what it is given (arguments, prompt, environment, tree), serves the recorded bytes with the places of this
-machine in them, leaves the recorded changes in the tree, and exits as the agent did. Nothing is called, nothing costs.
-Standard library only, and little of it: it is started as often as an agent.
+Compares its input (arguments, prompt, environment, tree) with the recording, writes the recorded output with the values
+of this machine, applies the recorded changes to the tree, and exits as the agent did. Standard library only, and little
+of it: it starts as often as an agent.
 
-Exits 3, with a difference on stderr, when it is given something else than was recorded; 4 when there is no recording.
-With a journal it notes what differs, and serves all the same as long as the recorded changes fit the tree.
+Exits with 3 and a diff on stderr if the input differs, with 4 if there is no recording. With a journal it notes
+differences and replies all the same, as long as the recorded changes fit the tree.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MISSING = 4
 KEY = re.compile(r"([^/]+)/([^/]+)/([^/]+)/([^/]+)/(\d+)/(\d+)/agent\.(.+)")
 SESSION = "<SESSION>"
 TOLERATED = frozenset({"MZ_KEY", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"})
-"""The call's own mark, and what shells and systems add."""
+"""The call's own key, and variables that shells and systems add."""
 HELD_OPEN = frozenset({"timeout", "idle"})
-"""Failures by a limit of ours: the stand-in hangs, so that the limit ends it as it ended the agent."""
+"""Failures by a limit of mz: the stand-in hangs until the limit ends it."""
 DIFF_LINES_MAX = 40
 CHUNK = 1 << 16
 SHA1_DIGITS = 40
@@ -45,7 +45,7 @@ GIT = ("git", "-c", "core.autocrlf=false", "-c", "core.excludesFile=/dev/null", 
 
 
 class Refused(Exception):
-    """What was given is not what was recorded."""
+    """The input differs from the recording."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -55,17 +55,17 @@ class Refused(Exception):
 def install(
     directory: Path, cassette: Path, agents: tuple[str, ...], inherited: str, journal: Path | None = None
 ) -> None:
-    """Writes one small executable per agent command into `directory`, to be put first on PATH.
+    """Write one small executable per agent command into `directory`, to be put first on PATH.
 
-    `inherited` is a regular expression: names of the environment that every command may see. `journal` is a directory
-    that gets a file `<feature>/<name>.json` for each call; without it any difference is refused.
+    `inherited`: regular expression of the variables that every command may see. `journal`: directory that gets a file
+    `<feature>/<name>.json` for each call; without it any difference is rejected.
     """
     directory.mkdir(parents=True, exist_ok=True)
     rooms = str(Path(__file__).resolve().parents[2])
     for agent in agents:
         path = directory / agent
         arguments = ", ".join(map(repr, (str(cassette.resolve()), inherited, str(journal or ""))))
-        # A shell finds the interpreter: a first line of its own may be too short for its path.
+        # A shell starts the interpreter, because a `#!` line has a limited length.
         path.write_text(
             f"#!/bin/sh\n'''exec' '{sys.executable}' -I -S \"$0\" \"$@\"\n'''\n"
             f"import sys\nsys.path.insert(0, {rooms!r})\n"
@@ -75,7 +75,7 @@ def install(
 
 
 def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
-    """What the installed executables run."""
+    """Run as an installed executable."""
     library = Path(cassette)
     try:
         if "--version" in sys.argv[1:]:
@@ -87,21 +87,21 @@ def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
     except Refused as refusal:
         sys.stderr.write(f"stand-in: {refusal}\n")
         sys.exit(refusal.code)
-    except Exception as error:  # It must never pass for a failure of the agent.
-        sys.stderr.write(f"stand-in: broke down: {type(error).__name__}: {error}\n")
+    except Exception as error:  # Must not look like a failure of the agent.
+        sys.stderr.write(f"stand-in: internal error: {type(error).__name__}: {error}\n")
         sys.exit(DRIFT)
     if code is not None and code < 0:
-        with contextlib.suppress(OSError):  # SIGKILL cannot be set, and need not be.
+        with contextlib.suppress(OSError):  # The handler of SIGKILL cannot be set.
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code or 0)
 
 
-# finding --------------------------------------------------------------------------------------------------------------
+# lookup ---------------------------------------------------------------------------------------------------------------
 def _find(library: Path, key: str) -> tuple[dict[str, Any], Path]:
     parts = KEY.fullmatch(key)
     if parts is None:
-        raise Refused(MISSING, f"MZ_KEY is {key!r}, which names no agent call")
+        raise Refused(MISSING, f"MZ_KEY is {key!r}, which is not the key of an agent call")
     _, feature, phase, unit, iteration, attempt, role = parts.groups()
     wanted = {
         "feature": feature,
@@ -118,7 +118,7 @@ def _find(library: Path, key: str) -> tuple[dict[str, Any], Path]:
 
 
 def _name(identity: dict[str, Any]) -> str:
-    """As `mz_recordings.cassette.Identity.name`, without importing what that needs."""
+    """As `mz_recordings.cassette.Identity.name`, without its imports."""
     unit = identity["unit"]
     parts = (
         identity["phase"],
@@ -131,7 +131,7 @@ def _name(identity: dict[str, Any]) -> str:
 
 
 def _absent(library: Path, wanted: dict[str, Any]) -> str:
-    """Names the recording that comes nearest: the one that shares most of the identity."""
+    """Return a message that names the recording with the most similar identity."""
     known = [_identity(_load(path)) for path in _recordings(library)]
     name = f"{wanted['feature']}/{_name(wanted)}"
     if not known:
@@ -155,7 +155,7 @@ def _recordings(library: Path) -> list[Path]:
 
 
 def _version(library: Path, program: str) -> str:
-    """That of the program in whose place this is: a cassette may hold those of several agents."""
+    """Return the version of this program: a cassette may hold recordings of several agents."""
     for path in _recordings(library):
         recording = _load(path)
         if recording["version"] and recording["argv"][:1] == [program]:
@@ -169,7 +169,7 @@ def _load(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise Refused(MISSING, f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict) or found.get("format") not in FORMATS:
-        raise Refused(MISSING, f"{path} has a format that this mz does not know")
+        raise Refused(MISSING, f"{path} has a format that this mz cannot read")
     return found
 
 
@@ -183,9 +183,9 @@ def _read(recording: dict[str, Any], folder: Path, kind: str) -> bytes:
     return b""
 
 
-# checking -------------------------------------------------------------------------------------------------------------
+# comparison -----------------------------------------------------------------------------------------------------------
 class Notes:
-    """What differs from the recording: refused, or with a journal written down."""
+    """Differences from the recording: rejected, or with a journal written to it."""
 
     def __init__(self, journal: str, recording: dict[str, Any]) -> None:
         identity = _identity(recording)
@@ -197,7 +197,7 @@ class Notes:
         return self._file is not None
 
     def differs(self, what: str, given: object, message: str) -> None:
-        """Raises Refused where nothing is to be served for anything else."""
+        """Note a difference. Raises StandInError without a journal and for another tree."""
         self._noted[what] = given
         if self._file is None or what == "tree":
             self.close()
@@ -210,7 +210,7 @@ class Notes:
 
 
 def _check(recording: dict[str, Any], folder: Path, inherited: str, notes: Notes) -> Places:
-    """Everything that crosses the boundary inwards; raises Refused at the first difference that may not be noted."""
+    """Compare all inputs. Raises StandInError at the first difference that may not be noted."""
     place = _place(recording)
     _check_arguments(recording, place, notes)
     _check_environment(recording, inherited, notes)
@@ -221,7 +221,7 @@ def _check(recording: dict[str, Any], folder: Path, inherited: str, notes: Notes
 
 
 def _place(recording: dict[str, Any]) -> Places:
-    """Where this call works; the session is the argument that stands where the recorded one stood."""
+    """Return the values of this call; the session is the argument at the position of the recorded one."""
     expected, given = recording["argv"][1:], sys.argv[1:]
     session = next((mine for theirs, mine in zip(expected, given, strict=False) if theirs == SESSION), "")
     worktree = str(Path.cwd())
@@ -237,11 +237,11 @@ def _check_arguments(recording: dict[str, Any], place: Places, notes: Notes) -> 
         message = "called with other arguments\n" + _diff("\n".join(expected), "\n".join(sys.argv[1:]))
         notes.differs("argv", [recording["argv"][0], *told], message)
     if SESSION in recording["argv"] and not re.fullmatch(r"[0-9A-Za-z_.-]{1,128}", place.session):
-        raise Refused(DRIFT, f"called with the session {place.session!r}, which is none")
+        raise Refused(DRIFT, f"called with an invalid session {place.session!r}")
 
 
 def _check_environment(recording: dict[str, Any], inherited: str, notes: Notes) -> None:
-    """Names only: no value of the environment is ever read or shown."""
+    """Compare names only; values of the environment are never read or shown."""
     allowed = TOLERATED.union(recording["environment"])
     surplus = sorted(name for name in os.environ if name not in allowed and not re.fullmatch(inherited, name, re.X))
     if surplus:
@@ -253,7 +253,7 @@ def _check_prompt(recorded: bytes, place: Places, notes: Notes) -> None:
     if given != expected:
         told = given.decode("utf-8", "replace")
         words = "" if notes.kept else _diff(expected.decode("utf-8", "replace"), told)
-        notes.differs("prompt", told, "the prompt is not the recorded one\n" + words)
+        notes.differs("prompt", told, "the prompt differs from the recording\n" + words)
 
 
 def _check_tree(recording: dict[str, Any], notes: Notes) -> None:
@@ -261,14 +261,14 @@ def _check_tree(recording: dict[str, Any], notes: Notes) -> None:
     found = tree_of(paths, "sha1" if len(recording["tree_before"]) == SHA1_DIGITS else "sha256", modules)
     if found != recording["tree_before"]:
         began = recording["tree_before"]
-        notes.differs("tree", found, f"the worktree is the tree {found}; the recorded call began from {began}")
+        notes.differs("tree", found, f"the worktree is the tree {found}; the recorded call started from {began}")
 
 
 def _listed() -> tuple[list[bytes], dict[bytes, str]]:
-    """What git would take into a commit here: paths, and of submodules the commits."""
+    """Return what git would commit here: paths, and commits of submodules by path."""
     paths: list[bytes] = []
     modules: dict[bytes, str] = {}
-    # The tag tells what is tracked, `H 100644 <id> 0\t<path>`, from a file of such a name, `? <path>`.
+    # The tag distinguishes tracked files, `H 100644 <id> 0\t<path>`, from others, `? <path>`.
     for line in _git("ls-files", "-t", "-s", "--cached", "--others", "--exclude-standard", "-z").split(b"\0")[:-1]:
         facts, _, path = (b"", b"", line[2:]) if line.startswith(b"? ") else line.partition(b"\t")
         paths.append(path)
@@ -294,23 +294,23 @@ def _git(*arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def _elsewhere() -> str:
-    """PATH without the folder of the stand-ins: none may call another."""
+    """Return PATH without the folder of the stand-ins, so that none calls another."""
     own = Path(sys.argv[0]).resolve().parent
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(folder for folder in folders if Path(folder).resolve() != own)
 
 
 def _diff(expected: str, given: str) -> str:
-    import difflib  # Only where there is a difference: it takes as long to load as all the rest.
+    import difflib  # Only on a difference: it takes as long to load as everything else.
 
     lines = list(difflib.unified_diff(expected.splitlines(), given.splitlines(), "recorded", "given", lineterm="", n=1))
     more = len(lines) - DIFF_LINES_MAX
-    return "\n".join(lines[:DIFF_LINES_MAX] + ([f"... and {more} lines more"] if more > 0 else []))
+    return "\n".join(lines[:DIFF_LINES_MAX] + ([f"... and {more} more lines"] if more > 0 else []))
 
 
-# serving --------------------------------------------------------------------------------------------------------------
+# reply ----------------------------------------------------------------------------------------------------------------
 def _serve(recording: dict[str, Any], folder: Path, place: Places) -> int | None:
-    """The bytes and the changes; the last line, which says that all is done, after the changes."""
+    """Write the output and apply the changes; the last line, which reports the end, follows the changes."""
     stdout = expand(_read(recording, folder, "stdout"), place, in_json=True)
     stderr = expand(_read(recording, folder, "stderr"), place)
     patch = _read(recording, folder, "patch")

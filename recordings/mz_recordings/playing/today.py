@@ -1,4 +1,4 @@
-"""Adapter: what a cassette is played through: today's pipeline, rules, templates and settings of a project."""
+"""The current project, as far as a replay uses it: pipeline, rules, templates and settings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from mz_recordings.cassette import MANIFEST, WORLD_KEYS, Manifest
 from mz_recordings.recording.scratch import WorldMissing
 
 OF_THE_PLACE = ("base", "branch_prefix")
-"""Where a run took place: nobody expects a replay to do so there."""
+"""Settings of the recorded repository, which a replay need not match."""
 
 
 def pins_of(project: Path, environment: Mapping[str, str], manifest: Manifest, parallel: int) -> Pins:
-    """Today's pipeline of the cassette's name: the project's, else the one that comes with `mz`. Settings are today's
-    too, but for those that belong to the world. Raises MzError, and WorldMissing where the world's settings or its
-    agent are none that this `mz` knows."""
+    """Return the pins of a replay: the current pipeline with the cassette's name, of the project or else of `mz`, and
+    the current settings except those of the fixture.
+
+    Raises MzError, and FixtureUnavailable if this `mz` does not know the fixture's settings or its agent.
+    """
     loaded = load_config(project, environment, {"agent": manifest.agent})
     if manifest.agent not in adapters(loaded.config.agents):
         said = f"it was recorded with the agent {manifest.agent!r}, which neither this mz has nor mz.yaml describes"
@@ -45,15 +47,15 @@ def pins_of(project: Path, environment: Mapping[str, str], manifest: Manifest, p
 
 
 def in_world(config: Config, manifest: Manifest, parallel: int) -> Config:
-    """The settings with the world's own in them: nothing leaves the machine, and nothing costs."""
+    """Return the settings with those of the fixture, without side effects outside the machine and without a budget."""
     world = {key: value for key, value in manifest.world.config.items() if key in WORLD_KEYS}
     try:
         there = msgspec.convert(world, Config)
         for path in (*there.workspace.copy, *there.workspace.keep):
             parse_path(path)
     except ValueError as error:
-        raise WorldMissing(f"the settings of its world are none that this mz knows: {error}") from error
-    # A command that the world does not know is one that a gate of today's wants.
+        raise WorldMissing(f"this mz does not know the settings of its fixture: {error}") from error
+    # Commands that only the current settings have belong to new gates.
     there = replace(there, commands={**config.commands, **there.commands})
     return replace(
         config,
@@ -65,8 +67,8 @@ def in_world(config: Config, manifest: Manifest, parallel: int) -> Config:
 
 
 def held_settings(project: Path, environment: Mapping[str, str], manifest: Manifest) -> tuple[str, ...]:
-    """Names of settings, such as `commands.test`, that `mz.yaml` has otherwise than the world of the cassette, whose
-    word counts in a replay. Raises MzError."""
+    """Return names of settings, such as `commands.test`, whose value in `mz.yaml` a replay ignores in favour of the
+    fixture's. Raises MzError."""
     today = msgspec.to_builtins(load_config(project, environment, {"agent": manifest.agent}).config)
     there = msgspec.to_builtins(msgspec.convert(manifest.world.config, Config))
     found: list[str] = []
@@ -82,8 +84,8 @@ def held_settings(project: Path, environment: Mapping[str, str], manifest: Manif
 
 
 def texts_of(project: Path, cassette: Path) -> dict[str, str]:
-    """What findings can point at, by path relative to the project: its settings, pipelines, templates and rule sets,
-    and the manifest of a cassette that lies in it. What cannot be read as text is left out."""
+    """Return the texts that findings can point at, by path relative to the project: settings, pipelines, templates,
+    rule sets, and the manifest of a cassette within the project. UnreadableFileError files are left out."""
     found: dict[str, str] = {}
     patterns = ("*.yaml", "rules/*.yaml", "templates/**/*.j2")
     own = sorted(path for pattern in patterns for path in (project / FOLDER).glob(pattern))

@@ -1,7 +1,6 @@
-"""Adapter: git's id of a directory's content, computed from the bytes as they lie there.
+"""git's tree id of a directory, computed from the files.
 
-No filter, no index and no new object, so that looking leaves nothing behind. Standard library only: the stand-in
-starts with it.
+Uses no filter, index or new object, so it leaves no trace. Standard library only: the stand-in starts with it.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ NO_MODULES: Mapping[bytes, str] = MappingProxyType({})
 
 
 def tree_of(paths: Iterable[bytes], algorithm: str = "sha1", modules: Mapping[bytes, str] = NO_MODULES) -> str:
-    """The tree that holds these files and links, relative to the working directory; what is not there is left out, and
-    so is what has become a directory or lies behind a link.
+    """Return the id of the tree with these files and links, relative to the working directory. Missing paths,
+    directories and paths behind a link are left out.
 
-    `algorithm` is the repository's object format, sha1 or sha256. `modules`: commits of submodules, by path; one stands
-    as long as its directory does.
+    `algorithm`: the repository's object format, sha1 or sha256. `modules`: commits of submodules by path, included if
+    their directory exists.
     """
     root: dict[bytes, Any] = {}
     links: dict[bytes, bool] = {}
@@ -46,7 +45,7 @@ def _mode(path: bytes) -> int | None:
 
 
 def _behind_link(path: bytes, known: dict[bytes, bool]) -> bool:
-    """Whether a directory of the path is a link, which git does not follow."""
+    """Return True if a directory of the path is a link, which git does not follow."""
     folder = path.rpartition(b"/")[0]
     if not folder:
         return False
@@ -66,7 +65,7 @@ def _tree_id(folder: dict[bytes, Any], algorithm: str) -> bytes:
     entries = []
     for name, content in folder.items():
         if isinstance(content, dict):
-            # git sorts a directory as if its name ended in a slash; a submodule is none to it.
+            # git sorts a directory as if its name ended in a slash, but not a submodule.
             entries.append((name + b"/", b"40000 " + name, _tree_id(content, algorithm)))
         elif isinstance(content, str):
             entries.append((name, b"160000 " + name, bytes.fromhex(content)))

@@ -1,5 +1,5 @@
-"""Pure: what the log says of the circumstances of a run: what people decided, what was known about failures, which
-features can be played again at all, and what they had to build on."""
+"""Parts of a cassette's fixture that are derived from the log: human decisions, hints about failures, features that a
+replay can reproduce, and delivered dependencies."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ VERDICTS: dict[Verdict, Literal["approve", "retry", "reject"]] = {
 
 
 class LeftOut(NamedTuple):
-    """A feature that no replay could bring to where it stood."""
+    """A feature that no replay could bring to its recorded state."""
 
     feature: str
     why: str
 
 
 def left_out(log: Store, run: str, state: RunState) -> tuple[LeftOut, ...]:
-    """Features whose calls are not recorded, and why. One that builds on such a feature is one itself."""
+    """Return the features whose calls are not recorded, each with the reason, including dependents of such features."""
     found: dict[str, str] = {}
     tracks = sorted(state.tracks.items(), key=lambda entry: entry[1].item.order)
     for feature, track in tracks:
         if track.active:
-            found[feature] = "it is not at rest: finish the run first"
+            found[feature] = "it is still running: finish the run first"
         elif not track.admitted:
-            found[feature] = "it never began"
+            found[feature] = "it never started"
         elif why := _unrepeatable(log, run, feature):
             found[feature] = why
     again = True
@@ -54,31 +54,31 @@ def left_out(log: Store, run: str, state: RunState) -> tuple[LeftOut, ...]:
         for feature, track in tracks:
             lost = next((other for other in track.item.depends_on if other in found), None)
             if feature not in found and lost is not None:
-                found[feature], again = f"it builds on {lost}", True
+                found[feature], again = f"it depends on {lost}", True
     return tuple(LeftOut(feature, why) for feature, why in found.items())
 
 
 def _unrepeatable(log: Store, run: str, feature: str) -> str:
-    """Empty where everything that happened to the feature can happen again in a scratch repository."""
+    """Return why the feature's events cannot be reproduced in a scratch repository; empty if they can."""
     state: State = Unborn()
     for recorded in log.read(feature_stream(run, feature)):
         match recorded.event:
             case FeatureCancelled() if not isinstance(state, Waiting | Held):
-                return "it was given up while it worked"
+                return "it was cancelled while it was running"
             case RefMoved():
-                return "something else changed the repository while its agent worked"
+                return "another process changed the repository during a call"
             case BaseMerged(changed=True):
-                return "the branch that it is for moved while it worked"
+                return "its target branch moved while it was running"
             case ChecksSeen(red=red) if red:
                 return "checks of its pull request failed"
             case DeliveryFailed():
-                return "the remote or the forge refused it"
+                return "the remote or the forge rejected it"
         state = evolve(state, recorded)
     return ""
 
 
 def said(log: Store, blobs: Blobs, run: str, features: Iterable[str]) -> Iterator[Said]:
-    """What people decided, as notes for a replay."""
+    """Yield the decisions of people, in the form that a replay needs."""
     for feature in features:
         after = 0
         for recorded in log.read(feature_stream(run, feature)):
@@ -103,8 +103,7 @@ def _decision(event: Event) -> Literal["approve", "retry", "reject", "again", "c
 
 
 def hints(log: Store, run: str, features: Iterable[str]) -> Iterator[Hint]:
-    """What the memory said whenever a call was to mend a known failure; nothing for a feature that never heard
-    anything."""
+    """Yield the hint for every call that had to fix a known failure; nothing for a feature without any hint."""
     for feature in features:
         asked = list(_asked(log, run, feature))
         if any(hint.text for hint in asked):
@@ -124,6 +123,6 @@ def _asked(log: Store, run: str, feature: str) -> Iterator[Hint]:
 
 
 def dependencies(items: Iterable[ItemAdded], skipped: dict[str, ItemSkipped]) -> tuple[ItemSkipped, ...]:
-    """What an earlier run had delivered and an item of this one builds on."""
+    """Return the features delivered by an earlier run that items of this run depend on."""
     wanted = dict.fromkeys(other for item in items for other in item.depends_on if other in skipped)
     return tuple(skipped[other] for other in wanted)

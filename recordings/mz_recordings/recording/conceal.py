@@ -1,5 +1,5 @@
-"""Pure: takes places of one machine out of what output holds in base64. There is no putting others in: the bytes around
-them would have to move."""
+"""Removal of machine-specific paths from base64 data in output. They cannot be replaced: the bytes around them would
+change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mz_events.splice import Span, merged, replaced
 from mz_recordings.recording.scrub import Places
 
 FORM_BYTES_MIN = 8
-"""Shorter ones stand everywhere by chance."""
+"""Shorter forms occur by chance."""
 
 
 def conceal(data: bytes, places: Iterable[Places]) -> bytes:
-    """The bytes with a token for each; whole lines of JSON keep their shape."""
+    """Return the bytes with tokens in place of base64-encoded paths; lines of JSON keep their structure."""
     paths = {path for place in places for path in place.paths().values()}
     forms = {form for path in paths for form in base64_forms(path.encode("utf-8", "surrogateescape"))}
     spans = merged(span for form in forms if len(form) >= FORM_BYTES_MIN for span in _spans(data, form))

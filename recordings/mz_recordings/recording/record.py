@@ -1,7 +1,6 @@
-"""Pure: makes a cassette of any past run, from the log, the blobs and the captured trees alone.
+"""Creation of a cassette from a past run: from the log, the blobs and the captured trees alone.
 
-It asks its ports and writes nothing. What a call was started with is not read from anywhere: the adapter is asked again
-what it would start for the same request.
+Ports are only read. The invocation of a call is not stored anywhere; the adapter builds it again from the same request.
 """
 
 from __future__ import annotations
@@ -55,69 +54,69 @@ from mz_recordings.recording.scrub import Places, scrub
 from mz_recordings.recording.story import in_run, story, write
 
 STREAM_JSON = "stream-json"
-"""What some agents call lines of JSON."""
+"""Argument by which some agents write JSON lines."""
 
 Outcome = AgentReplied | AgentFailed | AgentLost
 
 
 class RunUnknown(Exception):
-    """The log holds no such run."""
+    """The log has no such run."""
 
 
 class NothingToRecord(Exception):
-    """No feature of the run can be played again; says why of each."""
+    """No feature of the run can be replayed; gives the reason for each."""
 
     def __init__(self, run: str, left_out: tuple[LeftOut, ...]) -> None:
         reasons = "; ".join(f"{out.feature}: {out.why}" for out in left_out) or "it has no features"
-        super().__init__(f"nothing of run {run} can be recorded ({reasons})")
+        super().__init__(f"no feature of run {run} can be recorded ({reasons})")
         self.left_out = left_out
 
 
 class SecretInRecording(Exception):
-    """A prompt, a patch or an artifact holds a secret; these are never rewritten, so the run cannot be recorded."""
+    """A prompt, a patch or an artifact contains a secret. These are never rewritten, so the run cannot be recorded."""
 
     def __init__(self, where: str, names: tuple[str, ...]) -> None:
-        super().__init__(f"{where} holds a secret ({', '.join(names)}); it cannot be recorded")
+        super().__init__(f"{where} contains a secret ({', '.join(names)}); it cannot be recorded")
         self.where, self.names = where, names
 
 
 class Sources(NamedTuple):
-    """Where a run is read from."""
+    """Data sources of a recording."""
 
     log: Store
     blobs: Blobs
     workspace: Workspace
     tree_id: Callable[[Commit], str]
-    """git's id of a commit's content."""
+    """Return git's tree id of a commit."""
     bundle: Callable[[Commit, Mapping[str, Commit]], bytes]
-    """The content of a commit, and of further ones by feature, as a repository without history."""
+    """Return a git bundle with the content of a commit and of further ones by feature, without history."""
     adapters: Callable[[Mapping[str, AgentDescription]], Mapping[str, Adapter]]
-    """Of the agents that mz knows, and of those that a run's settings describe."""
+    """Return mz's own adapters and those of the agents that a run's settings describe."""
     secrets: Secrets
     root: str
-    """Absolute path of the repository, in the spelling in which agents see it."""
+    """Absolute path of the repository, spelled as agents see it."""
     home: str
     user: str
     home_behind: str = ""
-    """What the home directory is a link to; itself, where it is none."""
+    """Resolved path of the home directory."""
 
 
 class Call(NamedTuple):
-    """What the log says of one call."""
+    """One call, as the log has it."""
 
     feature: str
     branch: str
     request: AgentRequested
     at_us: int
-    """When it was requested, by the raw clock."""
+    """Time of the request by the raw clock."""
     outcome: Outcome
     read: ReplyRead | None
     earlier: tuple[Usage, ...] = ()
-    """Of a call that continued a session: what the calls of that session before it used."""
+    """For a continued session: usage of its earlier calls."""
 
 
 class RecordedRun(NamedTuple):
-    """A run as a cassette, and what is not in it."""
+    """A run as a cassette, and the features that are not in it."""
 
     cassette: Cassette
     left_out: tuple[LeftOut, ...]
@@ -132,8 +131,8 @@ def record_run(
     template: str = "",
     max_age_days: int | None = None,
 ) -> RecordedRun:
-    """The run as a cassette: every call of every feature that has come to rest. Raises RunUnknown, NothingToRecord,
-    SecretInRecording, BlobMissing and RepositoryUnusable (a captured tree is gone)."""
+    """Record every call of every stopped feature of a run. Raises UnknownRun, NothingToRecord, SecretInRecording,
+    BlobMissing and RepositoryUnusable (a captured tree is missing)."""
     state = fold_run(sources.log.read(run_stream(run)))
     started = state.started
     if started is None:
@@ -159,7 +158,7 @@ def record_run(
         world=_world(sources, started, pins, items, below, template, bundle),
         evidence=_plain(pins),
     )
-    _refuse_secrets(sources, "what the run was made of (settings, pipeline, backlog)", msgspec.json.encode(manifest))
+    _refuse_secrets(sources, "the run's input (settings, pipeline, backlog)", msgspec.json.encode(manifest))
     calls = [(item, call) for item in items for call in calls_of(sources.log, run, item.feature)]
     taken = tuple(take(sources, run, pins, call) for _, call in calls)
     return RecordedRun(Cassette(manifest, taken, stories, bundle), missing)
@@ -177,7 +176,7 @@ def _world(
     run, features = started.run, [item.feature for item in items]
     notes = tuple(said(sources.log, sources.blobs, run, features))
     for note in notes:
-        _refuse_secrets(sources, f"what a person said about {note.feature}", (note.note or "").encode())
+        _refuse_secrets(sources, f"a person's note on {note.feature}", (note.note or "").encode())
     return World(
         run=run,
         template=template,
@@ -197,7 +196,7 @@ def _world(
 
 
 def _heads(below: tuple[ItemSkipped, ...]) -> dict[str, Commit]:
-    return {one.feature: one.head for one in below if one.head is not None}
+    return {item.feature: item.head for item in below if item.head is not None}
 
 
 def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
@@ -206,16 +205,17 @@ def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
 
 
 def calls_of(log: Store, run: str, feature: str) -> Iterator[Call]:
-    """The feature's calls that have an outcome, in order."""
+    """Yield the feature's calls that have an outcome, in order."""
     events: list[Recorded[Event]] = list(log.read(feature_stream(run, feature)))
-    branch = next((one.event.branch for one in events if isinstance(one.event, FeatureStarted)), "")
-    outcomes = {one.event.ref.key: one.event for one in events if isinstance(one.event, Outcome)}
-    reads = {one.event.ref.key: one.event for one in events if isinstance(one.event, ReplyRead)}
-    for one in events:
-        if isinstance(one.event, AgentRequested) and (outcome := outcomes.get(one.event.ref.key)):
+    branch = next((recorded.event.branch for recorded in events if isinstance(recorded.event, FeatureStarted)), "")
+    outcomes = {recorded.event.ref.key: recorded.event for recorded in events if isinstance(recorded.event, Outcome)}
+    replies = {recorded.event.ref.key: recorded.event for recorded in events if isinstance(recorded.event, ReplyRead)}
+    for recorded in events:
+        request = recorded.event
+        if isinstance(request, AgentRequested) and (outcome := outcomes.get(request.ref.key)):
             yield Call(
-                feature, branch, one.event, one.observed_at_us, outcome, reads.get(one.event.ref.key),
-                _earlier(one, events),
+                feature, branch, request, recorded.observed_at_us, outcome, replies.get(request.ref.key),
+                _earlier(recorded, events),
             )  # fmt: skip
 
 
@@ -223,13 +223,13 @@ def _earlier(call: Recorded[Event], events: list[Recorded[Event]]) -> tuple[Usag
     request = call.event
     if not isinstance(request, AgentRequested) or not request.resumes:
         return ()
-    before = (one.event for one in events if one.version < call.version)
-    reads = {read.ref.key: read for read in before if isinstance(read, ReplyRead)}
-    return tuple(usage for read in reads.values() if read.session == request.session for usage in read.usage)
+    before = (recorded.event for recorded in events if recorded.version < call.version)
+    replies = {reply.ref.key: reply for reply in before if isinstance(reply, ReplyRead)}
+    return tuple(usage for reply in replies.values() if reply.session == request.session for usage in reply.usage)
 
 
 def take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
-    """One call as a recording. Raises SecretInRecording, BlobMissing, RepositoryUnusable (a captured tree is gone)."""
+    """Record one call. Raises SecretInRecording, BlobMissing, RepositoryUnusable (a captured tree is missing)."""
     request, outcome = call.request, call.outcome
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
     adapter = sources.adapters(pins.config.agents)[request.agent]
@@ -266,7 +266,7 @@ def take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
     return Taken(recording, contents)
 
 
-# what went in ---------------------------------------------------------------------------------------------------------
+# inputs ---------------------------------------------------------------------------------------------------------------
 def _spec(sources: Sources, run: str, phase: Phase, call: Call) -> CallSpec:
     request = call.request
     use = phase.agent if request.ref.role == BUILDER else phase.review
@@ -285,19 +285,19 @@ def _spec(sources: Sources, run: str, phase: Phase, call: Call) -> CallSpec:
 
 
 def invocation_of(adapter: Adapter, spec: CallSpec) -> Invocation:
-    """What the adapter would start, and every name of the environment that it would let through."""
-    made: list[Invocation] = []
+    """Return what the adapter would start, with every variable that it would pass on."""
+    invocations: list[Invocation] = []
 
     def note(_: CallSpec, invocation: Invocation) -> CallResult:
-        made.append(invocation)
+        invocations.append(invocation)
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
 
     adapter.run_phase(spec, EveryName(), note)
-    return made[0]
+    return invocations[0]
 
 
 class EveryName(Mapping[str, str]):
-    """An environment that holds every name, each with an empty value."""
+    """An environment that has every name, each with an empty value."""
 
     def __getitem__(self, name: str) -> str:
         return ""
@@ -309,7 +309,7 @@ class EveryName(Mapping[str, str]):
         return 0
 
 
-# what came out --------------------------------------------------------------------------------------------------------
+# outputs --------------------------------------------------------------------------------------------------------------
 def _streams(
     sources: Sources, run: str, call: Call, identity: Identity, argv: tuple[str, ...], stdout: bytes, stderr: bytes
 ) -> Iterator[tuple[StoredFile, bytes]]:
@@ -323,7 +323,7 @@ def _streams(
 
 
 def _form(argv: tuple[str, ...], stdout: bytes) -> str:
-    """How the name of a stream's file ends: what the agent was asked for, else what came."""
+    """Return the file name suffix of a stream: from the arguments, else from the content."""
     if STREAM_JSON in argv:
         return STREAM_JSON
     first = stdout.lstrip().partition(b"\n")[0]
@@ -333,12 +333,12 @@ def _form(argv: tuple[str, ...], stdout: bytes) -> str:
 
 
 def _harmless(sources: Sources, output: bytes, places: tuple[Places, ...]) -> bytes:
-    """Without secrets and without places of this machine."""
+    """Return the output without secrets and machine-specific paths."""
     return conceal(scrub(sources.secrets.clean(output), places), places)
 
 
 def _places(sources: Sources, run: str, call: Call, stdout: bytes) -> tuple[Places, ...]:
-    """This repository, and wherever else the agent said that it lay: it may have been moved since."""
+    """Return the paths of this repository and of other locations that the output names: it may have been moved."""
     made_in = call.request.ref.key.partition("/")[0]  # Of a fork, another run.
     within = f"/.mz/worktrees/{made_in}/{call.feature}"
     said = re.findall(rb'"(/[^"\n]*)' + re.escape(within.encode()) + rb'"', stdout)
@@ -349,7 +349,7 @@ def _places(sources: Sources, run: str, call: Call, stdout: bytes) -> tuple[Plac
 
 
 def _unquoted(text: bytes) -> str:
-    """The inside of a JSON string; empty where it is none."""
+    """Return the content of a JSON string; empty if it is invalid."""
     try:
         return str(json.loads(b'"%s"' % text))
     except ValueError:
@@ -359,7 +359,7 @@ def _unquoted(text: bytes) -> str:
 def _artifacts(
     sources: Sources, phase: Phase, call: Call, identity: Identity, after: Commit
 ) -> Iterator[tuple[StoredFile, bytes]]:
-    """What the phase had to hand over, as it lay in the tree; of a review, or where it is the reply, the reply."""
+    """Yield the artifacts of the phase: files of the tree, or the reply, as for a review."""
     taken: set[str] = set()
     for artifact, path in _outputs(phase, call, identity):
         if path:
@@ -419,7 +419,7 @@ def _failure(outcome: Outcome) -> Failure | None:
     return Failure(kind=outcome.problem.kind.value, code=outcome.problem.code)
 
 
-# small ----------------------------------------------------------------------------------------------------------------
+# helpers --------------------------------------------------------------------------------------------------------------
 def _item(sources: Sources, item: ItemAdded) -> Item:
     return Item(
         feature=item.feature,
@@ -431,7 +431,7 @@ def _item(sources: Sources, item: ItemAdded) -> Item:
 
 
 def _plain(facts: msgspec.Struct) -> dict[str, object]:
-    """As it will be read again."""
+    """Return the struct as plain JSON values."""
     return msgspec.json.decode(msgspec.json.encode(facts), type=dict[str, object])
 
 

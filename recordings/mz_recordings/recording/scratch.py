@@ -1,4 +1,4 @@
-"""Adapter: the repository of a recorded world, without its history: put into a bundle, and taken out of one again.
+"""The repository of a fixture, without history: written to a bundle, and unpacked again.
 
 Neither the original nor its history is needed: a shallow clone can make a bundle, and any machine can unpack it. The
 user's repository is only read.
@@ -19,25 +19,25 @@ from mz_recordings.cassette import BUNDLE, Cassette
 from mz_recordings.playing.sample import BASE, TEMPLATE, WHO, make_sample
 
 DELIVERED = "delivered/"
-"""Branches of dependencies that an earlier run had delivered."""
+"""Prefix of the branches of delivered dependencies."""
 KEPT = "refs/mz/world/"
-"""Where they lie in the scratch repository: what is below `refs/mz/` is nobody's but ours."""
+"""Location of the bundle's branches in the scratch repository; `refs/mz/` is reserved for mz."""
 SECONDS = 600
 CHUNK = 1 << 20
 GIT = (
     "git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}",
     "-c", "fetch.fsckObjects=true", "-c", "fetch.fsck.zeroPaddedFilemode=ignore",
 )  # fmt: skip
-"""What comes in a bundle is looked at before it becomes files: names such as `..` and `.git` are refused. Modes that
-old tools wrote with a zero too many are harmless."""
+"""The content of a bundle is checked before it becomes files: names such as `..` and `.git` are rejected. Modes with a
+surplus zero, written by old tools, are harmless."""
 
 
 class WorldMissing(Exception):
-    """The world of a cassette cannot be had here; says why."""
+    """The fixture of a cassette cannot be set up here; says why."""
 
 
 def bundle_of(root: Path, environment: Mapping[str, str], base: Commit, heads: Mapping[str, Commit]) -> bytes:
-    """The content of `base` in one commit on `base`, and on top of it, by feature, that of `heads`. Raises
+    """Return a bundle: the content of `base` in one commit, and on top of it, by feature, that of `heads`. Raises
     RepositoryUnusable and CalledProcessError."""
     found = ask(root, environment, "rev-parse", "--git-path", "objects", "--show-object-format")
     if found.code:
@@ -58,8 +58,8 @@ def bundle_of(root: Path, environment: Mapping[str, str], base: Commit, heads: M
 
 
 def unpack(cassette: Cassette, place: Path, environment: Mapping[str, str]) -> dict[str, Commit]:
-    """The repository of the cassette's world at `place`, with its base branch checked out; returns the heads of
-    dependencies that were delivered before, by feature. Raises WorldMissing."""
+    """Create the repository of the cassette's fixture at `folder` with its base branch checked out. Return the heads of
+    delivered dependencies by feature. Raises FixtureUnavailable."""
     world = cassette.manifest.world
     git = Git(place, environment)
     try:
@@ -70,26 +70,26 @@ def unpack(cassette: Cassette, place: Path, environment: Mapping[str, str]) -> d
         if git("symbolic-ref", "--short", "HEAD") != world.base:
             git("branch", "--move", "--", world.base)
         if (tree := git("rev-parse", "HEAD^{tree}")) != world.base_tree:
-            raise WorldMissing(f"the repository has the content {tree}; the run began with {world.base_tree}")
+            raise WorldMissing(f"the repository has the tree {tree}, but the run began with {world.base_tree}")
         heads = {
             one.feature: Commit(git("rev-parse", f"{KEPT}{DELIVERED}{one.feature}^{{commit}}"))
             for one in world.delivered
         }
     except (OSError, subprocess.SubprocessError) as error:
         words = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
-        raise WorldMissing(f"the repository of its world cannot be made: {words}") from error
+        raise WorldMissing(f"the repository of its fixture cannot be created: {words}") from error
     return heads
 
 
 def _template(name: str, place: Path, environment: Mapping[str, str]) -> None:
     if name != TEMPLATE:
-        raise WorldMissing(f"it was recorded in the project {name!r}, which this mz does not have")
+        raise WorldMissing(f"it was recorded in the project {name!r}, which is not part of this mz")
     make_sample(place, environment)
 
 
 def _bundled(cassette: Cassette, place: Path, git: Git) -> None:
     if not cassette.bundle:
-        raise WorldMissing("it was recorded without the repository that it was made in; record it again")
+        raise WorldMissing("it was recorded without its repository; record it again")
     place.mkdir(parents=True)
     bundle = place.with_name(BUNDLE)
     bundle.write_bytes(cassette.bundle)
@@ -101,14 +101,16 @@ def _bundled(cassette: Cassette, place: Path, git: Git) -> None:
 
 
 class Packed:
-    """What a bundle holds, read without a working tree. `place` is an empty directory."""
+    """Reads the content of a bundle without a working tree. `folder` is an empty directory."""
 
     def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
         self._place, self._environment = place, environment
 
     def contents(self, bundle: bytes, bytes_max: int) -> Iterator[tuple[str, bytes]]:
-        """Every file of every tree by its path, and commits and trees by their ids; larger ones are left out. Raises
-        OSError and SubprocessError."""
+        """Yield every file of every tree by path, and commits and trees by id; larger ones are skipped.
+
+        Raises OSError and SubprocessError.
+        """
         git = Git(self._place, self._environment)
         (self._place / BUNDLE).write_bytes(bundle)
         long = b"@object-format=sha256" in bundle[:200]
@@ -120,14 +122,14 @@ class Packed:
 
 
 class Git:
-    """git in a scratch directory, with nobody's configuration."""
+    """git in a scratch directory, without anybody's configuration."""
 
     def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
         own = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
         self._place, self._environment = place, {**own, **WHO, "GIT_TERMINAL_PROMPT": "0"}
 
     def objects(self, bytes_max: int) -> Iterator[tuple[str, str, bytes]]:
-        """Every object: id, kind and content; larger ones are left out. Raises CalledProcessError."""
+        """Yield id, kind and content of every object; larger ones are skipped. Raises CalledProcessError."""
         command = [*GIT, "cat-file", "--batch-all-objects", "--batch", "--unordered"]
         with subprocess.Popen(
             command, cwd=self._place, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -145,7 +147,7 @@ class Git:
             raise subprocess.CalledProcessError(process.returncode, command, stderr="git cannot read its objects")
 
     def __call__(self, *arguments: str) -> str:
-        """Its answer without the last line end. Raises CalledProcessError."""
+        """Return git's output, stripped. Raises CalledProcessError."""
         done = subprocess.run(
             [*GIT, *arguments],
             cwd=self._place,

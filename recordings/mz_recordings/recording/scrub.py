@@ -1,9 +1,9 @@
-"""Pure: takes the places of one machine out of recorded bytes, and puts those of another one in.
+"""Replacement of machine-specific values in recorded bytes by tokens, and back.
 
-Tokens are `<WORKTREE>`, `<HOME>` and the like, made of `[A-Za-z_<>]`, so that a line of JSON keeps parsing with its
-shape unchanged. Paths are replaced at path boundaries only, the longest first; the user's name only inside home paths.
-A token that stood in the bytes by itself gets an underscore, and loses it again: what is scrubbed and expanded on the
-same machine is unchanged. Standard library only: the stand-in starts with it.
+Tokens such as `<WORKTREE>` and `<HOME>` consist of `[A-Za-z_<>]`, so a line of JSON still parses to the same structure.
+Paths are replaced at path boundaries only, the longest first; the user's name only inside home paths. A token that was
+in the original bytes gets an underscore and loses it again: scrub and expand on one machine return the same bytes.
+Standard library only: the stand-in starts with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 NAMES = ("WORKTREE", "REPOSITORY", "HOME", "USER", "SESSION")
 SLUG = "_SLUG"
-"""`<HOME_SLUG>`: the path as agents make a directory name of it, `/home/x` as `-home-x`."""
+"""`<HOME_SLUG>`: the path as a directory name of agents, `/home/x` as `-home-x`."""
 URL = "_URL"
 """`<HOME_URL>`: the path as a part of a URL, `/home/x` as `%2Fhome%2Fx`."""
 ALL_NAMES = tuple(name + form for name in NAMES for form in ("", SLUG, URL))
@@ -25,14 +25,14 @@ _HEX = re.compile("%[0-9A-F]{2}")
 _WRITTEN = re.compile(rb"<(_*)(" + "|".join(sorted(ALL_NAMES, key=len, reverse=True)).encode() + rb")>")
 
 _BEGINS = rb"(?:(?<![\w.\-/~])|(?<=://)|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
-"""Before a path: nothing that could belong to a longer one; the letter of a JSON escape does not."""
+"""Before a path: no character of a longer path. The letter of a JSON escape is not one."""
 _ENDS = rb"(?![\w-])(?!\.\w)"
 _URL_BEGINS = rb"(?:(?<![\w.\-/~])|(?<=%[0-9A-Fa-f]{2}))"
 _HOMES = rb"((?:/|%2[Ff])(?:home|Users)(?:/|%2[Ff]))"
 
 
 class Places(NamedTuple):
-    """What is particular to one machine and one call. Empty: it has no such thing."""
+    """Values of one machine and one call. Empty: unknown."""
 
     worktree: str = ""
     repository: str = ""
@@ -41,26 +41,26 @@ class Places(NamedTuple):
     session: str = ""
 
     def paths(self) -> dict[str, str]:
-        """By token; a path of the root itself, or not absolute, is none."""
+        """Return absolute paths by token; not the root itself."""
         found = {"WORKTREE": self.worktree, "REPOSITORY": self.repository, "HOME": self.home}
         return {name: path.rstrip("/") for name, path in found.items() if path.startswith("/") and path.rstrip("/")}
 
 
 def slug(path: str) -> str:
-    """A path as a directory name, the way Claude Code makes it."""
+    """Return a path as a directory name, as Claude Code builds it."""
     return re.sub(r"[^A-Za-z0-9]", "-", path)
 
 
 def quoted(path: str, kept: bytes = b"") -> str:
-    """A path as a part of a URL, its slashes too unless they are `kept`. urllib, which does the same, takes the
-    stand-in longer to load than all the rest."""
+    """Return a path as a part of a URL; bytes in `unquoted` are kept. Replaces urllib, which takes most of the
+    stand-in's loading time."""
     raw = path.encode("utf-8", "surrogateescape")
     return "".join(chr(byte) if byte in UNRESERVED + kept else f"%{byte:02X}" for byte in raw)
 
 
 def scrub(data: bytes, places: Iterable[Places]) -> bytes:
-    """The bytes with tokens for places. Several places: where one directory is reachable under several names; the
-    first of a name is the one that `expand` with the first of `places` restores."""
+    """Return the bytes with tokens. Several values are several names of one directory; `expand` with the first of
+    `machine_values` restores the first value of each token."""
     data = _WRITTEN.sub(rb"<_\1\2>", data)
     known = tuple(places)
     words: dict[bytes, bytes] = {}
@@ -77,8 +77,8 @@ def scrub(data: bytes, places: Iterable[Places]) -> bytes:
 
 
 def expand(data: bytes, place: Places, *, in_json: bool = False) -> bytes:
-    """The bytes with the places of this machine; inside JSON strings they are escaped. A token without a place here
-    stays as it is."""
+    """Return the bytes with the values of this machine, escaped if they are `in_json` strings. A token without a value
+    remains."""
     values: dict[str, str] = {**place.paths(), "USER": place.user, "SESSION": place.session}
     values |= {name + SLUG: slug(path) for name, path in place.paths().items()}
     values |= {name + URL: quoted(path) for name, path in place.paths().items()}
@@ -124,7 +124,7 @@ def _urls(places: Iterable[Places]) -> dict[bytes, bytes]:
 
 
 def _replace(data: bytes, words: Mapping[bytes, bytes], begins: bytes, ends: bytes) -> bytes:
-    """All words in one pass, the longest first, so that no replacement is replaced again."""
+    """Replace all words in one pass, the longest first, so that no replacement is replaced again."""
     if not words:
         return data
     choice = b"|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
@@ -132,8 +132,7 @@ def _replace(data: bytes, words: Mapping[bytes, bytes], begins: bytes, ends: byt
 
 
 def _forms(path: str) -> tuple[bytes, ...]:
-    """A path as it is written in text, in JSON, in JSON that keeps to ASCII, in JSON that escapes slashes, and behind
-    `file://`."""
+    """Return the spellings of a path: text, JSON, ASCII-only JSON, JSON with escaped slashes, and after `file://`."""
     plain, ascii_only = path.encode("utf-8", "surrogateescape"), json.dumps(path)[1:-1].encode()
     in_url = quoted(path, b"/").encode()
     return tuple(dict.fromkeys((plain, _escaped(path), ascii_only, ascii_only.replace(b"/", b"\\/"), in_url)))

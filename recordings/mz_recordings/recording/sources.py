@@ -1,4 +1,4 @@
-"""Adapter: where a run of this repository is read from when it is recorded."""
+"""Data sources for recording a run of this repository."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from mz_recordings.recording.scratch import bundle_of
 def sources_of(
     root: Path, environment: Mapping[str, str], log: Store, blobs: Blobs, project: Path | None = None
 ) -> Sources:
-    """`environment` is the one in which the run's agents were called; `project` is the repository whose secrets count,
-    where `root` is a scratch one. Raises RepositoryUnusable."""
+    """Return the sources. `environment`: that of the run's agents. `project`: the repository whose secrets are removed,
+    if `root` is a scratch one. Raises RepositoryUnusable."""
 
     def tree_id(commit: Commit) -> str:
         done = ask(root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{commit}^{{tree}}")

@@ -1,7 +1,7 @@
-"""Pure: the story of a feature: its events, as far as a replay on any machine must give them again.
+"""The trace of a feature: its events, as far as a replay on any machine must reproduce them.
 
-Left out is what depends on the moment and not on the work: what it cost, what it waited for, and the forge. Names of
-people and the agent's own words about a problem are taken out; the latter hold paths and times.
+Excluded are events that depend on circumstances: cost, waiting and the forge. Names of people and the agent's own
+description of a problem, which contains paths and times, are removed.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ LEFT_OUT = (
     ChecksRerun,
 )
 WAITS = (Hold.CLAIM, Hold.BUDGET, Hold.CHECKS)
-"""Holds that another feature, the budget or the forge is the reason for."""
+"""Holds because of another feature, the budget or the forge."""
 NOTHING = Digest(sha256(b"").hexdigest())
 
 
 def story(events: Iterable[Event]) -> tuple[Event, ...]:
-    """The events of one feature's stream that make its story, each as every machine would write it."""
+    """Return the trace of a feature from the events of its stream, each in machine-independent form."""
     return tuple(_plain(event) for event in events if belongs(event))
 
 
 def belongs(event: Event) -> bool:
-    """Whether an event of a feature's stream is part of its story."""
+    """Return True if an event of a feature's stream is part of its trace."""
     if isinstance(event, FeatureHeld | HoldReleased):
         return event.hold not in WAITS
     return not isinstance(event, LEFT_OUT)
@@ -77,12 +77,12 @@ def _plain(event: Event) -> Event:
         case HumanRequested() | FeatureFailed():
             return replace(event, detail=None)
         case CommitRequested():
-            return replace(event, message=NOTHING)  # It says what was spent.
+            return replace(event, message=NOTHING)  # The message contains the cost.
     return event
 
 
 def in_run(event: Event, run: str) -> Event:
-    """What happened in the run that this one was forked from, as if it had happened here: with keys of this run."""
+    """Return an event of the run that this one was forked from, with keys of this run."""
     ref, key = getattr(event, "ref", None), getattr(event, "key", None)
     if isinstance(ref, CallRef):
         return replace(event, ref=replace(ref, key=_key_in(ref.key, run)))
@@ -94,16 +94,16 @@ def _key_in(key: str, run: str) -> str:
 
 
 def write(events: Iterable[Event]) -> bytes:
-    """A line of JSON an event; its sha256 is `mz_events.codec.log_digest` of the same events."""
+    """Return a line of JSON per event; its sha256 is `mz_events.codec.log_digest` of the same events."""
     return b"".join(msgspec.json.encode(comparable(event), order="deterministic") + b"\n" for event in events)
 
 
 def as_asked(recorded: bytes, produced: bytes) -> bytes:
-    """The recorded story with every call asked as it was now: what is then still another story is so for a reason of
-    its own, and not for a prompt or a setting that changed."""
-    now = {line["ref"]["key"]: raw for raw, line in _calls(produced)}
-    found = {raw: now.get(line["ref"]["key"], raw) for raw, line in _calls(recorded)}
-    return b"".join(found.get(raw, raw) + b"\n" for raw in recorded.splitlines())
+    """Return the recorded trace with the requests of the produced one, so that remaining differences are not caused by
+    a changed prompt or setting."""
+    requests_by_key = {line["ref"]["key"]: raw for raw, line in _calls(produced)}
+    replacements = {raw: requests_by_key.get(line["ref"]["key"], raw) for raw, line in _calls(recorded)}
+    return b"".join(replacements.get(raw, raw) + b"\n" for raw in recorded.splitlines())
 
 
 def _calls(told: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -114,26 +114,26 @@ def _calls(told: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 
 def divergence(recorded: bytes, produced: bytes) -> Divergence | None:
-    """Where two stories part for the first time; None: nowhere."""
+    """Return the first difference of two traces; None: there is none."""
     return next(divergences(recorded, produced), None)
 
 
 def divergences(recorded: bytes, produced: bytes) -> Iterator[Divergence]:
-    """Every event that is not the one in the same place of the other story."""
-    was, now = recorded.splitlines(), produced.splitlines()
-    for at, (old, new) in enumerate(_pairs(was, now), start=1):
+    """Yield every event that differs from the one at the same position of the other trace."""
+    old_lines, new_lines = recorded.splitlines(), produced.splitlines()
+    for at, (old, new) in enumerate(_pairs(old_lines, new_lines), start=1):
         if old is None or new is None or old != _as_then(old, new):
             yield Divergence(at, old, new)
 
 
 def _as_then(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Without the fields that events of that time did not have, where they say nothing yet."""
+    """Return the event without fields that events of that time lacked, if they have their default value."""
     usual = _DEFAULTS.get(new["type"], {})
     return {name: value for name, value in new.items() if name in old or value != usual.get(name, _DEFAULTS)}
 
 
 def _defaults(kind: type[Event]) -> dict[str, Any]:
-    """What the fields of an event are where nothing is said, as JSON has it."""
+    """Return the default values of an event's fields as JSON values."""
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         if field.default is not msgspec.NODEFAULT:
@@ -148,21 +148,21 @@ _DEFAULTS: dict[str, dict[str, Any]] = {type_of(kind): _defaults(kind) for kind 
 
 
 class Divergence(msgspec.Struct, frozen=True):
-    """An event that is another one, from 1; None where one story has ended."""
+    """A difference at an event, counted from 1; None: that trace has ended."""
 
     at: int
     recorded: dict[str, Any] | None
     produced: dict[str, Any] | None
 
     def lines(self) -> tuple[str, ...]:
-        """What differs, a line a field: `-` recorded, `+` produced."""
+        """Return the differences, one field per line: `-` recorded, `+` produced."""
         return tuple(self._lines())
 
     def _lines(self) -> Iterator[str]:
         old, new = self.recorded or {}, self.produced or {}
         if old.get("type") != new.get("type"):
-            yield f"- {old.get('type', 'nothing: the story ended here')}"
-            yield f"+ {new.get('type', 'nothing: the story ended here')}"
+            yield f"- {old.get('type', 'nothing: the trace ended here')}"
+            yield f"+ {new.get('type', 'nothing: the trace ended here')}"
             return
         yield f"  {old['type']}"
         for name in sorted(old.keys() | new.keys()):

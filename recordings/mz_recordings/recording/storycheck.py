@@ -1,5 +1,5 @@
-"""Pure: whether the bytes of a story can be one: a JSON object a line, each with a type, with a call where its type is
-about one, and with a count that can be one. What else is in an event is compared, and never relied on."""
+"""Format check of trace files: a JSON object per line with a type, with a call where the type requires one, and with a
+plausible count. Other fields are compared but never relied on."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ Made = tuple[str, str, int, int, str]
 
 
 def calls_in(story: bytes) -> dict[Made, int]:
-    """The calls that a sound story tells of, each with its place in the order in which they were made."""
+    """Return the calls of a valid trace, each with its position in the order of the calls."""
     refs = [line.ref for line in map(_DECODER.decode, story.splitlines()) if line.type == REQUESTED]
     made = ((ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role) for ref in refs if ref is not None)
     return {call: at for at, call in enumerate(made)}
 
 
 def counts_in(stories: Iterable[bytes]) -> Mapping[str, int]:
-    """What agents counted of the calls that sound stories tell of, by their keys without the run."""
+    """Return the agents' token counts of calls in valid traces, by call key without the run."""
     lines = (line for told in stories for line in told.splitlines() if b'"counted"' in line)
     asked = (line for line in map(_DECODER.decode, lines) if line.type == REQUESTED)
     return {line.ref.key.partition("/")[2]: line.counted for line in asked if line.ref and line.counted is not None}
 
 
 def wrong_in(story: bytes) -> str:
-    """What keeps it from being a story, with the line; empty: nothing."""
+    """Return why the bytes are not a trace, with the line; empty: they are."""
     for at, raw in enumerate(story.splitlines(), start=1):
         try:
             line = _DECODER.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
-            return f"line {at} is no event ({error})"
+            return f"line {at} is not an event ({error})"
         if line.type in ABOUT_CALLS and line.ref is None:
-            return f"line {at} is a {line.type} of no call"
+            return f"line {at} is a {line.type} without a call"
     return ""

@@ -1,4 +1,4 @@
-"""Driver: a run in which recordings answer what they fit, and the real agent the rest, within a budget."""
+"""Run in which recordings serve matching calls, and the real agent replies to the rest, within a budget."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from mz_recordings.rerecord.stage import Live
 
 
 class Told(NamedTuple):
-    """A word on one call, while the run goes on."""
+    """Progress of one call, during the run."""
 
     call: str
-    """Feature and name, such as `login/code.a2`."""
+    """Feature and call name, such as `login/code.a2`."""
     what: str
-    """`asked`, then `answered` or `failed`; `served` where a recording answered."""
+    """`asked`, then `answered` or `failed`; `served` if a recording was used."""
     seconds: float = 0.0
     tokens: int | None = None
     nanousd: int | None = None
-    """The higher of what was reported and what the tokens cost; None: unknown."""
+    """The higher of reported and computed cost; None: unknown."""
     why: str = ""
-    """Of a failure: the problem's code."""
+    """Problem code of a failed call."""
 
 
 Tell = Callable[[Told], None]
 
 
 class Reins:
-    """Stops a run that is under way, from another thread. Once stopped, no run begins any more."""
+    """Stops a run from another thread. After a stop no run starts."""
 
     def __init__(self) -> None:
         self._scheduler: Scheduler | None = None
@@ -59,7 +59,7 @@ class Reins:
             scheduler.stop()
 
     def stop(self) -> None:
-        """Come to rest after the actions that are under way."""
+        """Stop after the current actions."""
         self.stopped = True
         if self._scheduler is not None:
             self._scheduler.stop()
@@ -72,20 +72,19 @@ class Reins:
 
 
 class Ended(NamedTuple):
-    """How a run came to an end."""
+    """End of a run."""
 
     stopped: str
-    """Empty: every feature came to rest by itself; `interrupted`, `budget`, or the code of what no further call could
-    mend."""
+    """Empty: every feature stopped by itself; `interrupted`, `budget`, or the code of a fatal problem."""
     spent_nanousd: int
-    """By the real agent: the higher of what it reported and what its tokens cost."""
+    """Cost of the real agent: the higher of reported and computed cost."""
 
 
 def drive(
     cassette: Cassette, pins: Pins, store: Store, live: Live, budget_nanousd: int | None, tell: Tell, reins: Reins
 ) -> Ended:
-    """Until nothing can go on. A fatal problem that was recorded is gone on after, as it was then; one that is new ends
-    the run. Raises what a thread died of."""
+    """Run until no feature can continue. A fatal problem that was recorded is continued after, as in the recorded run;
+    a new one ends the run. Raises any error of a thread."""
     world = cassette.manifest.world
     news = News(cassette.manifest.pipeline, live, tell)
     coordinator = LiveCoordinator(world.run, pins, store, live, cassette, news.see, budget_nanousd)
@@ -125,17 +124,17 @@ def _why(coordinator: Coordinator, reins: Reins) -> str:
 
 
 def held_up(estimated_nanousd: int | None, committed_nanousd: int, budget_nanousd: int | None) -> bool:
-    """Whether a budget forbids a call whatever it may cost: it has no price, or nothing is left."""
+    """Return True if a budget forbids a call at any cost: it has no price, or nothing is left."""
     return budget_nanousd is not None and (estimated_nanousd is None or committed_nanousd >= budget_nanousd)
 
 
 def _spent(coordinator: Coordinator) -> int:
-    """An answer that nobody has read yet counts with what was set aside for it."""
+    """Return the committed cost; a reply that is not parsed yet counts with its reservation."""
     return coordinator.state.committed_nanousd
 
 
 class LiveCoordinator(Peopled):
-    """Recordings cost nothing, and nobody waits for what they say of a wait."""
+    """Coordinator for which recordings are free, and recorded waits are skipped."""
 
     def __init__(
         self, run: str, pins: Pins, store: Store, live: Live, cassette: Cassette, see: Observer,
@@ -151,7 +150,7 @@ class LiveCoordinator(Peopled):
             case ReserveCall(request=request) if held_up(
                 request.estimated_nanousd, self.state.committed_nanousd, self._budget_nanousd
             ):
-                # More than there is: the engine holds the feature, as for any call that does not fit.
+                # Exceeds the budget, so that the engine holds the feature as for any such call.
                 step = ReserveCall(replace(request, estimated_nanousd=(self._budget_nanousd or 0) + 1))
             case SettleCall(key=key) if self._live.agents.costs_nothing(key):
                 step = SettleCall(key, 0, step.events)
@@ -165,7 +164,7 @@ class LiveCoordinator(Peopled):
 
 
 class News:
-    """Makes words of events. Hears of every event of the run; called by several threads."""
+    """Reports the progress of calls, from all events of the run; called by several threads."""
 
     def __init__(self, pipeline: str, live: Live, tell: Tell) -> None:
         self._pipeline, self._live, self._tell = pipeline, live, tell

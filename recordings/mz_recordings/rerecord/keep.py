@@ -1,4 +1,4 @@
-"""Pure: what is kept of features that were driven anew, and the cassette that comes of it."""
+"""Selection of the features whose new recordings are kept, and the resulting cassette."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ DELIVERED = "delivered"
 RESTS = {
     "feature.delivered": DELIVERED,
     "feature.failed": "failed",
-    "feature.cancelled": "given up",
+    "feature.cancelled": "cancelled",
     "feature.held": "held",
     "human.requested": "waiting for a person",
 }
-"""By the last event of its kind in a story: how the feature came to rest."""
+"""Description of a stopped feature, by the last event of these types in its trace."""
 GOES_ON = frozenset({"feature.hold-released", "human.answered", "feature.retried"})
 WORTH: tuple[Provenance, ...] = get_args(Provenance)
-"""The most first."""
+"""Best provenance first."""
 
 
 def weakest(*claims: Provenance) -> Provenance:
-    """What can be said of all of them, at least one."""
+    """Return the weakest of one or more provenances."""
     return max(claims, key=WORTH.index)
 
 
@@ -39,7 +39,7 @@ class Dropped(NamedTuple):
 
 
 def rest_of(story: bytes) -> tuple[str, str]:
-    """How a feature came to rest, and for what; two empty strings where it had not."""
+    """Return how a feature stopped, and why; two empty strings if it did not."""
     for raw in reversed(story.splitlines()):
         line = json.loads(raw)
         if line["type"] in GOES_ON:
@@ -51,26 +51,27 @@ def rest_of(story: bytes) -> tuple[str, str]:
 
 
 def sound(recorded: bytes | None, now: bytes | None, left_out: str) -> str:
-    """Empty where the feature came to the rest that it had when it was recorded, or was delivered; else why its new
-    recordings are worth nothing. Without a recorded story it has to be delivered."""
+    """Return an empty string if the feature stopped as in the recorded run, or was delivered; else the reason why its
+    new recordings are not kept. Without a recorded trace it must be delivered."""
     if now is None:
-        return left_out or "it was not begun"
+        return left_out or "it did not start"
     rest, before = rest_of(now), rest_of(recorded) if recorded is not None else (DELIVERED, "")
     if rest[0] == DELIVERED or rest == before:
         return ""
-    return f"it was {_words(before)} when it was recorded, and now it is {_words(rest)}"
+    return f"it was {_words(before)} in the recording, but is {_words(rest)} now"
 
 
 def _words(rest: tuple[str, str]) -> str:
     state, why = rest
-    return f"{state} ({why})" if why else state or "at work"
+    return f"{state} ({why})" if why else state or "unfinished"
 
 
 def settled(
     old: Cassette, found: Mapping[str, str], unchanged: Collection[str], whole: bool
 ) -> tuple[tuple[str, ...], tuple[Dropped, ...]]:
-    """Which features' new recordings are kept. `found`: by feature that was driven, why not, or nothing. A feature goes
-    with what it builds on and what builds on it, unless nothing changed in it. `whole`: all or none."""
+    """Return the features whose new recordings are kept, and the dropped ones. `rejections` has, for each feature that
+    ran, the reason against its recordings, or an empty string. Features are kept or dropped together with their
+    dependencies and dependents, unless nothing changed in them. `all_or_none`: keep all or none."""
     dropped = {feature: why for feature, why in found.items() if why}
     for _ in found:
         for item in old.manifest.world.items:
@@ -78,26 +79,31 @@ def settled(
                 for lost, other in ((lower, upper), (upper, lower)):
                     apart = lost in unchanged or lost not in dropped or other not in found
                     if not apart and not (lost == upper and lower in unchanged):
-                        dropped.setdefault(other, f"it goes with {lost}, whose recordings stay as they are")
+                        dropped.setdefault(
+                            other, f"it depends on, or is needed by, {lost}, whose recordings stay unchanged"
+                        )
     if whole and dropped:
         first = next(iter(dropped))
-        dropped = {feature: dropped.get(feature) or f"all or none, and not {first}" for feature in found}
+        dropped = {
+            feature: dropped.get(feature) or f"all features are kept together, and {first} is not kept"
+            for feature in found
+        }
     kept = tuple(feature for feature in found if feature not in dropped)
     return kept, tuple(Dropped(feature, why) for feature, why in dropped.items())
 
 
 class Sourced(NamedTuple):
-    """Where the answers of a run came from."""
+    """Sources of a run's replies."""
 
     recorded: frozenset[Identity]
     """Served from the cassette itself."""
     paid: Mapping[Identity, Taken]
-    """Served from what an unfinished attempt had paid."""
+    """Served from the paid replies of an unfinished attempt."""
 
 
 def merged(old: Cassette, new: Cassette, kept: Collection[str], sourced: Sourced, provenance: Provenance) -> Cassette:
-    """The old cassette with the new recordings and stories of these features. The world stays, but for what people had
-    to say in them. Never claims more than is true of each of its answers."""
+    """Return the old cassette with the new recordings and traces of these features. The fixture stays, except for their
+    recorded decisions. The provenance is never better than that of each reply."""
     before = {one.recording.identity: one for one in old.taken}
 
     def origin(one: Taken) -> Taken:
@@ -127,5 +133,5 @@ def merged(old: Cassette, new: Cassette, kept: Collection[str], sourced: Sourced
 
 
 def classes(findings: Iterable[Finding]) -> tuple[FindingKind, ...]:
-    """The classes of drift between two cassettes, each once."""
+    """Return the kinds of the findings, each once."""
     return tuple(dict.fromkeys(finding.kind for finding in findings))

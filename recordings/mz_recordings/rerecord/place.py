@@ -1,13 +1,13 @@
-"""Adapter: where recordings are made again, and what an attempt leaves that did not come to its end.
+"""Working directory of a re-recording, and the paid replies of unfinished attempts.
 
-    .mz/rerecord/<cassette>/paid/    a cassette of answers that were paid
-                            run-.../ the attempt that is under way: repository, log, spools
+    .mz/rerecord/<cassette>/paid/    cassette of paid replies
+                            run-.../ the current attempt: repository, log, spools
 
-The next attempt serves what was paid where arguments, prompt and tree are the same; an answer that the attempt did not
-live to note is taken from its spool. Each attempt has a directory that
-no other had: agents know their sessions by it, and a call has the same session whenever it is made. What was
-paid for a feature goes when its new recordings are safe, or when it came to a rest with which nothing is worth keeping.
-A new cassette that nobody has accepted yet lies in the library, below `.rerecorded/`.
+The next attempt serves paid replies if arguments, prompt and tree are equal. A reply that an interrupted attempt did
+not log is read from its spool. Each attempt has a new directory: agents identify their sessions by it, and a call has
+the same session whenever it is made. Paid replies of a feature are removed when its new recordings are safe, or when it
+stopped in a way that makes them worthless. A new cassette that is not accepted yet is in the library, below
+`.rerecorded/`.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from mz_recordings.rerecord.stage import ASKED
 PLACE = "rerecord"
 """Below `.mz`."""
 REPOSITORY, LOG, BLOBS = "repository", "log/mz.db", "log/blobs"
-"""Of an attempt."""
+"""Paths of an attempt."""
 WAITING = ".rerecorded"
-"""In the library: new cassettes that wait to be accepted; ignored by git."""
+"""In the library: new cassettes that are not accepted yet; ignored by git."""
 
 
 class Workplace(NamedTuple):
-    """Of one cassette, held by this process."""
+    """Working directory of one cassette, locked by this process."""
 
     folder: Path
     attempt: str
-    """Never used before."""
+    """Unique id of the attempt."""
 
     @property
     def paid(self) -> Path:
@@ -68,12 +68,12 @@ class Workplace(NamedTuple):
         return self.folder / f"run-{self.attempt}"
 
     def left(self) -> tuple[Path, ...]:
-        """Attempts that did not come to their end."""
+        """Return the unfinished attempts."""
         return tuple(sorted(self.folder.glob("run-*")))
 
     def use_up(self, features: Collection[str]) -> int:
-        """What was paid for these features is needed no more; returns how many answers stay for the next attempt.
-        Without any, nothing of all this stays."""
+        """Remove the paid replies of these features; return how many replies remain for the next attempt. If none
+        remain, remove the directory."""
         paid = load_part(self.paid) if (self.paid / MANIFEST).is_file() else None
         left = tuple(one for one in paid.taken if one.recording.identity.feature not in features) if paid else ()
         if paid is None or not left:
@@ -83,14 +83,14 @@ class Workplace(NamedTuple):
         return len(left)
 
     def _clear(self) -> None:
-        """What was paid goes first."""
+        """Remove paid replies first."""
         shutil.rmtree(self.paid, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextmanager
 def workplace(project: Path, cassette: Path) -> Iterator[Workplace]:
-    """The place for this cassette. Raises MzError (MZ5002) where another process holds it."""
+    """Lock and yield the working directory of this cassette. Raises MzError (MZ5002) if another process holds it."""
     home = project / HOME
     home.mkdir(exist_ok=True)
     (home / ".gitignore").write_text("*\n")
@@ -101,8 +101,8 @@ def workplace(project: Path, cassette: Path) -> Iterator[Workplace]:
     try:
         lock.acquire()
     except Timeout:
-        message = f"another mz records {cassette} again"
-        raise MzError("MZ5002", message, hint="wait for it, or stop it with Ctrl-C") from None
+        message = f"another mz process is re-recording {cassette}"
+        raise MzError("MZ5002", message, hint="wait until it ends, or stop it with Ctrl-C") from None
     try:
         yield Workplace(folder, secrets.token_hex(4))
     finally:
@@ -111,7 +111,7 @@ def workplace(project: Path, cassette: Path) -> Iterator[Workplace]:
 
 # what was paid --------------------------------------------------------------------------------------------------------
 def begin_attempt(place: Workplace, paid: Cassette, provenance: Provenance) -> Cassette:
-    """Makes room for an attempt whose answers will be worth so much; returns what was paid, as it is stored now."""
+    """Prepare an attempt whose replies will have this provenance; return the paid replies as stored."""
     place.run.mkdir(parents=True)
     worth = weakest(*([paid.manifest.provenance] if paid.taken else []), provenance)
     paid = paid._replace(manifest=replace(paid.manifest, provenance=worth))
@@ -120,8 +120,8 @@ def begin_attempt(place: Workplace, paid: Cassette, provenance: Provenance) -> C
 
 
 def gather(place: Workplace, old: Cassette, outside: Mapping[str, str], project: Path) -> Cassette:
-    """Everything that was paid and not used yet, with what earlier attempts add to it; these are taken away, but for
-    one with an answer whose tree cannot be read now. Raises OSError where the disk is in the way: nothing is lost."""
+    """Return all unused paid replies, with those of earlier attempts. Remove these attempts, except for one with a
+    reply whose tree cannot be read now. Raises OSError on disk errors; nothing is lost."""
     recover(place.folder)
     paid = load_part(place.paid) if (place.paid / MANIFEST).is_file() else _nothing(old)
     for attempt in place.left():
@@ -144,11 +144,11 @@ def _nothing(old: Cassette) -> Cassette:
 class Answers(NamedTuple):
     taken: tuple[Taken, ...] = ()
     unreadable: bool = False
-    """One more is there, and what it left in the tree cannot be read now."""
+    """True if there is one more reply, whose tree cannot be read now."""
 
 
 def _answers(attempt: Path, run: str, outside: Mapping[str, str], project: Path) -> Answers:
-    """What the real agent answered; a call that failed is worth nothing, and one that holds a secret is not kept."""
+    """Return the replies of the real agent, without failed calls and without those that contain a secret."""
     if not (attempt / ASKED).is_file() or not (attempt / LOG).is_file():
         return Answers()
     asked = frozenset((attempt / ASKED).read_text("utf-8").splitlines())
@@ -175,8 +175,7 @@ def _worth(sources: Sources, run: str, pins: Pins, calls: Iterable[Call]) -> Ite
 
 
 def _read(call: Call, blobs: Blobs, known: Mapping[str, Adapter]) -> ReplyRead | None:
-    """What the parser makes of an answer, also where the attempt was stopped before it could say so; None: there is no
-    answer."""
+    """Return the parsed reply of a call, also if the attempt was stopped before parsing; None: there is no reply."""
     outcome = call.outcome
     if call.read is not None or not isinstance(outcome, AgentReplied):
         return call.read if isinstance(outcome, AgentReplied) else None
@@ -201,13 +200,13 @@ def _read(call: Call, blobs: Blobs, known: Mapping[str, Adapter]) -> ReplyRead |
 
 # what waits to be accepted --------------------------------------------------------------------------------------------
 def waiting_for(cassette: Path) -> Path:
-    """Where the new cassette lies until somebody accepts it; it need not exist."""
+    """Return where the new cassette is until it is accepted; it need not exist."""
     place = cassette.resolve()
     return place.parent / WAITING / place.name
 
 
 def leave(new: Cassette, cassette: Path) -> Path:
-    """Puts a new cassette where it waits; returns where."""
+    """Write a new cassette where it waits to be accepted; return the path."""
     place = waiting_for(cassette)
     place.parent.mkdir(exist_ok=True)
     (place.parent / ".gitignore").write_text("*\n")
@@ -222,7 +221,7 @@ def is_waiting(cassette: Path) -> bool:
 
 
 def drop_waiting(cassette: Path) -> None:
-    """It was accepted."""
+    """Remove the new cassette after it was accepted."""
     place = waiting_for(cassette)
     shutil.rmtree(place, ignore_errors=True)
     with suppress(OSError):

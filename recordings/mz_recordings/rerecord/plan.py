@@ -1,4 +1,4 @@
-"""Pure: which calls of a cassette the agent is to answer again, why, and which others follow from them."""
+"""Plan of a re-recording: which calls of a cassette the agent repeats, why, and which others follow from them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mz_recordings.findings import Finding
 from mz_recordings.playing.compare import Happened, expires
 
 CHANGED = ("PROMPT", "CONFIG", "EFFECT", "WIRE")
-"""Drifts that a fresh answer may mend. The others are another reading of the same answer: they are accepted."""
+"""Findings that a new reply may fix. The others concern the interpretation of the same reply: they can be accepted."""
 ASKED, OTHER_AGENT = "ASKED", "AGENT"
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller wants answered again. Nothing at all: what has changed, is too old, or was never recorded."""
+    """The caller's selection of calls. If empty: calls that changed, expired, or were never recorded."""
 
     features: tuple[str, ...] = ()
     """Only these; empty: all."""
@@ -31,7 +31,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     everything: bool = False
 
     def wants(self, why: str) -> bool:
-        """Whether a call is to be answered again for this reason."""
+        """Return True if a call is to be repeated for this reason."""
         if why == OTHER_AGENT:
             return True
         if not (self.changed or self.expired or self.new or self.everything):
@@ -40,33 +40,34 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
         return wanted.get(why, self.changed)
 
     def covers(self, identity: Identity) -> bool:
-        """Whether a call is one of those that it speaks of."""
+        """Return True if the selection includes a call."""
         return (not self.features or identity.feature in self.features) and (
             not self.phases or identity.phase in self.phases
         )
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that the agent will answer, or probably will."""
+    """A call that the agent will, or probably will, repeat."""
 
     identity: Identity
     why: tuple[str, ...] = ()
-    """Classes of drift, STALE, SEEDED, MISSING; ASKED: the caller named it; AGENT: another agent is to answer."""
+    """Finding kinds, STALE, SEEDED, MISSING; ASKED: selected by the caller; AGENT: another agent is to reply."""
     follows: str = ""
-    """The call, or the feature, whose new answer probably changes what this one is asked; empty: asked for itself."""
+    """The call, or the feature, whose new reply probably changes this call's prompt; empty: repeated for its own
+    reasons."""
     paid: bool = False
-    """An unfinished attempt has an answer already."""
+    """True if an unfinished attempt has a paid reply."""
     estimate: Estimate
 
 
 class Seen(NamedTuple):
-    """What a replay of the cassette through today's pipeline found."""
+    """Result of a replay of the cassette through the current pipeline."""
 
     happened: Happened
     findings: tuple[Finding, ...]
     today: datetime
     agent: str
-    """That is to answer."""
+    """Agent to use."""
     paid: frozenset[Identity]
 
 
@@ -74,7 +75,7 @@ Guess = Callable[[Identity, Taken | None], Estimate]
 
 
 def plan(cassette: Cassette, wish: Wish, seen: Seen, guess: Guess) -> tuple[Planned, ...]:
-    """Feature by feature, in the order in which the calls come. Empty: there is nothing to be answered again."""
+    """Return the planned calls, feature by feature, in order of the calls. Empty: nothing is to be repeated."""
     known = reasons(cassette, seen)
     all_of_them = seen.agent != cassette.manifest.agent
     chosen = {
@@ -87,15 +88,15 @@ def plan(cassette: Cassette, wish: Wish, seen: Seen, guess: Guess) -> tuple[Plan
     touched = {one.feature for one in chosen}
     rows: list[Planned] = []
     for feature in concerned(cassette, touched):
-        for identity, why, follows in _calls(cassette, seen, feature, chosen, known, touched):
+        for identity, causes, follows in _calls(cassette, seen, feature, chosen, known, touched):
             paid = identity in seen.paid
             estimate = Estimate(tokens=0, nanousd=0) if paid else guess(identity, taken.get(identity))
-            rows.append(Planned(identity=identity, why=why, follows=follows, paid=paid, estimate=estimate))
+            rows.append(Planned(identity=identity, why=causes, follows=follows, paid=paid, estimate=estimate))
     return tuple(rows)
 
 
 def reasons(cassette: Cassette, seen: Seen) -> dict[Identity, tuple[str, ...]]:
-    """By call, everything that speaks for a fresh answer; `ASKED` is the least of it."""
+    """Return all reasons for a new reply, by call; `ASKED` is the weakest."""
     drifted: dict[tuple[str, str], list[str]] = {}
     for finding in seen.findings:
         if finding.kind in CHANGED and finding.call:
@@ -116,7 +117,7 @@ def reasons(cassette: Cassette, seen: Seen) -> dict[Identity, tuple[str, ...]]:
 
 
 def concerned(cassette: Cassette, touched: Iterable[str]) -> tuple[str, ...]:
-    """Those features, what they build on, and what builds on them: in the order of the backlog."""
+    """Return the features, their dependencies and dependents, in backlog order."""
     items = cassette.manifest.world.items
     found = set(touched)
     for _ in items:
@@ -137,15 +138,15 @@ def _calls(
     known: dict[Identity, tuple[str, ...]],
     touched: set[str],
 ) -> Iterator[Row]:
-    """Whatever the agent will be asked in a feature that is driven anew: besides what was chosen, what is not as it was
-    recorded, and what comes after either."""
+    """Yield the calls of a feature that runs again: the selected ones, those that differ from the recording, and all
+    after them."""
     source = next((other for other in _below(cassette, feature) if other in touched), "")
     order = _order(cassette, seen, feature)
     for identity in order:
-        forced = tuple(why for why in known.get(identity, ()) if why in (*CHANGED, "MISSING"))
+        forced = tuple(reason for reason in known.get(identity, ()) if reason in (*CHANGED, "MISSING"))
         why = chosen.get(identity) or forced
         if why or source:
-            yield identity, tuple(each for each in why if each != ASKED or len(why) == 1), "" if why else source
+            yield identity, tuple(reason for reason in why if reason != ASKED or len(why) == 1), "" if why else source
             source = source or identity.path
     if any(identity.feature == feature for identity in seen.happened.missed):
         last, been = order[-1], {identity.phase for identity in order}
@@ -155,7 +156,7 @@ def _calls(
 
 
 def _below(cassette: Cassette, feature: str) -> tuple[str, ...]:
-    """What a feature builds on, directly or not."""
+    """Return the dependencies of a feature, including indirect ones."""
     needs = {item.feature: item.depends_on for item in cassette.manifest.world.items}
     found = dict.fromkeys(needs.get(feature, ()))
     for _ in needs:
@@ -164,7 +165,7 @@ def _below(cassette: Cassette, feature: str) -> tuple[str, ...]:
 
 
 def _order(cassette: Cassette, seen: Seen, feature: str) -> tuple[Identity, ...]:
-    """The feature's recordings in the order of its story; what was missed comes after the last that was played."""
+    """Return the feature's recordings in order of its trace; missing calls follow the last played one."""
     told = [
         _told(cassette.manifest.pipeline, feature, line["ref"])
         for line in map(json.loads, cassette.stories.get(feature, b"").splitlines())

@@ -1,4 +1,4 @@
-"""Adapter: has the real agent answer the calls of a cassette again, in a scratch repository below `.mz`."""
+"""Re-recording of a cassette: the real agent replies to its calls again, in a scratch repository below `.mz`."""
 
 from __future__ import annotations
 
@@ -46,68 +46,68 @@ from mz_recordings.rerecord.plan import Planned, Seen, Wish, concerned, plan
 from mz_recordings.rerecord.stage import Live, Shelf
 
 RECORDED, PAID = "recorded", "paid"
-"""Shelves that answers are served from."""
-NOT_AT_REST = "it did not come to rest"
+"""Names of the sources of replies."""
+NOT_AT_REST = "it did not stop"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with one cassette."""
+    """Options for re-recording one cassette."""
 
     path: str
     project: str
-    """Whose pipelines and settings are today's."""
+    """Project whose pipelines and settings are used."""
     environment: dict[str, str]
-    """The caller's, whole: the real agent finds its login in it."""
+    """The caller's full environment: the real agent needs its login."""
     today: datetime
-    """With its zone."""
+    """With a time zone."""
     wish: Wish
     agent: str = ""
-    """That is to answer; empty: the cassette's own."""
+    """Agent to use; empty: the cassette's own."""
     provenance: Provenance = "live"
-    """What its answers are worth."""
+    """Provenance of its replies."""
     prune: bool = False
-    """Recordings that nothing asks for go."""
+    """True: remove unused recordings."""
 
 
 class Prepared(NamedTuple):
-    """What is to be done, before anything is paid."""
+    """Plan of a re-recording, before any cost."""
 
     old: Cassette
-    """As it lies in the library."""
+    """As stored in the library."""
     cassette: Cassette
-    """The same, without what nothing asks for where that is to go."""
+    """The same, without unused recordings if they are to be removed."""
     pins: Pins
     planned: tuple[Planned, ...]
     findings: tuple[Finding, ...]
-    """Of a replay of it."""
+    """Findings of its replay."""
     paid: Cassette
-    """Answers that an earlier attempt has paid."""
+    """Paid replies of an earlier attempt."""
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """Result of a re-recording."""
 
     ended: Ended
     called: tuple[str, ...] = ()
-    """Calls that the real agent answered."""
+    """Calls to which the real agent replied."""
     served: tuple[str, ...] = ()
-    """Calls that recordings answered."""
+    """Calls that recordings served."""
     kept: tuple[str, ...] = ()
     """Features whose new recordings are in `cassette`."""
     dropped: tuple[Dropped, ...] = ()
     used_up: tuple[str, ...] = ()
-    """Features whose paid answers have no further use: not those that are dropped only because others are."""
+    """Features whose paid replies are no longer useful: not those that are dropped only because others are."""
     cassette: Cassette | None = None
-    """None: there is nothing new to keep."""
+    """None: nothing new to keep."""
     safe: int = 0
-    """Answers that were paid and wait for the next attempt."""
+    """Number of paid replies that are kept for the next attempt."""
     denied: tuple[str, ...] = ()
-    """Keys of commands that tried to reach the network."""
+    """Keys of commands that tried to access the network."""
 
 
-# before anything is paid ----------------------------------------------------------------------------------------------
+# preparation ----------------------------------------------------------------------------------------------------------
 def prepare(order: Order, place: Workplace) -> Prepared:
-    """Replays the cassette and says what the agent will be asked. Raises CassetteUnusable, WorldMissing and MzError."""
+    """Replay the cassette and plan the agent's calls. Raises CassetteUnusable, WorldMissing and MzError."""
     path, project = Path(order.path), Path(order.project)
     old = load(path)
     agent = order.agent or old.manifest.agent
@@ -130,14 +130,14 @@ def prepare(order: Order, place: Workplace) -> Prepared:
 
 
 def check(order: Order, prepared: Prepared) -> None:
-    """Everything that the agent and the commands need is there. Calls no model. Raises MzError (MZ1004, MZ1005)."""
+    """Check that everything that the agent and the commands need is installed. Calls no model. Raises MzError (MZ1004,
+    MZ1005)."""
     check_agent(prepared.pins.config.agent, order.environment, prepared.pins.config.agents)
     check_commands(Path(order.project), prepared.pins.config, order.environment)
 
 
 class Guesses:
-    """What calls will probably take: what they took when they were recorded from the same model, else the engine's
-    baseline for such a phase."""
+    """Estimates of calls: recorded usage of the same model, else the engine's baseline for the phase."""
 
     def __init__(self, cassette: Cassette, happened: Happened, pins: Pins) -> None:
         self._live, self._happened, self._pins = cassette.manifest.provenance == "live", happened, pins
@@ -145,7 +145,7 @@ class Guesses:
         self._now_us = SystemClock().now_us()
 
     def of(self, identity: Identity, taken: Taken | None) -> Estimate:
-        """`taken`: its recording, if there is one. Unpriced models have no amount."""
+        """Return the estimate of a call; `recorded_call` is its recording, if any. Unpriced models have no amount."""
         phase = next((one for one in self._pins.pipeline.phases if one.phase == identity.phase), None)
         request = self._happened.requests.get(identity)
         model = request.model if request else self._model(identity, phase)
@@ -177,11 +177,11 @@ class Guesses:
 def carry_out(
     order: Order, prepared: Prepared, place: Workplace, budget_nanousd: int | None, tell: Tell, reins: Reins
 ) -> Outcome:
-    """Drives the features that are concerned, and says what is kept of them. Nothing is written to the library. Raises
-    WorldMissing, SecretInRecording, and what a thread died of; what was paid is safe then too."""
+    """Run the affected features and select which to keep. Nothing is written to the library. Raises WorldMissing,
+    SecretInRecording, and any error of a thread; paid replies are stored even then."""
     known = Secrets(known_secrets(Path(order.project), order.environment))
     if names := known.scan(encode_pins(prepared.pins)):
-        raise SecretInRecording("what is to be recorded (settings, pipeline, templates)", names)
+        raise SecretInRecording("the input to record (settings, pipeline, templates)", names)
     paid = begin_attempt(place, prepared.paid, order.provenance)
     try:
         outcome = _run(order, prepared._replace(paid=paid), place, budget_nanousd, tell, reins)

@@ -1,7 +1,7 @@
-"""Adapter: answers that an attempt did not live to note: the agent had said all of it, and no event says so.
+"""Complete replies in spools of an interrupted attempt, for which the log has no event.
 
-As the engine settles an open call after a crash (`mz_engine.effects.call.settle_call`): what its spool holds is a reply
-if it ends with a terminal event, and its tree is what lies in the worktree.
+Pending calls are reconciled as by the engine after a crash (`mz_engine.effects.call.settle_call`): the content of a
+spool is a reply if it ends with a terminal event, and its tree is the worktree.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def salvage(
     root: Path, outside: Mapping[str, str], sources: Sources, run: str, pins: Pins, features: Iterable[str],
     asked: Collection[str],
 ) -> tuple[tuple[Call, ...], bool]:  # fmt: skip
-    """The calls of these keys that have a whole answer and no outcome, ended by now, with the outcome that they have;
-    and whether there is one more whose tree cannot be read. Raises OSError."""
+    """Return the calls with these keys that have a complete reply and no outcome, with their outcome; and True if there
+    is another one whose tree cannot be read. Ends their processes. Raises OSError."""
     processes = AgentProcesses(root, outside, sources.secrets)
     known = adapters(pins.config.agents)
     found: list[Call] = []
@@ -55,7 +55,7 @@ def salvage(
 
 
 def _unsettled(sources: Sources, run: str, feature: str) -> Iterator[tuple[str, AgentRequested, int]]:
-    """Branch, request and its time of every call without an outcome."""
+    """Yield branch, request and its time of every call without an outcome."""
     events = list(sources.log.read(feature_stream(run, feature)))
     branch = next((one.event.branch for one in events if isinstance(one.event, FeatureStarted)), "")
     settled = {one.event.ref.key for one in events if isinstance(one.event, Outcome)}
@@ -69,7 +69,7 @@ def _whole(adapter: Adapter, held: CallResult) -> bool:
 
 
 def _capture(workspace: GitWorkspace, place: Place, request: AgentRequested, sources: Sources) -> Capture:
-    """The tree; a commit of the agent's own is an offence."""
+    """Capture the tree; a commit by the agent is a forbidden change."""
     capture = workspace.capture(place, request.tree)
     branch, before = f"refs/heads/{place.branch}", REFS.decode(sources.blobs.get(request.refs))
     if before.get(branch) == workspace.snapshot().get(branch):

@@ -1,4 +1,4 @@
-"""Adapter: the ports of a run in which some calls are answered by the real agent, and the others from recordings."""
+"""Ports of a run in which the real agent replies to some calls, and recordings serve the others."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from mz_recordings.playing.stage import Denials, Memory, ReplayedWorkspace, Scra
 from mz_recordings.playing.standin import SESSION, install
 
 ASKED = "asked"
-"""File of a run: the keys of the calls that the real agent was given, a line each, before it was started."""
+"""File of a run with the keys of the calls that the real agent got, one per line, written before the call starts."""
 NOT_HELD = Problem(kind=ProblemClass.PHASE, code=SESSION_MISSING)
-"""Of a call that would go on in a session whose calls were answered from recordings: the engine asks again, whole."""
+"""Problem of a call that would continue a session whose calls recordings served: the engine sends the full prompt."""
 
 
 class Shelf(NamedTuple):
@@ -43,13 +43,13 @@ class Shelf(NamedTuple):
     name: str
     cassette: Cassette
     folder: Path
-    """Of the cassette."""
+    """Folder of the cassette."""
     never: frozenset[Identity]
-    """Calls that are not to be served from here."""
+    """Calls that must not be served from here."""
 
 
 def resuming(adapter: Adapter) -> frozenset[str]:
-    """The arguments by which a call of this agent goes on in a session."""
+    """Return the arguments with which a call of this agent continues a session."""
     spec = CallSpec(
         key="", place=Place(run="", feature="", branch=""), agent=adapter.name, model="", prompt="", session=SESSION,
         resumes=False, tools=(), total_seconds=1, idle_seconds=1,
@@ -58,18 +58,18 @@ def resuming(adapter: Adapter) -> frozenset[str]:
 
 
 class Stock(Crew):
-    """Serves the recordings of one shelf, and can say beforehand whether one fits."""
+    """Serves the recordings of one source, and tests beforehand whether one matches."""
 
     never: frozenset[Identity]
     tree_id: Callable[[Commit], str]
 
     def fits(self, identity: Identity, spec: CallSpec, tree: Commit) -> bool:
-        """Whether arguments, prompt and tree of the call are as they were recorded."""
+        """Return True if arguments, prompt and tree of the call equal the recorded ones."""
         taken = self._alike(identity, spec)
         return taken is not None and self.tree_id(tree) == taken.recording.tree_before
 
     def tells(self, spec: CallSpec) -> bool:
-        """Whether it knows how the call was asked for: arguments and prompt are as they were, and it has its story."""
+        """Return True if arguments and prompt equal the recorded ones, and the feature has a trace."""
         identity = self._identity(spec.key)
         return identity.feature in self._cassette.stories and self._alike(identity, spec) is not None
 
@@ -80,7 +80,7 @@ class Stock(Crew):
         return taken if self._other_prompt(taken, spec, self._places(spec)) is None else None
 
     def goes_on(self, agent: str, key: str) -> bool:
-        """Whether there is a recording of the call that may be served, and that went on in a session."""
+        """Return True if there is a usable recording of the call that continued a session."""
         identity = self._identity(key)
         taken = None if identity in self.never else self._taken.get(identity)
         return taken is not None and resuming(self._door.adapter(agent)) <= set(taken.recording.argv)
@@ -91,8 +91,8 @@ class Stock(Crew):
 
 
 class Team:
-    """Implements `mz_engine.ports.Agents`: each call is answered from the first stock in which it fits, else by the
-    real agent. Who answers is decided when the call asks for money. Thread-safe."""
+    """Implements `mz_engine.ports.Agents`: the first source with a matching recording serves a call, else the real
+    agent. The source is chosen when the call requests its reservation. Thread-safe."""
 
     def __init__(
         self, stocks: Mapping[str, Stock], doors: Mapping[str, AgentDoor], real: AgentDoor, asked: Path
@@ -102,16 +102,16 @@ class Team:
         self._by_key: dict[str, str] = {}
         self._identities: dict[str, Identity] = {}
         self.sources: dict[Identity, str] = {}
-        """By call that was decided on: the name of the shelf; empty: the real agent."""
+        """Name of the chosen source by call; empty: the real agent."""
         self.last: dict[str, str] = {}
-        """By feature: the same of its last call."""
+        """The same for the last call of each feature."""
         self._held: set[str] = set()
-        """Sessions that the real agent has, with all their calls."""
+        """Sessions that the real agent has with all their calls."""
         self.called: set[Identity] = set()
-        """Calls that the real agent was given."""
+        """Calls that the real agent got."""
 
     def decide(self, identity: Identity, spec: CallSpec, tree: Commit) -> bool:
-        """Whether the call costs nothing."""
+        """Choose the source of the call; return True if the call is free."""
         fitting = (name for name, stock in self._stocks.items() if stock.fits(identity, spec, tree))
         source = next(fitting, "")
         with self._lock:
@@ -120,7 +120,7 @@ class Team:
         return bool(source)
 
     def costs_nothing(self, key: str) -> bool:
-        """Of a call that was decided on."""
+        """Return True for a call whose chosen source is a recording."""
         return bool(self._by_key.get(key))
 
     # the port -----------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Team:
         return self._real.estimate_tokens(agent, prompt)
 
     def count_tokens(self, spec: CallSpec) -> int | None:
-        """As it was recorded, where the call is as it was then; else the real agent is asked."""
+        """Return the recorded count if the call equals the recorded one, else ask the real agent."""
         known = next((stock for stock in self._stocks.values() if stock.tells(spec)), None)
         return self._real.count_tokens(spec) if known is None else known.count_tokens(spec)
 
@@ -163,8 +163,8 @@ class Team:
         return self._real.model(agent, tier)
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
-        """A session whose last call was answered from a recording is none that the real agent has: it can go on only
-        in another recording."""
+        """Return True if the call can continue the session. The real agent lacks a session whose last call a recording
+        served: such a session can continue only in another recording."""
         if not self._real.continues(agent, session, key):
             return False
         if session is None or session in self._held:
@@ -173,9 +173,9 @@ class Team:
 
 
 class Live:
-    """Implements `mz_engine.ports.Ports` but for the memory. Commands are cut off from the network as in a replay,
-    since what they do there has to happen again; the real agent has the caller's environment, home and network, and
-    may not write to the `project` around it. Setting `kill` ends every process that is under way."""
+    """Implements `mz_engine.ports.Ports` except for the memory. Commands have no network, as in a replay, because their
+    results must be repeatable. The real agent has the caller's environment, home and network, and may not write to the
+    `project` around it. Setting `kill` ends every process."""
 
     def __init__(
         self, scratch: Scratch, shelves: tuple[Shelf, ...], pins: Pins, blobs: Blobs, outside: Mapping[str, str],
@@ -201,7 +201,7 @@ class Live:
         self.agents = Team(stocks, doors, door, scratch.root.parent / ASKED)
 
     def _stock(self, scratch: Scratch, shelf: Shelf, tree_id: Callable[[Commit], str]) -> tuple[Stock, AgentDoor]:
-        """Stand-ins in a folder of their own."""
+        """Install stand-ins in a folder of their own."""
         place = scratch.root.parent / f"bin-{shelf.name}"
         journal = scratch.journal / shelf.name
         install(place, shelf.folder, programs_of(shelf.cassette, self.pins.config.agents), INHERITED.pattern, journal)
@@ -214,7 +214,7 @@ class Live:
         return stock, door
 
     def decide(self, feature: str, request: AgentRequested) -> bool:
-        """Whether the call that asks for money costs none."""
+        """Choose the source of the call that requests its reservation; return True if the call is free."""
         phase = self.pins.pipeline.find(request.ref.phase)
         use = phase.agent if request.ref.role == BUILDER else phase.review
         spec = CallSpec(

@@ -1,7 +1,7 @@
-"""Pure: reads what aider leaves: its analytics log, its chat history, and what it prints.
+"""Readers of aider's files: its analytics log, its chat history, and its terminal output.
 
-The analytics log tells tokens and money of each message exactly, but names of models only where litellm knows them.
-History and output are words for people: tokens are rounded to two digits there, and money to a few.
+The analytics log has exact tokens and money of each message, but names of models only if litellm knows them. History
+and output are text for people: tokens are rounded to two digits there, and money to a few.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Literal
 
-from mz_engine.agents.jsonline import Json, count, decode, mapping, nanousd, string
+from mz_engine.agents.jsonline import Json, count, mapping, nanousd, string
 from mz_events.catalog.call import Usage
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT
 from mz_recordings.transcripts.facts import (
     Asked,
-    Bad,
     Carry,
     Ended,
     Format,
@@ -27,14 +25,15 @@ from mz_recordings.transcripts.facts import (
     Requested,
     Sighting,
 )
+from mz_recordings.transcripts.objects import ObjectReader
 
 AGENT = "aider"
 HIDDEN = ("None", "REDACTED")
 US_PER_SECOND = 1_000_000
 LINES_MAX = 100_000
-"""Of one reply."""
+"""Limit of the lines of one reply."""
 PRINTED_BYTES = 4000
-"""Within so many aider says its version."""
+"""Aider prints its version within the first bytes of its output."""
 UNTOLD = ("cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
@@ -52,12 +51,11 @@ _OWN = re.compile(
 )
 
 
-class LogReader:
+class LogReader(ObjectReader):
     """Implements `facts.Reader` for the lines of `--analytics-log`."""
 
     format = "aider-analytics"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._requests, self._state = carry.requests, dict(carry.names)
@@ -65,11 +63,7 @@ class LogReader:
     def carry(self) -> Carry:
         return Carry(requests=self._requests, names=tuple(self._state.items()))
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         seconds = count(event.get("time"))
         at_us = None if seconds is None else seconds * US_PER_SECOND
         properties = mapping(event.get("properties"))
@@ -90,7 +84,7 @@ class LogReader:
                 failed = bool(why) or self._state.get("open") != "no"
                 yield Ended(
                     status="error" if failed else "success",
-                    # A price that litellm does not know is written as 0.
+                    # litellm writes 0 for an unknown price.
                     reported_nanousd=nanousd(self._state.get("usd")) or None,
                     cumulative=False,
                     detail=why or string(properties.get("reason")),
@@ -113,7 +107,7 @@ class LogReader:
 
 
 class WordsReader:
-    """Implements `facts.Reader` for what is printed, line by line."""
+    """Implements `facts.Reader` for terminal output, line by line."""
 
     format = "aider-output"
     agent = AGENT
@@ -124,7 +118,7 @@ class WordsReader:
         state = dict(carry.names)
         self._begun, self._digest = state.get("begun", ""), state.get("digest", "")
         self._said: list[str] = []
-        """What may be the words of the model; they count once its tokens are told."""
+        """Lines that may be text of the model; they count once its tokens are reported."""
 
     def carry(self) -> Carry:
         state = {"begun": self._begun, "digest": self._digest}
@@ -133,7 +127,7 @@ class WordsReader:
 
     def read(self, data: bytes) -> Iterator[Sighting]:
         line = data.decode("utf-8", "replace").rstrip()
-        # No line has an id: a request is known by everything that was said up to it.
+        # No line has an id: the digest of all lines so far identifies a request.
         self._digest = hashlib.sha256(self._digest.encode() + data).hexdigest()[:32]
         yield from self._line(line)
 
@@ -178,7 +172,8 @@ class WordsReader:
 
 
 class HistoryReader(WordsReader):
-    """Implements `facts.Reader` for `.aider.chat.history.md`: aider's own words are quoted, a person's are headings."""
+    """Implements `facts.Reader` for `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
+    heading."""
 
     format = "aider-history"
 
@@ -199,7 +194,7 @@ class HistoryReader(WordsReader):
 
 
 def _rounded(text: str | None) -> int:
-    """`1.2k` is 1200."""
+    """Return 1200 for `1.2k`."""
     if not text:
         return 0
     number = text.removesuffix("k")

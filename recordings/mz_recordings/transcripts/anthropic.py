@@ -1,7 +1,7 @@
-"""Pure: reads what `mz-anthropic` wrote (`mz_engine.agents.anthropic_loop.facts` has the lines).
+"""Reader of the output of `mz-anthropic` (`mz_engine.agents.anthropic_loop.facts` defines the lines).
 
-Every request is told with its model and tokens, as the API counted them, also one that broke off; nothing tells a time
-or money. A stream is one call: one that goes on with a session tells its own requests only.
+Every request is reported with its model and tokens, as the API counted them, including aborted ones; there are no times
+and no money. A stream is one call: a call that continues a session reports only its own requests.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import Literal
 
 from mz_engine.agents.anthropic_stream import terminal_of
 from mz_engine.agents.claude_usage import has_lifetimes, request_usage
-from mz_engine.agents.jsonline import Json, decode, mapping, session_id, string
+from mz_engine.agents.jsonline import Json, mapping, session_id, string
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT
 from mz_recordings.transcripts.facts import (
     TELLS,
-    Bad,
     Carry,
     Ended,
     Format,
@@ -29,31 +27,32 @@ from mz_recordings.transcripts.facts import (
     Unknown,
     Used,
 )
+from mz_recordings.transcripts.objects import ObjectReader
 
 AGENT = "anthropic"
 SILENT = frozenset({"tool_result", "retry", "progress", "note", "count"})
-"""Lines of which nothing is made."""
+"""Types of lines that are ignored."""
 ID_CHARACTERS = 16
 
 
-class StreamReader:
+class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "anthropic-stream"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session, self._model, self._requests = carry.session, carry.model, carry.requests
+        self._line = b""
+
+    def read(self, data: bytes) -> Iterator[Sighting]:
+        self._line = data
+        return super().read(data)
 
     def carry(self) -> Carry:
         return Carry(session=self._session, model=self._model, requests=self._requests)
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         match string(event.get("type")):
             case "start":
                 yield self._opened(event)
@@ -62,7 +61,7 @@ class StreamReader:
             case "tool":
                 yield Used(tool=string(event.get("name"))[:128] or "?", id=string(event.get("id")))
             case "request":
-                yield from self._requested(event, data)
+                yield from self._requested(event)
             case "end":
                 yield _ended(event)
             case kind if kind not in SILENT:
@@ -73,7 +72,7 @@ class StreamReader:
         self._model = string(event.get("model")) or self._model
         return Opened(session=self._session, version=string(event.get("version")), model=self._model)
 
-    def _requested(self, event: Json, data: bytes) -> Iterator[Sighting]:
+    def _requested(self, event: Json) -> Iterator[Sighting]:
         numbers = mapping(event.get("usage"))
         usage = request_usage(string(event.get("model")) or self._model, numbers)
         if not (usage.input or usage.output):
@@ -83,8 +82,8 @@ class StreamReader:
             yield Remark(code="cache-lifetime")
         if "output_tokens_details" in numbers:
             yield Remark(code=f"{TELLS}reasoning")
-        # Not every gateway gives an answer an id, nor one that is its alone.
-        name = string(event.get("id")) or f"{self._requests}:{hashlib.sha256(data).hexdigest()[:ID_CHARACTERS]}"
+        # Some gateways give replies no id.
+        name = string(event.get("id")) or f"{self._requests}:{hashlib.sha256(self._line).hexdigest()[:ID_CHARACTERS]}"
         yield Requested(id=f"{self._session}:{name}", usage=usage)
 
 
@@ -96,7 +95,7 @@ def _ended(event: Json) -> Ended:
 
 
 def _fits(event: dict[str, object]) -> bool:
-    """Lines that have but a text could be anybody's."""
+    """Lines with only a text could be any agent's."""
     match event.get("type"):
         case "start":
             return all(isinstance(event.get(name), str) for name in ("session", "model", "version"))

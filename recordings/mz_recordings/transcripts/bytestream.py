@@ -1,7 +1,7 @@
-"""Adapter: the bytes of a transcript, line by line, in constant memory, however they are written down.
+"""Lines of a transcript, in constant memory, in any of the supported encodings.
 
-UTF-8 with or without a byte order mark, UTF-16 (as PowerShell redirects), gzip. A line that is longer than the limit is
-passed over without being held; the last one may be half-written.
+UTF-8 with or without a byte order mark, UTF-16 (as PowerShell redirects), gzip. A line over the limit is skipped
+without being held in memory; the last line may be incomplete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 LINE_BYTES_MAX = 32 * 1024 * 1024
-"""Longer than any line that an agent writes: pictures in tool results come to some megabytes."""
+"""More than any line that an agent writes: images in tool results take some megabytes."""
 CHUNK_BYTES = 64 * 1024
 BLOCK_BYTES = 128 * 1024
 OPENING, CLOSING = b"{}"
@@ -31,17 +31,17 @@ UTF_16 = (
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A line without its end, or a document of several."""
+    """A line without its line end, or a document of several lines."""
 
     data: bytes
     end: int
-    """Byte behind it, its line end included, in what `Plain.file` gives."""
+    """Offset after it, line end included, in the bytes of `PlainFile.file`."""
     whole: bool = True
-    """False: the file ends here without a line end, or in the middle of a document."""
+    """False if the file ends here without a line end, or in the middle of a document."""
     too_long: bool = False
-    """Its content was passed over."""
+    """True if the content was skipped."""
     lines: int = 1
-    """More than one: lines with their ends, each of which begins with `{` and ends with `}`."""
+    """If more than one: `data` is that many lines with line ends, each of which begins with `{` and ends with `}`."""
 
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,16 +49,16 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
 
     file: BinaryIO
     remark: str = ""
-    """utf-16 or compressed, where bytes of `file` are not those of the file itself; one of `notes.NOTES`."""
+    """`utf-16` or `compressed` if the bytes of `file` are not those of the file itself; a code of `notes.NOTES`."""
 
 
 def buffered(file: BinaryIO) -> io.BufferedReader:
-    """The same bytes, in a form that can be looked into without reading them."""
+    """Return the file as one that can be peeked into."""
     return file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", file))
 
 
 def plain(raw: io.BufferedReader) -> Plain:
-    """The content of a file that stands at its beginning; it need not be seekable."""
+    """Return the decoded content of a file at its beginning; it need not be seekable."""
     head = raw.peek(4)
     if head.startswith(GZIP):
         return Plain(file=gzip.GzipFile(fileobj=raw), remark="compressed")  # type: ignore[arg-type]
@@ -69,8 +69,8 @@ def plain(raw: io.BufferedReader) -> Plain:
 
 
 def pieces(file: BinaryIO, start: int = 0, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Piece]:
-    """The lines from where the file stands, which is byte `start` of it; empty ones too. A byte order mark is no part
-    of the first. Raises OSError."""
+    """Yield the lines from the current position, which is byte `start`, empty lines included. A byte order mark is not
+    part of the first line. Raises OSError."""
     end, first = start, start == 0
     while True:
         try:
@@ -91,9 +91,8 @@ def pieces(file: BinaryIO, start: int = 0, line_bytes_max: int = LINE_BYTES_MAX)
 
 
 def blocks(file: io.BufferedReader, start: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Piece]:
-    """Like `pieces` from byte `start` on, but usual lines come many at a time; where the file stands does not matter.
-    Between two such lines no JSON can go on, so that none of them holds more or less than one object. Raises OSError.
-    """
+    """Yield pieces from byte `start` on, with many regular lines in one piece; the file position does not matter. No
+    JSON value spans two regular lines, so each is exactly one object. Raises OSError."""
     end = start
     while True:
         block = os.pread(file.fileno(), block_bytes, end)
@@ -114,7 +113,7 @@ def blocks(file: io.BufferedReader, start: int, block_bytes: int = BLOCK_BYTES) 
 
 
 def usual_lines(block: bytes) -> int:
-    """How many lines there are, each of which begins with `{` and ends with `}`; 0 where another one is among them."""
+    """Return the number of lines if each begins with `{` and ends with `}`, else 0."""
     lines = begin = 0
     while (end := block.find(b"\n", begin)) > begin:
         if block[begin] != OPENING or block[end - 1] != CLOSING:
@@ -124,7 +123,7 @@ def usual_lines(block: bytes) -> int:
 
 
 def _skip(file: BinaryIO) -> tuple[int, bool]:
-    """Bytes up to the next line, and whether there was a line end."""
+    """Skip to the next line; return the number of bytes, and True if there was a line end."""
     skipped = 0
     while part := file.readline(CHUNK_BYTES):
         skipped += len(part)
@@ -134,7 +133,7 @@ def _skip(file: BinaryIO) -> tuple[int, bool]:
 
 
 class _Recoded(io.RawIOBase):
-    """UTF-16 as UTF-8; what is neither becomes a replacement character."""
+    """UTF-16 as UTF-8; undecodable input becomes a replacement character."""
 
     def __init__(self, raw: BinaryIO, encoding: str) -> None:
         self._raw = raw

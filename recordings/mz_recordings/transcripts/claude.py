@@ -1,8 +1,8 @@
-"""Pure: reads streams of Claude Code: `claude -p --output-format stream-json`, and `json`, one object or an array.
+"""Reader of streams of Claude Code: `claude -p --output-format stream-json`, and `json`, one object or an array.
 
-Output tokens of messages are those of their beginning: the sums of the `result` count, unless partial messages tell the
-end of each. Money and `modelUsage` include the results before it in the same process, and since 2.1.3 also what the
-session cost before it was resumed; there `model_usage_since_last_result` says what is new, and that counts.
+Output tokens of messages are those at their start: the totals of the `result` count, unless partial messages report the
+end of each. Money and `modelUsage` include the earlier results of the same process, and since 2.1.3 also the session's
+cost before it was resumed; in that case `model_usage_since_last_result` holds the difference, and that counts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from mz_engine.agents.claude_usage import has_lifetimes, model_usage, request_us
 from mz_engine.agents.jsonline import Json, count, decode, mapping, nanousd, string, strings
 from mz_events.catalog.call import Usage
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT, TELLS_REASONING, remarks, request_id, said, time_us, used
+from mz_recordings.transcripts.claude_lines import TELLS_REASONING, remarks, request_id, said, time_us, used
 from mz_recordings.transcripts.claude_session import SESSION
 from mz_recordings.transcripts.facts import (
     Asked,
-    Bad,
     Carry,
     Ended,
     Format,
@@ -30,27 +29,27 @@ from mz_recordings.transcripts.facts import (
     Sighting,
     Unknown,
 )
+from mz_recordings.transcripts.objects import ObjectReader
 
 AGENT = "claude-code"
 PASSED_OVER = frozenset(
     {"rate_limit_event", "control_request", "control_response", "control_cancel_request", "keep_alive",
      "tool_progress", "auth_status", "tool_use_summary", "prompt_suggestion"}
 )  # fmt: skip
-"""Types of lines that tell nothing about tokens, tools or words."""
+"""Types of lines without tokens, tools or text."""
 SUB_AGENT_TOOLS = frozenset({"Task", "Agent"})
 LIFETIME = "cacheCreationEphemeral1hInputTokens"
 BEGUN = "begun:"
-"""Marks messages among the names that are carried on."""
+"""Prefix of messages among the names of the reader state."""
 SUB_AGENT = "sub-agent"
-"""Of one whose name is not told."""
+"""Name of a subagent whose name is unknown."""
 
 
-class StreamReader:
+class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "claude-stream"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session, self._version, self._model, self._cwd = carry.session, carry.version, carry.model, carry.cwd
@@ -61,12 +60,12 @@ class StreamReader:
             for name, begun in names.items()
             if name.startswith(BEGUN)
         }
-        """By parent: the newest message of which a part was streamed."""
+        """By parent: the newest message that is being streamed."""
         self._parts = {name: part for name, part in names.items() if not name.startswith(BEGUN)}
         self._told: tuple[str, str, Json] = ("", "", {})
         """The newest request: most lines repeat that of the line before."""
         self._last = ""
-        """Id of the message that spoke last."""
+        """Id of the last message with text."""
 
     def carry(self) -> Carry:
         begun = ((f"{BEGUN}{parent}", _short(message)) for parent, message in self._begun.items())
@@ -75,11 +74,7 @@ class StreamReader:
             names=(*self._parts.items(), *begun), requests=self._requests,
         )  # fmt: skip
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         yield from self._opened(event)
         match event.get("type"):
             case "assistant":
@@ -153,7 +148,7 @@ class StreamReader:
                 self._parts[call] = string(order.get("subagent_type")) or SUB_AGENT
 
     def _streamed(self, event: Json) -> Iterator[Sighting]:
-        """The end of a message tells what it took."""
+        """Combine the usage of a message's start and end."""
         inner, parent = mapping(event.get("event")), string(event.get("parent_tool_use_id"))
         match inner.get("type"):
             case "message_start":
@@ -195,7 +190,8 @@ class StreamReader:
         )
 
     def _sums(self, event: Json, models: Json) -> tuple[Usage, ...]:
-        """By model. Where no message is told, the turns are the requests of the model that did most of the work."""
+        """Return the totals by model. If there are no messages, the turns are the requests of the model with the most
+        tokens."""
         sums = tuple(_used_by(models, mapping(event.get("usage"))))
         turns = count(event.get("num_turns"))
         if self._requests or not turns or not sums:
@@ -204,14 +200,14 @@ class StreamReader:
         return tuple(replace(usage, requests=turns) if usage is main else usage for usage in sums)
 
     def _main_thread(self, event: Json) -> tuple[Usage, ...]:
-        """Without sums by model there is the turn's own usage, which lacks side models and sub-agents: it says
-        something only where no message does."""
+        """Return the turn's own usage, for results without totals by model. It lacks side models and subagents, so it
+        counts only if there are no messages."""
         whole = request_usage(self._model, mapping(event.get("usage")))
         return (replace(whole, requests=None),) if not self._requests and (whole.input or whole.output) else ()
 
 
 def status_of(result: Json) -> Literal["success", "error"]:
-    """`is_error` counts, and a subtype that names an error; one that says `success` proves nothing."""
+    """Return the status by `is_error` and by subtypes that name an error; the subtype `success` proves nothing."""
     failed, subtype = result.get("is_error"), string(result.get("subtype"))
     if failed is None:
         return "success" if subtype == "success" else "error"
@@ -228,7 +224,7 @@ def _reason(result: Json) -> str:
 
 
 def _money(result: Json) -> int | None:
-    """Named otherwise in early versions; in some captures it is a placeholder."""
+    """Return the cost; the field has other names in early versions, and is a placeholder in some captures."""
     for name in ("total_cost_usd", "total_cost", "cost_usd"):
         found = nanousd(result.get(name))
         if found is not None:
@@ -243,7 +239,8 @@ def _reported(models: Json) -> int | None:
 
 
 def _used_by(models: Json, turn: Json) -> Iterator[Usage]:
-    """By model; how long cache writes live stands in the turn's own usage where its sum is this model's."""
+    """Yield the usage by model. The lifetimes of cache writes come from the turn's own usage if its total equals this
+    model's."""
     for model, numbers in models.items():
         usage, main = model_usage(model, mapping(numbers)), request_usage(model, turn)
         if usage.cache_write_5m == main.cache_write_5m + main.cache_write_1h:
@@ -262,7 +259,7 @@ def _lifetimes_told(models: Json, turn: Json) -> bool:
 
 
 def _fits(event: dict[str, object]) -> bool:
-    """`qwen_code_version`: a program that writes the same lines, but is another."""
+    """`qwen_code_version` marks Qwen Code, which writes the same lines."""
     if not isinstance(event.get("session_id"), str) or "qwen_code_version" in event:
         return False
     match event.get("type"):

@@ -1,4 +1,4 @@
-"""Pure: what the lines of Claude Code's streams and of its session logs have in common."""
+"""Fields that the lines of Claude Code's streams and of its session logs share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from mz_recordings.transcripts.facts import TELLS, Said, Used
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_SECONDS, US_PER_S = 86_400, 1_000_000
 TELLS_REASONING = f"{TELLS}reasoning"
-NOT_OBJECT = "no JSON object"
 UNIQUE = re.compile(r"(?:msg_|chatcmpl-|resp_|gen-)?[A-Za-z0-9_-]{20,}")
-"""Ids as the API makes them: no other message anywhere has the same. Gateways make shorter ones, which may come
-again."""
+"""Ids as the API generates them, unique everywhere. Gateways make shorter ones, which may repeat."""
 
 
 def request_id(message: Json, line: Json, session: str) -> str:
-    """The same in the stream and in every session log that has the message, copies in branched sessions included."""
+    """Return the id of a request, equal in the stream and in every session log that has the message, including copies
+    in branched sessions."""
     name = string(message.get("id"))
     if UNIQUE.fullmatch(name):
         return name
@@ -29,7 +28,7 @@ def request_id(message: Json, line: Json, session: str) -> str:
 
 
 def time_us(value: object) -> int | None:
-    """Microseconds since the epoch of an ISO 8601 time; without a zone it is UTC. None for anything else."""
+    """Return an ISO 8601 time in microseconds since the epoch, UTC by default; None for anything else."""
     if not isinstance(value, str):
         return None
     try:
@@ -41,21 +40,21 @@ def time_us(value: object) -> int | None:
 
 
 def remarks(numbers: Json) -> tuple[str, ...]:
-    """What the API's usage leaves out, or tells beyond what is usual: newer versions count the tokens of thoughts."""
+    """Return note codes about the API's usage: fields that are missing, or that only newer versions have."""
     lifetime = () if has_lifetimes(numbers) else ("cache-lifetime",)
     thinking = "thinking_tokens" in mapping(numbers.get("output_tokens_details"))
     return (*lifetime, TELLS_REASONING) if thinking else lifetime
 
 
 def used(content: object) -> Iterator[Used]:
-    """The tools that a message calls."""
+    """Yield the tool calls of a message."""
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") in ("tool_use", "server_tool_use"):
             yield Used(tool=string(block.get("name"))[:128] or "?", id=string(block.get("id")))
 
 
 def said(content: object, *, continues: bool) -> Iterator[Said]:
-    """The words of a message; one line holds one of its blocks, so that several lines may make up one text."""
+    """Yield the text of a message. A line holds one block of a message, so several lines may form one text."""
     texts = [string(block.get("text")) for block in _blocks(content) if block.get("type") == "text"]
     text = "\n".join(text for text in texts if text)
     if text:

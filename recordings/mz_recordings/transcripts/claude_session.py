@@ -1,8 +1,8 @@
-"""Pure: reads session logs of Claude Code: `~/.claude/projects/**/*.jsonl`, those of sub-agents too.
+"""Reader of session logs of Claude Code: `~/.claude/projects/**/*.jsonl`, including those of subagents.
 
-One line a content block, several with the same message id; the one with the most tokens counts. Lines of sub-agents lie
-in files of their own, in older versions between the others (`isSidechain`), or inside lines of progress. A log has no
-end: what was said last is all that it tells.
+One line per content block, so several lines have the same message id; the one with the most tokens counts. Lines of
+subagents are in files of their own, in older versions among the others (`isSidechain`), or inside progress lines. A log
+has no end: the last text is the final one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import UNSET
 from mz_engine.agents.claude_usage import model_usage, request_usage
 from mz_engine.agents.jsonline import Json, decode, decode_any, mapping, nanousd, string
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT, UNIQUE, remarks, time_us
+from mz_recordings.transcripts.claude_lines import UNIQUE, remarks, time_us
 from mz_recordings.transcripts.claude_typed import NO_MESSAGE, Block, Line, Message, taken, typed, typed_lines
 from mz_recordings.transcripts.facts import (
     Asked,
@@ -30,17 +30,18 @@ from mz_recordings.transcripts.facts import (
     Unknown,
     Used,
 )
+from mz_recordings.transcripts.objects import NOT_OBJECT
 
 AGENT = "claude-code"
 SYNTHETIC = "<synthetic>"
-"""Model of what the program says in its place."""
+"""Model name of messages by the program itself."""
 SIDECHAIN = "sub-agent"
-"""Part of lines whose sub-agent is not named."""
+"""Name of a subagent whose name is unknown."""
 CALLS = ("tool_use", "server_tool_use")
 OPEN_MAX = 100
-"""Messages that are kept by name while their end is not told; parallel sub-agents have a few."""
+"""Limit of unfinished messages that are kept by name; parallel subagents have a few."""
 OTHERS = "others"
-"""More of them, which are never known to have ended."""
+"""Name of all further ones, which never finish."""
 PASSED_OVER = frozenset(
     {"system", "summary", "attachment", "queue-operation", "file-history-snapshot", "file-history-delta",
      "last-prompt", "mode", "permission-mode", "custom-title", "ai-title", "agent-name", "agent-color",
@@ -48,7 +49,7 @@ PASSED_OVER = frozenset(
      "attribution-snapshot", "speculation-accept", "bridge-session", "invoked-skills", "atis-latch",
      "tools-used", "api-request", "api-request-blob", "api-request-shape"}
 )  # fmt: skip
-"""Types of lines that tell nothing about tokens, tools or words."""
+"""Types of lines without tokens, tools or text."""
 
 
 class SessionReader:
@@ -61,14 +62,14 @@ class SessionReader:
     def __init__(self, carry: Carry) -> None:
         self._session, self._version, self._cwd, self._part = carry.session, carry.version, carry.cwd, carry.part
         self._last = ""
-        """Id of the message that spoke last."""
+        """Id of the last message with text."""
         self._told: tuple[str, str, Json] = ("", "", {})
         """The newest request: most lines repeat that of the line before."""
         self._remarks: set[str] = set()
         self._open, self._closed = dict.fromkeys(carry.open), ""
-        """Ids of the messages whose end was not told so far, and of the newest whose end was."""
+        """Ids of unfinished messages, and of the newest finished one."""
         self._alone: bool | None = None
-        """The file is a sub-agent's own, so that its words are those of the conversation."""
+        """True if the file is a subagent's own, so that its text is that of the conversation."""
 
     def carry(self) -> Carry:
         return Carry(
@@ -96,8 +97,8 @@ class SessionReader:
         return found
 
     def _see(self, line: Line, numbers: Json, found: list[Sighting], data: Json | None = None) -> None:
-        """`numbers`: the usage of its message; `data`: what a line of progress holds, where it is no longer in the
-        line."""
+        """Append the records of a line. `numbers` is the usage of its message; `data` is the content of a progress line
+        if the line itself no longer has it."""
         part = _part(line)
         if line.is_sidechain is not UNSET:
             self._alone = bool(part) if self._alone is None else self._alone and bool(part)
@@ -137,7 +138,7 @@ class SessionReader:
         if numbers and message.model != SYNTHETIC:
             self._requested(message, line, numbers, part, found)
         text = _said(message.content, found)
-        # What the program says in place of its model is told only where it is an error.
+        # Messages by the program itself count only if they are errors.
         spoken = message.model != SYNTHETIC or line.is_api_error_message is True or line.error is not UNSET
         if spoken and (not part or self._alone):
             continues = bool(message.id) and message.id == self._last
@@ -158,20 +159,20 @@ class SessionReader:
                 id=_request_id(line, name, self._session) if name else f"{self._session}:{line.uuid}",
                 usage=request_usage(message.model, numbers, part),
                 at_us=time_us(line.timestamp),
-                # Copies in a resumed session say that they cost nothing.
+                # Copies in a resumed session have cost 0.
                 reported_nanousd=None if line.cost is UNSET else nanousd(line.cost) or None,
             )
         )
 
     def _remarked(self, code: str, found: list[Sighting]) -> None:
-        """Each once is enough."""
+        """Append each note once."""
         if code not in self._remarks:
             self._remarks.add(code)
             found.append(Remark(code=code))
 
     def _left_open(self, message: Message) -> None:
-        """Some versions write a message when it begins, with a token or two, and never say what came of it. Messages of
-        sub-agents that work at the same time lie between one another."""
+        """Track unfinished messages. Some versions write a message when it begins, with a token or two, and never its
+        end. Messages of parallel subagents are interleaved."""
         name = message.id
         if message.stop_reason is not None:
             self._closed = name
@@ -180,7 +181,7 @@ class SessionReader:
             self._open[name if len(self._open) < OPEN_MAX else OTHERS] = None
 
     def _progress(self, data: Json, found: list[Sighting]) -> None:
-        """Messages of a sub-agent that were shown while it worked; its own log has them too."""
+        """Read a message of a subagent that was shown as progress; the subagent's own log has it too."""
         inner = mapping(data.get("message"))
         if inner.get("type") == "assistant" and mapping(inner.get("message")):
             line, numbers = taken(inner)
@@ -194,7 +195,7 @@ def _part(line: Line) -> str:
 
 
 def _asks(line: Line) -> bool:
-    """Not what tools answered, nor what the program itself says to the model."""
+    """Return True for a prompt: not a tool result, nor a message by the program to the model."""
     if line.is_meta or line.is_compact_summary or line.is_sidechain or line.tool_use_result is not UNSET:
         return False
     content = (line.message or NO_MESSAGE).content
@@ -202,8 +203,8 @@ def _asks(line: Line) -> bool:
 
 
 def _said(content: str | list[Block], found: list[Sighting]) -> str:
-    """The words of a message; the tools that it calls are found. One line holds one of its blocks, so that several
-    lines may make up one text."""
+    """Return the text of a message, and append its tool calls. A line holds one block of a message, so several lines
+    may form one text."""
     if isinstance(content, str):
         return content
     texts = []
@@ -229,7 +230,8 @@ def _billed(line: Line) -> Billed:
 
 
 def fits(line: Mapping[str, object]) -> bool:
-    """Whether the line can only be of such a log. Other programs copy the form: theirs have `parts` in messages."""
+    """Return True if the line can only be of such a log. Other programs copy the format, but their messages have
+    `parts`."""
     kind, message = line.get("type"), line.get("message")
     if kind == "summary":
         return "leafUuid" in line

@@ -1,8 +1,8 @@
-"""Pure: a line of Claude Code's session logs, as far as its numbers and words are of use.
+"""Typed decoding of lines of Claude Code's session logs, limited to the fields that readers need.
 
-Most bytes of a log are what tools answered. A line of the usual shape is decoded into types, which passes over what
-nobody asks for; one of any other shape is decoded whole, and taken field by field. Both ways give the same line, but
-that a number beyond all reason, in a field that nobody asks for, spoils only a line that is decoded whole.
+Most bytes of a log are tool results. A line of the usual shape is decoded into types, which skips unneeded fields; any
+other line is decoded completely and converted field by field. Both give the same line, except that an out-of-range
+number in an unneeded field makes only a complete decoding fail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mz_engine.agents.jsonline import Json, mapping, string
 
 
 class Block(msgspec.Struct, gc=False):
-    """Of a message's content."""
+    """Content block of a message."""
 
     type: str = ""
     id: str = ""
@@ -26,19 +26,18 @@ class Block(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, gc=False):
-    """What was said, and what it took."""
+    """A message and its usage."""
 
     id: str = ""
     model: str = ""
     usage: msgspec.Raw | msgspec.UnsetType = UNSET
-    """Of one that was decoded whole it is not here."""
+    """Unset for a message that was decoded completely."""
     stop_reason: Any = None
     content: str | list[Block] = ""
 
 
 class Line(msgspec.Struct, rename="camel", gc=False):
-    """Fields are named as in the file, and stand in its order, in which they are found soonest; an empty one is not
-    there."""
+    """Fields have the names and the order of the file, in which decoding is fastest; a missing one is empty."""
 
     is_sidechain: Any = UNSET
     cwd: str = ""
@@ -51,7 +50,7 @@ class Line(msgspec.Struct, rename="camel", gc=False):
     uuid: str = ""
     timestamp: str = ""
     caller: str = msgspec.field(default="", name="request_id")
-    """The same by the name that it has in streams."""
+    """The request id under its name in streams."""
     forked_from: Any = None
     is_meta: Any = None
     is_compact_summary: Any = None
@@ -60,7 +59,7 @@ class Line(msgspec.Struct, rename="camel", gc=False):
     cost: Any = msgspec.field(default=UNSET, name="costUSD")
     tool_use_result: msgspec.Raw | msgspec.UnsetType = UNSET
     data: msgspec.Raw | msgspec.UnsetType = UNSET
-    """Of a line of progress; of one that was decoded whole it is not here."""
+    """Content of a progress line; unset for a line that was decoded completely."""
     model_usage: Any = None
     total_cost: Any = msgspec.field(default=None, name="totalCostUSD")
     has_unknown_model_cost: Any = None
@@ -76,7 +75,7 @@ _numbers = msgspec.json.Decoder(float_hook=Decimal)
 
 
 def typed(data: bytes) -> Told | None:
-    """The line; None where it has another shape, is no JSON, or holds bytes that are no text."""
+    """Decode a line; None if it has another shape, is not JSON, or is not UTF-8."""
     try:
         if not data.isascii():
             data.decode()
@@ -86,7 +85,7 @@ def typed(data: bytes) -> Told | None:
 
 
 def typed_lines(data: bytes, number: int) -> list[Told] | None:
-    """So many lines, each of which begins with `{` and ends with `}` and a line end; None where one has another
+    """Decode `number` lines, each of which begins with `{` and ends with `}` and a line end; None if one has another
     shape, or holds several objects."""
     try:
         if not data.isascii():
@@ -98,7 +97,7 @@ def typed_lines(data: bytes, number: int) -> list[Told] | None:
 
 
 def _told(lines: Iterable[Line]) -> list[Told]:
-    """With the usage of each; an answer is told in several lines, and all have the same, so it is decoded once."""
+    """Add the usage of each line. The lines of one reply have equal usage, so it is decoded once."""
     told: list[Told] = []
     last: msgspec.Raw | None = None
     numbers = NO_NUMBERS
@@ -114,7 +113,7 @@ def _told(lines: Iterable[Line]) -> list[Told]:
 
 
 def taken(line: Json) -> Told:
-    """The same of a line that was decoded whole: what is no text counts as none."""
+    """Convert a completely decoded line; strings of other types become empty."""
     message = mapping(line.get("message"))
     return _taken(line, message), mapping(message.get("usage"))
 

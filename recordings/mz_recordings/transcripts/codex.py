@@ -1,22 +1,20 @@
-"""Pure: reads streams of Codex: `codex exec --json`, of all versions since 0.40.
+"""Reader of streams of Codex: `codex exec --json`, of all versions since 0.40.
 
-Three forms: events with items (since 0.44; for some versions before, items have an `item_type` and sessions are
-created); and before them the program's inner messages, `{"id", "msg"}`. None names the model but the last. Tokens count
-on over the whole thread, and tokens of sub-agents are in none.
+Three formats: events with items (since 0.44; in some earlier versions, items have an `item_type` and sessions are
+created); and before them the program's inner messages, `{"id", "msg"}`. Only the last one names the model. Token counts
+are cumulative over the whole thread; none of the formats has tokens of subagents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from mz_engine.agents.jsonline import Json, decode, mapping, string
+from mz_engine.agents.jsonline import Json, mapping, string
 
 from mz_recordings.transcripts.codex_lines import AGENT, UNTOLD, Numbers, numbers, numbers_of, remarks
 from mz_recordings.transcripts.codex_rollout import ROLLOUT
 from mz_recordings.transcripts.facts import (
     Asked,
-    Bad,
     Carry,
     Ended,
     Format,
@@ -28,6 +26,7 @@ from mz_recordings.transcripts.facts import (
     Unknown,
     Used,
 )
+from mz_recordings.transcripts.objects import ObjectReader
 
 SPOKEN = frozenset({"agent_message", "assistant_message"})
 TOOLS = frozenset({"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"})
@@ -39,12 +38,11 @@ EVENTS = frozenset(
 )  # fmt: skip
 
 
-class StreamReader:
+class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "codex-stream"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session, self._model, self._cwd = carry.session, carry.model, carry.cwd
@@ -53,11 +51,7 @@ class StreamReader:
     def carry(self) -> Carry:
         return Carry(session=self._session, model=self._model, cwd=self._cwd, total=(self._total.usage(""),))
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why="no JSON object")
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         if isinstance(event.get("msg"), dict):
             yield from self._message(mapping(event["msg"]))
             return
@@ -92,7 +86,7 @@ class StreamReader:
         used = (added.usage(self._model),) if added.input or added.output else ()
         yield Ended(status="success", usage=used, cumulative=False)
 
-    # before there were items ------------------------------------------------------------------------------------------
+    # older messages without items ------------------------------------------------------------------------------------
     def _message(self, message: Json) -> Iterator[Sighting]:
         match message.get("type"):
             case "session_configured":
@@ -115,7 +109,7 @@ class StreamReader:
                 pass
 
     def _counted(self, message: Json) -> Iterator[Sighting]:
-        """Since 0.37 the numbers lie in `info`, which may be null."""
+        """Since 0.37 the numbers are in `info`, which may be null."""
         told = mapping(mapping(message.get("info")).get("total_token_usage")) if "info" in message else message
         now = numbers(told)
         if now == self._total or not (now.input or now.output):
@@ -142,12 +136,12 @@ def _tool(kind: str, item: Json) -> str:
 
 
 def _is_head(event: Json) -> bool:
-    """The settings and the prompt, which the oldest form begins with."""
+    """Return True for the settings and the prompt, with which the oldest format begins."""
     return ("workdir" in event and "provider" in event) or set(event) == {"prompt"}
 
 
 def fits(event: dict[str, object]) -> bool:
-    """Whether the line can only be of such a stream."""
+    """Return True if the line can only be of such a stream."""
     kind, message = event.get("type"), event.get("msg")
     if isinstance(message, dict):
         return isinstance(event.get("id"), str) and isinstance(message.get("type"), str)

@@ -1,4 +1,4 @@
-"""Pure: what Codex's streams and its rollouts have in common: numbers that count on over a whole thread."""
+"""Token counts in Codex's streams and rollouts, which are cumulative over a whole thread."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mz_recordings.transcripts.facts import TELLS, Remark
 
 AGENT = "codex"
 UNTOLD = ("reasoning", "cache_write_5m", "cache_write_1h")
-"""The first two are told by newer versions; how long cache writes live, by none."""
+"""The first two are reported by newer versions; lifetimes of cache writes by none."""
 STANDARD_TIERS = frozenset({"", "auto", "default", "standard"})
 
 
 class Numbers(NamedTuple):
-    """Tokens as Codex tells them: `cached` and `written` are a part of `input`, `reasoning` of `output`."""
+    """Tokens as Codex reports them: `cached` and `written` are a part of `input`, `reasoning` of `output`."""
 
     input: int = 0
     cached: int = 0
@@ -26,7 +26,7 @@ class Numbers(NamedTuple):
     reasoning: int = 0
 
     def usage(self, model: str, *, part: str = "", tier: str = "", requests: int | None = None) -> Usage:
-        """Parts are no more than the whole, whatever the file says."""
+        """Convert to a usage whose parts never exceed their total."""
         read = min(self.cached, self.input)
         return Usage(
             model=model, input=self.input, output=self.output, cache_read=read,
@@ -35,19 +35,19 @@ class Numbers(NamedTuple):
         )  # fmt: skip
 
     def since(self, before: Numbers) -> Numbers | None:
-        """What was added; None where the count did not go on: something is less than before."""
+        """Return the difference; None if any number decreased, so that the count restarted."""
         rest = Numbers(*(now - was for now, was in zip(self, before, strict=True)))
         return rest if min(rest) >= 0 else None
 
 
 def numbers(told: Json) -> Numbers:
-    """Absent fields are zero."""
+    """Read the numbers of a usage object; absent fields are zero."""
     names = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
     return Numbers(*(count(told.get(name)) or 0 for name in (*names, "reasoning_output_tokens")))
 
 
 def numbers_of(usages: tuple[Usage, ...]) -> Numbers:
-    """What `Numbers.usage` made, back again."""
+    """Sum the numbers of usages that `Numbers.usage` made."""
     found = Numbers()
     for usage in usages:
         written = usage.cache_write_5m + usage.cache_write_1h
@@ -57,7 +57,7 @@ def numbers_of(usages: tuple[Usage, ...]) -> Numbers:
 
 
 def remarks(told: Json) -> Iterator[Remark]:
-    """Which of the fields that only newer versions have are there."""
+    """Yield a note for each optional field, of newer versions, that is present."""
     if "reasoning_output_tokens" in told:
         yield Remark(code=f"{TELLS}reasoning")
     if "cache_write_input_tokens" in told:

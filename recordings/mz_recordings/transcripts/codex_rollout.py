@@ -1,26 +1,24 @@
-"""Pure: reads session files of Codex: `~/.codex/sessions/**/rollout-*.jsonl`, of all versions since 0.40.
+"""Reader of session files of Codex: `~/.codex/sessions/**/rollout-*.jsonl`, of all versions since 0.40.
 
-Tokens come from `token_usage_record`, one line a request (0.169), else from `token_count`: sums of the whole thread,
-which some versions write twice, and which a session that goes on or was forked goes on counting. What was added since
-the sum before is a request; of the first sum in a file, what it names as the last request.
+Tokens come from `token_usage_record`, one line per request (0.169), else from `token_count`: totals of the whole
+thread, which some versions write twice, and which continued and forked sessions keep counting. Each increase is a
+request; for the first total in a file, the request is what the line reports as the last one.
 
-Forked sessions and sub-agents of older versions begin with a copy of what came before them, with new times. A request's
-id is made of what is copied as it was: the turn and the sum; where a version names no turns, the session at the origin
-of the copy, whose head is copied too. So it is the same wherever it is told of.
+Forked sessions and subagents of older versions begin with a copy of earlier lines, with new times. A request's id
+consists of what is copied unchanged: the turn and the total; in versions without turns, the session at the origin of
+the copy, whose head is copied too. So the id is equal in every copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from mz_engine.agents.jsonline import Json, decode, mapping, string
+from mz_engine.agents.jsonline import Json, mapping, string
 
 from mz_recordings.transcripts.claude_lines import time_us
 from mz_recordings.transcripts.codex_lines import AGENT, UNTOLD, Numbers, numbers, numbers_of, remarks
 from mz_recordings.transcripts.facts import (
     Asked,
-    Bad,
     Carry,
     Ended,
     Format,
@@ -32,23 +30,23 @@ from mz_recordings.transcripts.facts import (
     Unknown,
     Used,
 )
+from mz_recordings.transcripts.objects import ObjectReader
 
 LINES = frozenset({"session_meta", "turn_context", "event_msg", "response_item", "token_usage_record"})
 PASSED_OVER = frozenset(
     {"compacted", "world_state", "inter_agent_communication", "inter_agent_communication_metadata", "ghost_snapshot"}
 )
-"""Types of lines that tell nothing about tokens, tools or words."""
+"""Types of lines without tokens, tools or text."""
 CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
 SUB_AGENT = "sub-agent"
-"""Of one whose name is not told."""
+"""Name of a subagent whose name is unknown."""
 
 
-class RolloutReader:
+class RolloutReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "codex-rollout"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session, self._version, self._model = carry.session, carry.version, carry.model
@@ -58,7 +56,7 @@ class RolloutReader:
         self._turn, self._tier = names.get("turn", ""), names.get("tier", "")
         self._total = numbers_of(carry.total) if carry.total else None
         self._asked = ""
-        """Turn whose prompt was seen: some versions tell of it twice."""
+        """Turn whose prompt was seen: some versions report it twice."""
 
     def carry(self) -> Carry:
         names = {"thread": self._thread, "origin": self._origin, "turn": self._turn, "tier": self._tier}
@@ -68,11 +66,7 @@ class RolloutReader:
             names=tuple((name, value) for name, value in names.items() if value),
         )  # fmt: skip
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        line = decode(data)
-        if line is None:
-            yield Bad(why="no JSON object")
-            return
+    def see(self, line: Json, /) -> Iterator[Sighting]:
         payload, at_us = mapping(line.get("payload")), time_us(line.get("timestamp"))
         match line.get("type"):
             case "session_meta":
@@ -88,9 +82,10 @@ class RolloutReader:
             case kind if string(kind) not in PASSED_OVER:
                 yield Unknown(type=string(kind)[:64] or "?")
 
-    # whose it is ------------------------------------------------------------------------------------------------------
+    # session ----------------------------------------------------------------------------------------------------------
     def _began(self, meta: Json, at_us: int | None) -> Iterator[Sighting]:
-        """The first is the file's own, and comes again where the session goes on; another is a part of a copy."""
+        """Read a session head. The first one is the file's own, and repeats when the session continues; another one is
+        part of a copy."""
         thread = string(meta.get("id")) or string(meta.get("session_id"))
         self._origin = thread or self._origin
         if self._thread and thread != self._thread:
@@ -118,9 +113,9 @@ class RolloutReader:
         self._model, self._cwd = model or self._model, cwd or self._cwd
         yield Opened(session=self._session, model=self._model, cwd=self._cwd, at_us=at_us)
 
-    # what it took -----------------------------------------------------------------------------------------------------
+    # usage ------------------------------------------------------------------------------------------------------------
     def _recorded(self, record: Json, at_us: int | None) -> Iterator[Sighting]:
-        """One request, by itself; the sums follow in a `token_count`, which then is nothing new."""
+        """Read one request; a `token_count` with the same totals follows, which adds nothing."""
         told = mapping(record.get("usage"))
         sums, mine = numbers(mapping(record.get("thread_token_usage"))), numbers(told)
         if self._total == sums or not (mine.input or mine.output):
@@ -141,7 +136,7 @@ class RolloutReader:
         self._total = sums
         added = sums.since(before) if before is not None else None
         if added is None:
-            # The first sum here, of a thread that may be older than its file; or a count that began anew.
+            # The first total of a thread that may be older than its file, or a restarted count.
             added = last if last.input or last.output else sums
         yield from remarks(told)
         yield Requested(
@@ -152,7 +147,7 @@ class RolloutReader:
     def _id(self, turn: str, sums: Numbers) -> str:
         return f"{turn or self._origin or self._session}:{'.'.join(map(str, sums))}"
 
-    # what happened ----------------------------------------------------------------------------------------------------
+    # events -----------------------------------------------------------------------------------------------------------
     def _happened(self, event: Json, at_us: int | None) -> Iterator[Sighting]:
         match event.get("type"):
             case "token_count":
@@ -194,7 +189,7 @@ class RolloutReader:
 
 
 def _part(source: object, meta: Json) -> str:
-    """Name of the sub-agent that the file is of: its role, the end of its path, or what it is for."""
+    """Return the name of the file's subagent: its role, the end of its path, or its purpose."""
     if source is None:
         return ""
     spawned = mapping(mapping(source).get("thread_spawn"))
@@ -204,7 +199,7 @@ def _part(source: object, meta: Json) -> str:
 
 
 def _completed(event: Json) -> Ended:
-    """Older versions do not tell of an error here; but a turn that ended without a word did not end well."""
+    """Older versions do not report errors here, but a turn without a final message failed."""
     error, text = event.get("error"), event.get("last_agent_message", "")
     failed = error is not None or text is None
     return Ended(
@@ -223,7 +218,7 @@ def _called(item: Json) -> Iterator[Sighting]:
 
 
 def fits(line: dict[str, object]) -> bool:
-    """Whether the line can only be of such a file."""
+    """Return True if the line can only be of such a file."""
     known = string(line.get("type")) in LINES | PASSED_OVER
     return known and isinstance(line.get("payload"), dict) and isinstance(line.get("timestamp"), str)
 

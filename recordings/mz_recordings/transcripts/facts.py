@@ -1,8 +1,8 @@
-"""Facts: what can be seen in a file that an agent wrote: a stream of one call, or the log of a session.
+"""Records that readers extract from an agent's output file: the stream of one call, or the log of a session.
 
-A *reader* knows one format. It is fed line by line (or a whole file, where the format is one document), in any pieces
-and at any time, and says what it saw; what it must remember in between is its `Carry`, which is plain data, so that a
-file that grows is read on where it was left.
+A *reader* knows one format. It takes lines one by one (or a whole file, where the format is one document) and yields
+records. Between lines it keeps a `ReaderState`, which is plain data, so that reading of a growing file can resume where
+it stopped.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from mz_events.catalog.call import Usage
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about the session became known; an empty field says nothing new."""
+    """Newly learned properties of the session; an empty field adds nothing."""
 
     session: str = ""
     version: str = ""
-    """Of the agent's program."""
+    """Version of the agent's program."""
     cwd: str = ""
     parent: str = ""
-    """Session that this one was branched from, or whose sub-agent it is."""
+    """Session that this one was branched from, or that started this subagent."""
     part: str = ""
-    """Name of the sub-agent whose file this is."""
+    """Name of the subagent whose file this is."""
     model: str = ""
     at_us: int | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A person (or a program) gave the agent a prompt."""
+    """A prompt to the agent, by a person or a program."""
 
     at_us: int | None = None
 
 
 class Requested(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request to a model. The same `id` may be seen again, in this file or in others: the one with the most tokens
-    counts, once."""
+    """One request to a model. The same `id` may occur again, in this file or in others; the occurrence with the most
+    tokens counts, once."""
 
     id: str
-    """Unique among all requests of all sessions of the agent, and the same wherever the request is told of."""
+    """Unique among all requests of all sessions of the agent, and equal in every file that contains the request."""
     usage: Usage
     at_us: int | None = None
     reported_nanousd: int | None = None
-    """Where the file tells money per request."""
+    """Set if the file reports money per request."""
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A tool was called."""
+    """A tool call."""
 
     tool: str
     id: str = ""
@@ -56,11 +56,11 @@ class Used(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The agent's words in the main conversation."""
+    """Text by the agent in the main conversation."""
 
     text: str
     continues: bool = False
-    """A further piece of the words before it."""
+    """True if the text continues the text before it."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,19 +68,19 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Literal["success", "error"]
     text: str | None = None
-    """The final text, where the event repeats it."""
+    """The final text, if the event repeats it."""
     reported_nanousd: int | None = None
     cumulative: bool = True
-    """Money and usage include those of the ends before it in this file."""
+    """True if money and usage include those of the ends before it in this file."""
     usage: tuple[Usage, ...] = ()
-    """Sums that the event tells; they count where the requests before it do not add up to them."""
+    """Totals that the event reports. They count where the requests before it do not add up to them."""
     lifetimes: bool = True
-    """The sums tell how long cache writes live; else all of them are written as those of five minutes."""
+    """True if the totals distinguish cache writes by lifetime; otherwise all are recorded as 5-minute writes."""
     detail: str = ""
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a type that the reader does not know; it is counted, and nothing else is made of it."""
+    """A line of a type that the reader does not know. It is only counted."""
 
     type: str
 
@@ -92,28 +92,28 @@ class Bad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about the file that whoever uses its numbers must know; told once or often, it counts once."""
+    """A caveat about the file's numbers. Repeated notes count once."""
 
     code: str
-    """One of `notes.NOTES`; or `tells:` and a field of Usage that the format may leave out and this file has."""
+    """A code of `notes.NOTES`, or `tells:` and a field of Usage that the format may omit and this file has."""
 
 
 TELLS = "tells:"
 
 
 class Billed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent counts for the whole session up to here, in a log that goes on. The last one counts."""
+    """Running totals of a whole session, in a session log. The last one counts."""
 
     reported_nanousd: int | None = None
     usage: tuple[Usage, ...] = ()
-    """By model; it may hold requests that no line of the file tells."""
+    """By model; may include requests that no line of the file shows."""
 
 
 Sighting: TypeAlias = Opened | Asked | Requested | Used | Said | Ended | Unknown | Bad | Remark | Billed
 
 
 class Carry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader remembers from one line to the next."""
+    """State of a reader between two lines."""
 
     session: str = ""
     version: str = ""
@@ -121,23 +121,24 @@ class Carry(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     part: str = ""
     total: tuple[Usage, ...] = ()
-    """Of formats whose counts go on: the last sums seen, by model."""
+    """Last cumulative totals by model, for formats that count cumulatively."""
     requests: int = 0
-    """Requests seen so far, for ids in formats that have none."""
+    """Number of requests so far, for ids in formats that have none."""
     open: tuple[str, ...] = ()
-    """Ids of messages of which the end was not told so far: note `output-open`."""
+    """Ids of messages whose end has not been seen yet: note `output-open`."""
     names: tuple[tuple[str, str], ...] = ()
-    """What a later line refers to by an id, and its name: sub-agents by the call that began them."""
+    """Names by the id with which later lines refer to them, such as subagents by the call that started them."""
 
 
 class Reader(Protocol):
-    """One format. Total over any bytes: what it cannot read is `Bad` or `Unknown`, never an exception."""
+    """Reader of one format. Total over any bytes: unreadable input becomes `UndecodableLine` or `UnknownLine`, never an
+    exception."""
 
     format: str
-    """Such as claude-stream, claude-session, codex-stream, codex-rollout, gemini-stream, gemini-session."""
+    """Name of the format: claude-stream, codex-rollout, ..."""
     agent: str
     unit: Literal["line", "file"]
-    """What `read` takes: a line without its end, or a whole file."""
+    """Unit that `read` accepts: a line without its line end, or a whole file."""
 
     def read(self, data: bytes) -> Iterator[Sighting]: ...
 
@@ -146,26 +147,27 @@ class Reader(Protocol):
 
 @runtime_checkable
 class BlockReader(Protocol):
-    """A reader that can also take many lines at once, which costs less."""
+    """A reader that can also take many lines at once, which is faster."""
 
     def read_lines(self, data: bytes, number: int) -> list[Sighting] | None:
-        """What so many lines show, in order; each begins with `{` and ends with `}`. None, and nothing is
-        remembered of them: they must be read one by one."""
+        """Return the records of `number` lines, in order; each line begins with `{` and ends with `}`. Return None,
+        with the state unchanged, if they must be read one by one."""
         ...
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """A format in the list of those that are detected by content (`detect.py`)."""
+    """A format that `detect.py` recognises by content."""
 
     name: str
     agent: str
     unit: Literal["line", "file"]
     fits: Callable[[dict[str, object]], bool]
-    """Whether a decoded line (or document) can only be of this format."""
+    """Returns True if a decoded line (or document) can only be of this format."""
     reader: Callable[[Carry], Reader]
     fits_text: Callable[[bytes], bool] | None = None
-    """Of formats that are no JSON: whether the first bytes of a file (up to `detect.HEAD_BYTES`) can only be of it."""
+    """For formats that are not JSON: returns True if the first bytes of a file (up to `detect.HEAD_BYTES`) can only be
+    of this format."""
     untold: tuple[str, ...] = ()
-    """Fields of Usage that the format has no place for: unknown, not zero."""
+    """Fields of Usage that the format does not contain: unknown, not zero."""
     log: bool = False
-    """The log of a session, which can go on at any time, so that a missing terminal event says nothing."""
+    """True for session logs, which can continue at any time and have no terminal event."""

@@ -1,4 +1,4 @@
-"""Facts: every format that `mz` reads. A new one is a module of its own and a line here."""
+"""All transcript formats that `mz` reads. A new format is a module of its own and an entry here."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ FORMATS: tuple[Format, ...] = (
     *qwen.FORMATS,
     *anthropic.FORMATS,
 )
-"""The order means nothing: a line fits one of them at most."""
+"""The order does not matter: a line matches at most one of them."""

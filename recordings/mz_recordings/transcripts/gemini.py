@@ -1,8 +1,8 @@
-"""Pure: reads what Gemini CLI prints: `--output-format stream-json`, of all versions since 0.11, and `json`, since 0.6.
+"""Readers of the output of Gemini CLI: `--output-format stream-json`, since 0.11, and `json`, since 0.6.
 
-Both tell tokens for a whole call. The stream names the models since 0.44 at the latest, and has no field for thoughts,
-which are what the total has more than its parts; the document tells both. Tokens are those of the call alone, also
-where it went on with a session. Neither names the program's version, nor money.
+Both report tokens per call. The stream names the models since 0.44 at the latest, and has no field for thoughts: they
+are the total minus its parts; the document has both. Tokens are those of the call alone, even if it continued a
+session. Neither has the program's version, nor money.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Literal
 
 from msgspec.structs import replace
 from mz_engine.agents.gemini_stream import said, terminal_of, usage_of
-from mz_engine.agents.jsonline import Json, count, decode, mapping, string
+from mz_engine.agents.jsonline import Json, count, mapping, string
 from mz_events.catalog.call import Usage
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT, time_us
+from mz_recordings.transcripts.claude_lines import time_us
 from mz_recordings.transcripts.facts import (
     Asked,
-    Bad,
     Carry,
     Ended,
     Format,
@@ -30,34 +29,30 @@ from mz_recordings.transcripts.facts import (
     Used,
 )
 from mz_recordings.transcripts.gemini_session import AGENT, DELEGATES, DOCUMENT, SESSION, UNTOLD, request_usage
+from mz_recordings.transcripts.objects import ObjectReader
 
 PIECES_MAX = 200_000
-"""Of one answer; what comes after that is not searched for a second beginning."""
+"""Limit of the pieces of one reply; the text of a longer one is not reassembled."""
 DOCUMENT_KEYS = frozenset({"session_id", "response", "stats", "error", "warnings"})
 
 
-class StreamReader:
+class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "gemini-stream"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session, self._model = carry.session, carry.model
         self._pieces: list[str] = []
         self._open = False
-        """Words follow one another; a tool ends them."""
+        """True while text pieces continue one another; a tool call ends them."""
         self._error = ""
 
     def carry(self) -> Carry:
         return Carry(session=self._session, model=self._model)
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         match event.get("type"):
             case "init":
                 yield from self._opened(event)
@@ -106,24 +101,13 @@ class StreamReader:
         )
 
 
-class DocumentReader:
+class DocumentReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "gemini-json"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
-    def __init__(self, carry: Carry) -> None:
-        self._carry = carry
-
-    def carry(self) -> Carry:
-        return self._carry
-
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        document = decode(data)
-        if document is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, document: Json, /) -> Iterator[Sighting]:
         yield Opened(session=string(document.get("session_id")))
         tools = mapping(mapping(mapping(document.get("stats")).get("tools")).get("byName"))
         for name, told in tools.items():
@@ -149,7 +133,7 @@ def _used_by(models: Json) -> Iterator[Usage]:
 
 
 def _fits(event: dict[str, object]) -> bool:
-    """Every line has a time of its own."""
+    """Every line has a timestamp."""
     if not isinstance(event.get("timestamp"), str):
         return False
     match event.get("type"):

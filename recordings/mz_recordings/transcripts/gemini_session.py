@@ -1,9 +1,9 @@
-"""Pure: reads the logs that Gemini CLI keeps of sessions, in `~/.gemini/tmp/<project>/chats/`.
+"""Readers of session logs of Gemini CLI, in `~/.gemini/tmp/<project>/chats/`.
 
-Until early 2026 a session is one JSON document that is written anew with every message; since then it is JSON Lines: a
+Until early 2026 a session is one JSON document that is rewritten with every message; since then it is JSON Lines: a
 head, messages, and changes (`{"$set": ...}`). A message is written again, with the same id, once its tools are done,
-and a session that is resumed begins with all its messages; so one id is one request. Documents leave out requests that
-did nothing but call tools.
+and a resumed session begins with all its messages; so one id is one request. Documents omit requests that only call
+tools.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from mz_engine.agents.jsonline import Json, count, decode, mapping, string
+from mz_engine.agents.jsonline import Json, count, mapping, string
 from mz_events.catalog.call import Usage
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT, time_us
+from mz_recordings.transcripts.claude_lines import time_us
 from mz_recordings.transcripts.facts import (
     Asked,
-    Bad,
     Carry,
     Format,
     Opened,
@@ -29,46 +28,43 @@ from mz_recordings.transcripts.facts import (
     Unknown,
     Used,
 )
+from mz_recordings.transcripts.objects import ObjectReader
 
 AGENT = "gemini"
 UNTOLD = ("cache_write_5m", "cache_write_1h")
-"""Its cache fills by itself; nothing is told of that."""
+"""Caching is implicit and its writes are not reported."""
 ANSWER, PROMPT = "gemini", "user"
 ASIDE = frozenset({"info", "error", "warning"})
-"""What the program itself said to the user."""
+"""Messages by the program to the user."""
 CONTEXT = "<session_context>"
 SUB_AGENT = "sub-agent"
-"""Their logs do not say which one."""
+"""Logs do not name the subagent."""
 
 DELEGATES = "invoke_agent"
-"""The tool with which sub-agents are called."""
+"""The tool that calls subagents."""
 
 _WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- ([^\n]{1,4096})")
 
 
-class SessionReader:
+class SessionReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "gemini-session"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session, self._cwd, self._part = carry.session, carry.cwd, carry.part
         self._tools = dict(carry.names)
-        """Tools of the newest answer, each with the answer's id: they are told again with it."""
+        """Tools of the newest reply, each with the reply's id: they are repeated with it."""
 
     def carry(self) -> Carry:
         return Carry(session=self._session, cwd=self._cwd, part=self._part, names=tuple(self._tools.items()))
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        record = decode(data)
-        if record is None:
-            yield Bad(why=NOT_OBJECT)
-        elif "$set" in record:
+    def see(self, record: Json, /) -> Iterator[Sighting]:
+        if "$set" in record:
             yield from self._changed(mapping(record["$set"]))
         elif "$rewindTo" in record:
-            return  # What was taken back was paid for all the same.
+            return  # Discarded messages were paid for all the same.
         elif isinstance(record.get("sessionId"), str):
             yield from self._opened(record)
         else:
@@ -84,7 +80,8 @@ class SessionReader:
         yield Opened(session=self._session, cwd=self._cwd, part=self._part, at_us=at_us)
 
     def _changed(self, change: Json) -> Iterator[Sighting]:
-        """A resumed session is told whole: words and tools were seen before, requests count once."""
+        """Read a change. A resumed session repeats everything: text and tools were counted before; requests count
+        once."""
         if isinstance(change.get("sessionId"), str):
             yield from self._opened({"sessionId": change["sessionId"], "kind": "subagent" if self._part else "main"})
         messages = change.get("messages")
@@ -125,7 +122,7 @@ class SessionReader:
                 yield Used(tool=string(call.get("name"))[:128] or "?", id=tool, failed=failed)
 
     def _placed(self, message: Json) -> Iterator[Sighting]:
-        """The session's first message tells where it works."""
+        """The session's first message names its directory."""
         found = None if self._cwd else _WORKSPACE.search(text_of(message.get("content")))
         if found:
             self._cwd = found[1].strip()
@@ -133,16 +130,12 @@ class SessionReader:
 
 
 class DocumentReader(SessionReader):
-    """Implements `facts.Reader`: a session as one document."""
+    """Implements `facts.Reader` for a session in one document."""
 
     format = "gemini-session-document"
     unit: Literal["line", "file"] = "file"
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        document = decode(data)
-        if document is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, document: Json, /) -> Iterator[Sighting]:
         yield from self._opened(document)
         yield Remark(code="tool-requests")
         messages = document.get("messages")
@@ -151,8 +144,8 @@ class DocumentReader(SessionReader):
 
 
 def request_usage(model: str, tokens: Json, part: str = "") -> Usage:
-    """Of one answer's `tokens`: `input` includes `cached`; `thoughts` and what tools of the API put in (`tool`) are
-    beside the rest, and billed as output and as input."""
+    """Convert the `tokens` of one reply. `input` includes `cached`; `thoughts` and the input of the API's tools
+    (`tool`) are separate, and billed as output and as input."""
     told = {name: count(tokens.get(name)) or 0 for name in ("input", "output", "cached", "thoughts", "tool")}
     return Usage(
         model=model,
@@ -166,7 +159,7 @@ def request_usage(model: str, tokens: Json, part: str = "") -> Usage:
 
 
 def text_of(content: object) -> str:
-    """The words of a message: a text, or a list of parts."""
+    """Return the text of a message: a string, or a list of parts."""
     if isinstance(content, str):
         return content
     parts = map(mapping, content if isinstance(content, list) else ())
@@ -174,13 +167,13 @@ def text_of(content: object) -> str:
 
 
 def is_prompt(content: object) -> bool:
-    """Whether a user's message is the user's: tools answer in messages of the same type."""
+    """Return True if a user message is by the user: tool results have the same type."""
     text = text_of(content)
     return bool(text.strip()) and not text.startswith(CONTEXT)
 
 
 def _fits(record: dict[str, object]) -> bool:
-    """A head, a change, or an answer."""
+    """Match a head, a change, or a reply."""
     if isinstance(record.get("sessionId"), str) and isinstance(record.get("projectHash"), str):
         return "messages" not in record
     if record.keys() in ({"$set"}, {"$rewindTo"}):

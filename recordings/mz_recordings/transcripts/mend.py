@@ -1,5 +1,5 @@
-"""Pure: lines that are nearly JSON. Programs crash while they write, cut texts in the middle of a character, pad files
-with zero bytes, and two of them write at once."""
+"""Repair of lines that are nearly JSON: programs crash while they write, cut text in the middle of a character, pad
+files with zero bytes, or write at the same time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ import msgspec
 from mz_recordings.transcripts.facts import Format
 
 BYTES_MAX = 1024 * 1024
-"""Longer ones are not searched for a second beginning."""
+"""Longer lines are not searched for further objects."""
 ATTEMPTS_MAX = 32
 LONE_SURROGATES = dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
 
 
 class Mended(msgspec.Struct, frozen=True):
     lines: tuple[bytes, ...]
-    """JSON objects that can be read."""
+    """Valid JSON objects."""
     lost: bool
-    """Something of the line could not be saved."""
+    """True if a part of the line could not be repaired."""
 
 
 def mend(data: bytes, form: Format) -> Mended:
-    """What can be saved of a line that does not decode. Objects that were found inside a broken one count only where
-    they fit the format."""
+    """Repair a line that does not decode. Objects inside a damaged line count only if they match the format."""
     text = data.replace(b"\0", b"").decode("utf-8", "replace")
     found, lost = _objects(text, len(data) <= BYTES_MAX)
     kept = [each for each in found if not lost or form.fits(each)]
@@ -34,7 +33,7 @@ def mend(data: bytes, form: Format) -> Mended:
 
 
 def first(data: bytes) -> dict[str, object] | None:
-    """The object that a line begins with, whatever follows it."""
+    """Return the object at the beginning of a line, whatever follows it."""
     text = data.replace(b"\0", b"").decode("utf-8", "replace").lstrip()
     if len(data) > BYTES_MAX or not text.startswith("{"):
         return None
@@ -78,7 +77,7 @@ def _encoded(value: dict[str, object]) -> bytes:
 
 
 def objects(data: bytes) -> Iterator[bytes]:
-    """The elements of a JSON array as they are written; nothing where it is none."""
+    """Yield the elements of a JSON array as they are written; nothing if the data is not an array."""
     try:
         yield from map(bytes, _arrays.decode(data))
     except (msgspec.DecodeError, RecursionError, ValueError):

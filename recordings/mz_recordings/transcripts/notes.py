@@ -1,4 +1,4 @@
-"""Facts: what a reader of a transcript's numbers must know, by stable codes. `mz transcript` prints `code: words`."""
+"""Caveats about a transcript's numbers, by stable code. `mz transcript` prints `code: text`."""
 
 from __future__ import annotations
 
@@ -7,40 +7,39 @@ from collections.abc import Mapping
 from mz_projections.imported import OPEN
 
 NOTES: Mapping[str, str] = {
-    "half-line": "the last line is not complete: the file is still being written, or was cut off",
-    "long-line": "a line is longer than mz reads; it is passed over and counted as bad",
-    "mended": "lines with bytes that are no text were read all the same",
-    "utf-16": "the file is UTF-16 and was read so",
-    "compressed": "the file is compressed with gzip and was read so",
-    "unknown-lines": "lines of types that mz does not know are counted, and nothing is made of them",
-    "session-log": "a session's log has no terminal event: it can go on at any time",
-    "no-terminal": "no terminal event: the call was killed, or goes on",
+    "half-line": "the last line is incomplete: the file is still being written, or was cut off",
+    "long-line": "a line exceeds the length limit; it is skipped and counted as undecodable",
+    "mended": "damaged lines were repaired and read",
+    "utf-16": "the file is UTF-16",
+    "compressed": "the file is compressed with gzip",
+    "unknown-lines": "lines of unknown types are counted, but not read",
+    "session-log": "a session log has no terminal event: it can continue at any time",
+    "no-terminal": "no terminal event: the call was killed, or is still running",
     "error": "the agent ended in an error",
-    "several-ends": "several results: the last status counts, money and tokens count once",
+    "several-ends": "several results: the last status counts; money and tokens count once",
     "several-sessions": "lines of several sessions; the id is that of the last one",
-    "sub-agents": "tokens of sub-agents are included",
-    "sub-agents-apart": "sub-agents worked, whose tokens are not in this file",
-    "sub-agents-short": "sub-agents worked, and the agent tells no sums by model: tokens of theirs may be missing",
-    "whole-thread": "the agent counts on over a whole thread: where that began before this file, its earlier calls are "
-    "included",
-    "stub-output": "output tokens of single messages are stubs; the sums are those that the agent gives at its end",
-    OPEN: "output tokens of some messages are those of their beginning: what they came to is not told",
-    "hidden-requests": "the agent counts requests that its messages do not show (compaction, titles, sub-agents); the "
-    "sums are the agent's",
-    "main-thread": "the agent tells no sums by model: tokens of side models and sub-agents are missing, their money is "
-    "not",
-    "result-short": "the result counts less than the messages before it; the sums are those of the messages",
-    "tool-requests": "the log leaves out requests that did nothing but call tools: tokens are missing",
-    "per-call": "tokens are told for a whole call, not by request: a price that depends on a request's size may be off",
-    "cache-lifetime": "the file does not say how long cache writes live; they count as those of five minutes",
-    "rounded": "tokens and money are rounded in these words; `--analytics-log` has them exactly",
+    "sub-agents": "tokens of subagents are included",
+    "sub-agents-apart": "tokens of subagents are not in this file",
+    "sub-agents-short": "the agent reports no totals by model: tokens of subagents may be missing",
+    "whole-thread": "token counts are cumulative over the thread: if it began before this file, its earlier calls "
+    "are included",
+    "stub-output": "output tokens of single messages are incomplete; the agent's final totals are used",
+    OPEN: "output tokens of some messages are those at their start; the final counts are not reported",
+    "hidden-requests": "the agent counts requests that its messages do not show (compaction, titles, subagents); "
+    "its totals are used",
+    "main-thread": "the agent reports no totals by model: tokens of side models and subagents are missing, their money "
+    "is included",
+    "result-short": "the result counts less than the messages before it; the messages are used",
+    "tool-requests": "the log omits requests that only call tools: tokens are missing",
+    "per-call": "tokens are reported per call, not per request: a price that depends on a request's size may be wrong",
+    "cache-lifetime": "the file does not report the lifetime of cache writes; they are priced as 5-minute writes",
+    "rounded": "tokens and money are rounded in this output; `--analytics-log` has exact numbers",
     "no-model": "the file names no model, so nothing can be priced",
-    "no-usage": "the file tells no tokens",
-    "no-times": "the file tells no times; prices are those of the file's own date",
+    "no-usage": "the file reports no tokens",
+    "no-times": "the file has no timestamps; prices of the file's modification date are used",
     "copied": "lines were copied from an earlier session, whose requests are counted here too",
-    "reported-elsewhere": "money is reported for the session as a whole, and may include requests that are not in this "
-    "file",
+    "reported-elsewhere": "money is reported for the whole session, and may include requests that are not in this file",
 }
 
 LACKS = frozenset({OPEN, "tool-requests", "sub-agents-short"})
-"""Notes of files that tell fewer tokens than were used, or may do so."""
+"""Notes of files that report, or may report, fewer tokens than were used."""

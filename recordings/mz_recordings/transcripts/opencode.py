@@ -1,50 +1,44 @@
-"""Pure: reads what `opencode run --format json` prints: a line for each part of a message.
+"""Reader of the output of `opencode run --format json`: a line for each part of a message.
 
-Tokens and money stand in `step_finish`, one for each request to a model; input without what a cache had, output without
-reasoning. No line names the model, nor the program's version, and none ends the whole: a step without another does.
+Tokens and money are in `step_finish`, one for each request to a model; input excludes cached tokens, output excludes
+reasoning. No line names the model or the program's version, and none ends the call: the last step does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from mz_engine.agents.jsonline import Json, count, decode, mapping, nanousd, string
+from mz_engine.agents.jsonline import Json, count, mapping, nanousd, string
 from mz_events.catalog.call import Usage
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT
-from mz_recordings.transcripts.facts import Bad, Carry, Ended, Format, Opened, Requested, Said, Sighting, Unknown, Used
+from mz_recordings.transcripts.facts import Carry, Ended, Format, Opened, Requested, Said, Sighting, Unknown, Used
+from mz_recordings.transcripts.objects import ObjectReader
 
 AGENT = "opencode"
 PARTS = frozenset({"step_start", "text", "tool_use", "step_finish", "reasoning"})
 SPENT = "nanousd"
 GOES_ON = "tool-calls"
-"""Why a step ended that another one follows."""
+"""Reason of a step that another one follows."""
 US_PER_MS = 1000
 MS_MAX = 10**14
-"""Some three thousand years; beyond it the number is noise."""
+"""Some three thousand years; larger numbers are not times."""
 
 
-class StreamReader:
+class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "opencode-stream"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session = carry.session
         self._nanousd = sum(int(value) for name, value in carry.names if name == SPENT and value.isdigit())
-        """Since the last end."""
+        """Cost since the last end."""
 
     def carry(self) -> Carry:
         return Carry(session=self._session, names=((SPENT, str(self._nanousd)),) if self._nanousd else ())
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         at_us = _time_us(event.get("timestamp"))
         session, part = string(event.get("sessionID")), mapping(event.get("part"))
         if session and session != self._session:
@@ -67,7 +61,7 @@ class StreamReader:
                 yield Unknown(type=string(kind)[:64] or "?")
 
     def _finished(self, part: Json, at_us: int | None) -> Iterator[Sighting]:
-        # A model without a price costs 0 here.
+        # opencode writes 0 for a model without a price.
         cost = nanousd(part.get("cost")) or None
         self._nanousd += cost or 0
         yield Requested(

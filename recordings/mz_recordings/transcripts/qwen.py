@@ -1,22 +1,20 @@
-"""Pure: reads what Qwen Code leaves: its stream and its JSON array, which look like those of Claude Code, and the log
-of a session.
+"""Readers of Qwen Code's files: its stream and its JSON array, which resemble those of Claude Code, and its session
+log.
 
-No money anywhere. The sums of a stream count requests that its messages do not show. The log tells each request, those
-of helpers too; cached tokens are part of the input, and thoughts of the output.
+There is no money. The totals of a stream include requests that its messages do not show. The log has every request,
+those of subagents too; cached tokens are part of the input, and thoughts of the output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from mz_engine.agents.jsonline import Json, count, decode, mapping, string, strings
+from mz_engine.agents.jsonline import Json, count, mapping, string, strings
 from mz_events.catalog.call import Usage
 
-from mz_recordings.transcripts.claude_lines import NOT_OBJECT, said, time_us, used
+from mz_recordings.transcripts.claude_lines import said, time_us, used
 from mz_recordings.transcripts.facts import (
     Asked,
-    Bad,
     Carry,
     Ended,
     Format,
@@ -27,6 +25,7 @@ from mz_recordings.transcripts.facts import (
     Unknown,
     Used,
 )
+from mz_recordings.transcripts.objects import ObjectReader
 
 AGENT = "qwen"
 VERSION = "qwen_code_version"
@@ -35,12 +34,11 @@ CALLED = "qwen-code.tool_call"
 UNTOLD = ("cache_write_5m", "cache_write_1h")
 
 
-class StreamReader:
+class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "qwen-stream"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session, self._version, self._model = carry.session, carry.version, carry.model
@@ -48,11 +46,7 @@ class StreamReader:
     def carry(self) -> Carry:
         return Carry(session=self._session, version=self._version, model=self._model)
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         message = mapping(event.get("message"))
         match event.get("type"):
             case "system":
@@ -91,12 +85,11 @@ class StreamReader:
         )
 
 
-class SessionReader:
+class SessionReader(ObjectReader):
     """Implements `facts.Reader` for `~/.qwen/projects/*/chats/*.jsonl`."""
 
     format = "qwen-session"
     agent = AGENT
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, carry: Carry) -> None:
         self._session, self._requests = carry.session, carry.requests
@@ -104,11 +97,7 @@ class SessionReader:
     def carry(self) -> Carry:
         return Carry(session=self._session, requests=self._requests)
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        event = decode(data)
-        if event is None:
-            yield Bad(why=NOT_OBJECT)
-            return
+    def see(self, event: Json, /) -> Iterator[Sighting]:
         at_us, session = time_us(event.get("timestamp")), string(event.get("sessionId"))
         if session and session != self._session:
             self._session = session
@@ -162,7 +151,7 @@ def _usage(model: str, numbers: Json, requests: int | None) -> Usage:
 
 
 def _fits_stream(event: dict[str, object]) -> bool:
-    """Its first line; the others could be of Claude Code too."""
+    """Match the first line; the others could be of Claude Code too."""
     return event.get("type") == "system" and VERSION in event
 
 

@@ -1,10 +1,10 @@
-"""Adapter: reads a transcript: finds out what it is, and says what can be seen in it, in constant memory.
+"""Read a transcript: detect its format and yield its records, in constant memory.
 
     with open(path, "rb") as raw:
         found = find(raw)
-        for sighting in found.sightings(): ...
+        for record in found.records(): ...
 
-An importer that reads on where it stopped takes `bytestream.blocks` or `pieces`, and `feed`, by themselves.
+An importer that resumes reading uses `bytestream.blocks` or `pieces`, and `feed`, directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mz_recordings.transcripts.formats import FORMATS
 from mz_recordings.transcripts.mend import mend, objects
 
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
-"""Of a document that goes over several lines."""
+"""Size limit of a document that spans several lines."""
 OPENERS, CLOSERS = (b"{", b"["), (b"}", b"]")
 
 
@@ -34,10 +34,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     format: Format
     pieces: Iterator[Piece]
     remark: str = ""
-    """How the file is written down, where that is unusual; one of `notes.NOTES`."""
+    """Code of `notes.NOTES` about the file's encoding; empty if the encoding is plain."""
 
     def sightings(self, carry: Carry | None = None) -> Iterator[Sighting]:
-        """All that can be seen. Raises OSError where the file cannot be read further."""
+        """Yield all records of the file. Raises OSError."""
         reader = self.format.reader(carry or Carry())
         if self.remark:
             yield Remark(code=self.remark)
@@ -54,7 +54,7 @@ def find(
     formats: Sequence[Format] = FORMATS,
     line_bytes_max: int = LINE_BYTES_MAX,
 ) -> Found:
-    """What the file is, by its content. Raises detect.Undetected, which says what was seen; OSError."""
+    """Detect the file's format by its content. Raises detect.Undetected, OSError."""
     source = plain(raw)
     stream = documents(pieces(source.file, line_bytes_max=line_bytes_max))
     held: list[Piece] = []
@@ -69,13 +69,14 @@ def find(
 
 
 def feed(form: Format, reader: Reader, piece: Piece) -> Iterable[Sighting]:
-    """What a piece shows; a JSON array is taken apart, a broken line is mended where that can be done."""
+    """Return the records of a piece. A JSON array is split into its elements; a damaged line is repaired where
+    possible."""
     data = piece.data
     if piece.lines > 1:
         return _block(form, reader, piece)
     if form.unit != "line" or form.fits_text is not None or data[:1] != b"{" or data[-1:] != b"}":
         return _fed(form, reader, piece)
-    # Nearly all lines are so.
+    # The fast path, for nearly all lines.
     seen = list(reader.read(data))
     return _with_mended(form, reader, data, piece.whole, seen) if Bad in map(type, seen) else seen
 
@@ -130,8 +131,9 @@ def _mended(form: Format, reader: Reader, line: bytes, whole: bool, bad: Bad) ->
 
 
 def documents(stream: Iterator[Piece]) -> Iterator[Piece]:
-    """The same pieces; where the first line is but an opening bracket, JSON is written over several lines, and each
-    piece is a document: up to the bracket that closes it, at the beginning of a line."""
+    """Join lines of multi-line JSON into documents. If the first line is only an opening bracket, each resulting piece
+    is a document, up to the closing bracket at the beginning of a line; otherwise the pieces are passed on unchanged.
+    """
     spread: bool | None = None
     lines = bytearray()
     size = end = 0
@@ -165,8 +167,8 @@ def _document(lines: bytearray, end: int, too_long: bool, *, whole: bool) -> Pie
 def _detect(
     stream: Iterator[Piece], held: list[Piece], formats: Sequence[Format], known: Sequence[Format]
 ) -> Format | detect.Undetected:
-    """Reads on until a line tells, keeping what it reads; an error where none does. What does not begin as JSON may be
-    text of a known kind, whatever JSON it quotes further on."""
+    """Read until a line is conclusive, and keep the pieces in `held`. Return an error if none is. Input that does not
+    begin as JSON may be text of a known format, whatever JSON it quotes later."""
     kept = _keeping(stream, held)
     first = next((piece for piece in kept if _bare(piece)), None)
     if first is None:
@@ -188,7 +190,7 @@ def _detect(
 
 
 def _keeping(stream: Iterator[Piece], held: list[Piece]) -> Iterator[Piece]:
-    """The pieces, up to the point where looking for a line that tells is given up."""
+    """Yield the pieces within the limits of detection, and keep them."""
     size = 0
     while len(held) <= detect.LINES_MAX and size <= detect.BYTES_MAX:
         piece = next(stream, None)
@@ -224,7 +226,7 @@ def _joined(stream: Iterable[Piece]) -> Iterator[Piece]:
 
 
 def _whole(stream: Iterable[Piece]) -> Piece | None:
-    """The rest as one piece; None where it is too long for that."""
+    """Return the remaining pieces as one; None if that is too long."""
     lines = bytearray()
     last: Piece | None = None
     for piece in stream:
@@ -236,7 +238,7 @@ def _whole(stream: Iterable[Piece]) -> Piece | None:
 
 
 def _may_be_spread(held: Sequence[Piece]) -> bool:
-    """Whether the lines may be parts of one document: the first begins one, and is none by itself. Millions of lines
-    that are all documents need not be put together."""
+    """Return True if the lines may be parts of one document: the first one begins one and does not decode by itself.
+    Millions of lines that are documents themselves need not be joined."""
     first = next((bare for piece in held if (bare := _bare(piece))), b"")
     return first.startswith(OPENERS) and not detect.decoded(first)

@@ -1,7 +1,7 @@
-"""Pure: what a transcript says in all, folded from what was seen in it.
+"""Summary of a transcript, folded from its records.
 
-Every request counts once, with the most tokens that any line tells of it. Where the agent gives sums of its own and
-they hold more than its requests, what is missing is added, model by model; where they hold less, the requests count.
+Every request counts once, with the most tokens that any line reports for it. Where the agent reports totals that exceed
+the sum of its requests, the difference is added, model by model; where they are lower, the requests count.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SINCE_US, UNTIL_US = 1_577_836_800_000_000, 4_102_444_800_000_000
 """2020 and 2100."""
 LIFETIME = "cache-lifetime"
 UNKNOWN_MAX = 20
-"""Types of unknown lines that are told by name."""
+"""Number of unknown line types that are listed by name."""
 TEXT_MAX = 10 * 1024 * 1024
-"""Characters of the words of one turn; more is no answer of an agent."""
+"""Limit in characters of the text of one turn."""
 
 
 class Priced(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Priced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says, before prices."""
+    """Contents of a file, before prices."""
 
     agent: str
     format: str
@@ -58,13 +58,13 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None
     status: Status
     detail: str
-    """The agent's words for its error."""
+    """The agent's error message."""
     models: tuple[str, ...]
-    """Those that answered, in the order in which they are met; where none did, the one that was asked for."""
+    """Models that replied, in order of appearance; if none did, the requested model."""
     priced: tuple[Priced, ...]
-    """All tokens of the file, each once."""
+    """All tokens of the file, each counted once."""
     untold: tuple[str, ...]
-    """Fields of Usage that the format has no place for."""
+    """Fields of Usage that the format does not contain."""
     requests: int
     prompts: int
     tools: dict[str, int]
@@ -78,7 +78,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary:
-    """A fold; feed it with `see`, and ask for the `transcript` at any time."""
+    """Fold of a transcript's records: call `add` for each, and `transcript` at any time."""
 
     def __init__(self, form: Format) -> None:
         self._format = form
@@ -86,9 +86,10 @@ class Summary:
         self._sessions: set[str] = set()
         self._requests: dict[str, Requested] = {}
         self._group, self._since = Sums(), Sums()
-        """Tokens of the requests since the process began whose results count on, and since the last result."""
+        """Tokens of the requests since the start of the process whose results are cumulative, and since the last
+        result."""
         self._ends: list[Ended] = []
-        """One for each process: its last."""
+        """The last end of each process."""
         self._end_count = 0
         self._end_session = ""
         self._billed: Billed | None = None
@@ -180,7 +181,7 @@ class Summary:
         self._end_session = self._opened.session
 
     def _goes_on(self, end: Ended) -> bool:
-        """Whether it takes the place of the end before it."""
+        """Return True if this end replaces the previous one."""
         if not self._ends or self._opened.session != self._end_session:
             return False
         last = self._ends[-1]
@@ -191,7 +192,7 @@ class Summary:
         )
 
     def _sums(self) -> Sums:
-        """What the agent itself counts, and what came after it did so."""
+        """Return the totals that the agent reports, plus the requests after the last report."""
         sums = Sums()
         for end in self._ends:
             for usage in end.usage:
@@ -202,9 +203,9 @@ class Summary:
             add(sums, usage)
         return sums
 
-    # the whole --------------------------------------------------------------------------------------------------------
+    # result -----------------------------------------------------------------------------------------------------------
     def transcript(self) -> Transcript:
-        """What is known now. The fold can go on."""
+        """Return the summary of the records so far."""
         requests = tuple(self._requests.values())
         by_request = Sums()
         for request in requests:
@@ -237,7 +238,7 @@ class Summary:
         )
 
     def _priced(self, requests: Iterable[Requested], by_request: Sums) -> tuple[tuple[Priced, ...], set[str]]:
-        """All tokens once, and what must be known of how they were found."""
+        """Return all tokens, each once, and the codes of notes about how they were computed."""
         entries = [Priced(usage=each.usage, at_us=_believed(each.at_us) or self._latest_us) for each in requests]
         notes: set[str] = set()
         lifetimes = all(end.lifetimes for end in self._ends)
@@ -259,13 +260,14 @@ class Summary:
         return tuple(entry for entry in entries if _size(entry.usage)), notes
 
     def _requests_told(self, model: str) -> int | None:
-        """How many requests the ends' sums of a model are made of, where they say so."""
+        """Return the number of requests in the ends' totals of a model; None if unknown."""
         told = [usage.requests for end in self._ends for usage in end.usage if usage.model == model]
         known = [requests for requests in told if requests is not None]
         return sum(known) if known and len(known) == len(told) else None
 
     def _reported(self, requests: Iterable[Requested]) -> int | None:
-        """Each process's end, or what the log says of the session, or what it says of every request."""
+        """Return the reported money: of the processes' ends, else of the session, else of all requests; None if any
+        part is unknown."""
         if self._ends:
             amounts = [end.reported_nanousd for end in self._ends]
         elif self._billed is not None:
@@ -275,11 +277,11 @@ class Summary:
         known = [amount for amount in amounts if amount is not None]
         if not known or len(known) < len(amounts):
             return None
-        # A killed call may end in a result full of zeros: with tokens used, nothing reported is not "free".
+        # A killed call may end in a result full of zeros, which does not mean that its tokens were free.
         return sum(known) or (None if any(_size(each.usage) for each in self._requests.values()) else 0)
 
     def _untold(self, priced: tuple[Priced, ...], notes: set[str]) -> tuple[str, ...]:
-        """What no line of the file speaks of is unknown, not zero."""
+        """Return the fields of Usage that no line reports: unknown, not zero."""
         names = [name for name in self._format.untold if f"{TELLS}{name}" not in self._remarks]
         if LIFETIME in self._remarks | notes:
             names.append("cache_write_1h")
@@ -310,13 +312,13 @@ class Summary:
 
 
 def summed(transcript: Transcript) -> dict[str, int | None]:
-    """`usage` of mz.transcript/1: null where the file does not say."""
+    """Return `usage` of mz.transcript/1; None for a field that the file does not report."""
     sums = {name: sum(getattr(entry.usage, name) for entry in transcript.priced) for name in NUMBERS}
     return {name: None if not transcript.priced or name in transcript.untold else sums[name] for name in NUMBERS}
 
 
 def _believed(at_us: int | None) -> int | None:
-    """A time at which there were agents; a clock that says another is no clock."""
+    """Return the time if it is plausible, else None."""
     return at_us if at_us is not None and SINCE_US <= at_us < UNTIL_US else None
 
 

@@ -1,4 +1,4 @@
-"""Pure: sums of tokens by model, which can be held against one another."""
+"""Token sums by model, which can be compared."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Sum(NamedTuple):
         return Sum(*(mine + sign * getattr(usage, name) for name, mine in zip(self._fields, self, strict=True)))
 
     def minus(self, other: Sum) -> Sum | None:
-        """What this has more; None where it has less of anything. Lifetimes of cache writes that this does not tell
-        apart are taken as the other has them."""
+        """Return the difference; None if it would be negative anywhere. If this sum does not distinguish cache writes
+        by lifetime, the other's lifetimes apply."""
         hour = self.cache_write_1h or min(other.cache_write_1h, self.written)
         mine = self._replace(cache_write_5m=self.written - hour, cache_write_1h=hour)
         mine = mine._replace(reasoning=max(mine.reasoning, other.reasoning))
@@ -46,13 +46,13 @@ class Sum(NamedTuple):
 
 
 class Sums(UserDict[str, Sum]):
-    """By model."""
+    """Token sums by model."""
 
     def of(self, model: str) -> Sum:
         return self.get(model, Sum())
 
     def holds(self, other: Sums, *, input_only: bool = False) -> bool:
-        """Whether nothing of the other is missing here."""
+        """Return True if no tokens of the other are missing here."""
         return all(
             self.of(model).input >= sum_.input and (input_only or self.of(model).output >= sum_.output)
             for model, sum_ in other.items()
@@ -68,7 +68,7 @@ def add(sums: Sums, usage: Usage) -> None:
 
 
 def less(sums: Sums, usage: Usage) -> None:
-    """Takes away what was counted before, where it was counted here."""
+    """Subtract a usage, but not below zero."""
     rest = sums.of(usage.model).plus(usage, -1)
     sums[usage.model] = Sum(*(max(number, 0) for number in rest))
 
@@ -81,9 +81,9 @@ def total(usages: Iterable[Usage]) -> Sums:
 
 
 def includes(end: Ended, last: Ended, *, requests: bool, enough: Callable[[Sums], bool]) -> bool:
-    """Whether an end's money and sums include those of the end before it, in the same session. A file may hold the
-    output of several processes, one after the other; numbers that fell, or that are not `enough` for the `requests`
-    since the process began, tell so."""
+    """Return True if an end's money and totals include those of the previous end in the same session. A file may hold
+    the output of several processes one after the other: then numbers fall, or are not `enough` for the `requests` since
+    the process started."""
     if end == last:
         return True
     if not (end.cumulative and last.cumulative and requests):
@@ -95,5 +95,5 @@ def includes(end: Ended, last: Ended, *, requests: bool, enough: Callable[[Sums]
 
 
 def parts_of(usages: Iterable[Usage]) -> tuple[str, ...]:
-    """Names of sub-agents, sorted."""
+    """Return the names of subagents, sorted."""
     return tuple(sorted({usage.part for usage in usages if usage.part}))

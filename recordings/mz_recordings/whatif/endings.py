@@ -1,4 +1,4 @@
-"""Pure: how a call may end besides the way in which it did, in the words that each agent's program uses."""
+"""Other ways in which a call may end, in the output format of each agent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Ending = Callable[[dict[str, Any]], Iterator[tuple[str, bytes, int]]]
-"""The recorded last line -> other last lines: a name, the bytes, the exit code that comes with it."""
+"""Takes the recorded last line; yields name, bytes and exit code of other last lines."""
 STATUSES = (400, 401, 402, 403, 404, 413, 429, 500, 529)
 ODD: tuple[object, ...] = (None, 1, 0, "true", "false", [], {})
 
@@ -17,8 +17,8 @@ def _line(fields: Mapping[str, Any]) -> bytes:
 
 
 def _claude(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
-    """Errors of the API come as subtype `success` with `is_error`; an error of the run has `errors` in place of a
-    `result`, and some versions leave `is_error` false there."""
+    """API errors have the subtype `success` and `is_error`; errors of the run have `errors` instead of `result`, where
+    some versions set `is_error` to false."""
     for subtype in ("error_max_turns", "error_during_execution", "error_max_budget_usd",
                     "error_max_structured_output_retries"):  # fmt: skip
         error = {key: value for key, value in last.items() if key != "result"} | {"subtype": subtype, "errors": ["no"]}
@@ -41,7 +41,7 @@ def _claude(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
 
 
 def _codex(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
-    """A turn completes or fails; the API's own answer may stand in the message, as JSON. An `error` ends nothing."""
+    """A turn completes or fails; the message may contain the API's reply as JSON. An `error` event ends nothing."""
     for status in STATUSES:
         words = f"unexpected status {status} something went wrong"
         yield f"failed-{status}", _line({"type": "turn.failed", "error": {"message": words}}), 1
@@ -57,7 +57,7 @@ def _codex(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
 
 
 def _gemini(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
-    """A result says `success` or `error`; an error need not say which. The exit code is the status modulo 256."""
+    """A result has status `success` or `error`; error details are optional. The exit code is the status modulo 256."""
     for status in STATUSES:
         error = {"type": "ApiError", "message": f"[API Error: status {status}: something went wrong]"}
         yield f"error-{status}", _line({**last, "status": "error", "error": error}), status % 256
@@ -77,7 +77,7 @@ def _gemini(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
 
 
 def _anthropic(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
-    """An end says `success` or `error`, and what the API answered."""
+    """An end has status `success` or `error`, with the API's error."""
     for status in STATUSES:
         error = {"kind": "api", "status": status, "message": "something went wrong"}
         yield f"error-{status}", _line({**last, "status": "error", "error": error}), 1
@@ -96,12 +96,12 @@ def _anthropic(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
 ENDINGS: Mapping[str, Ending] = {
     "anthropic": _anthropic, "claude-code": _claude, "codex": _codex, "gemini": _gemini,
 }  # fmt: skip
-"""By agent whose last line on standard output says how the call ended."""
+"""By agent whose last line on stdout tells how the call ended."""
 
 
 # on standard error ----------------------------------------------------------------------------------------------------
 Aside = Callable[[bytes, bytes], Iterator[tuple[str, bytes, bytes, int]]]
-"""What was recorded of both streams, standard error second -> others: a name, the bytes of both, the exit code."""
+"""Takes recorded stdout and stderr; yields name, stdout, stderr and exit code of other ends."""
 AIDER = {
     "rate-limit": "litellm.RateLimitError: RateLimitError: OpenAIException - Please try again in 20s.",
     "billing": "litellm.RateLimitError: RateLimitError: OpenAIException - insufficient_quota",
@@ -119,7 +119,7 @@ KIRO = {
 
 
 def _aider(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]]:
-    """Its log says that a message was sent, and that it came to its end; why not, it says in words. It exits 0."""
+    """The log tells that a message was sent and whether it completed; errors are plain text on stdout. Exits with 0."""
     lines = stderr.splitlines(keepends=True)
     sent = max((at for at, line in enumerate(lines) if b'"message_send"' in line), default=None)
     if sent is None:
@@ -140,7 +140,7 @@ def _aider(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, in
 
 
 def _kiro(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]]:
-    """What a finished turn cost stands there, and what went wrong."""
+    """stderr has the cost of a finished turn, and errors."""
     unpaid = b"".join(line for line in stderr.splitlines(keepends=True) if b"Credits:" not in line)
     for name, words in KIRO.items():
         said = words.encode() + b"\n"
@@ -160,4 +160,4 @@ def _cut(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]
 
 
 ASIDE: Mapping[str, Aside] = {"aider": _aider, "kiro": _kiro}
-"""By agent whose standard error says how the call ended."""
+"""By agent whose stderr tells how the call ended."""

@@ -1,7 +1,7 @@
-"""Pure: what goes wrong with agents, as recorded calls: to be played as they come with `mz`, or put into a cassette.
+"""Faults of agents as recorded calls, to be replayed on their own or inserted into a cassette.
 
-The streams are written after what the agents' documentation and real streams of theirs show (`follows`); nothing in
-them is measured. They speak with the voice of `AGENT`.
+The streams follow the agents' documentation and real streams (`source`); nothing in them is measured. They have the
+format of `FAULT_AGENT`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ KINDS = {"timeout": ProblemClass.TRANSIENT, "idle": ProblemClass.TRANSIENT}
 
 
 class Fault(NamedTuple):
-    """One way in which a call goes wrong."""
+    """One way in which a call fails."""
 
     name: str
     what: str
-    """What the agent does, for people."""
+    """Description of the agent's behaviour."""
     becomes: str
-    """What the pipeline makes of it, and how a feature ends with it that would have been delivered without."""
+    """Reaction of the pipeline, and the outcome of a feature that would otherwise be delivered."""
     follows: str
-    """Which form of the agent's, and where it was seen."""
+    """The form of the agent's output, and its source."""
     lines: tuple[Mapping[str, Any], ...]
-    """What it writes, a JSON object a line."""
+    """Output, a JSON object per line."""
     exit: int | None = 0
-    """Negative: signal. None: nobody saw its end."""
+    """Negative: signal. None: the end was not observed."""
     hangs: Literal["", "timeout", "idle"] = ""
-    """It does not end; the limit that ends it."""
+    """The limit that ends the call; empty: it ends by itself."""
     lost: bool = False
-    """`mz` dies while the agent works."""
+    """`mz` dies during the call."""
 
 
 def init() -> dict[str, Any]:
@@ -49,7 +49,7 @@ def init() -> dict[str, Any]:
 
 
 def says(text: str, error: str = "") -> dict[str, Any]:
-    """A message; with `error` one that the command line made up itself, for what the API answered."""
+    """Return a message; with `error`, one that the CLI generates for an API error."""
     message = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "<synthetic>" if error else MODEL,
         "content": [{"type": "text", "text": text}],
@@ -59,7 +59,7 @@ def says(text: str, error: str = "") -> dict[str, Any]:
 
 
 def retries(status: int, error: str, delay_ms: float) -> tuple[dict[str, Any], ...]:
-    """The agent's own attempts, before it gives up."""
+    """Return the agent's own retries before it fails."""
     return tuple(
         {
             "type": "system", "subtype": "api_retry", "attempt": attempt, "max_retries": 2, "retry_delay_ms": delay_ms,
@@ -70,7 +70,7 @@ def retries(status: int, error: str, delay_ms: float) -> tuple[dict[str, Any], .
 
 
 def ends(text: str, *, failed: bool = False, status: int | None = None, spent: bool = True) -> dict[str, Any]:
-    """The last line. An error of the API has the subtype `success` and `is_error`."""
+    """Return the last line. An API error has the subtype `success` and `is_error`."""
     tokens = {"input_tokens": 100 if spent else 0, "output_tokens": 20 if spent else 0}
     used = {
         "inputTokens": 100, "outputTokens": 20, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0,
@@ -83,13 +83,13 @@ def ends(text: str, *, failed: bool = False, status: int | None = None, spent: b
 
 
 def _refused(status: int | None, error: str, words: str, delay_ms: float = 0) -> tuple[dict[str, Any], ...]:
-    """A call whose every request the API refused."""
+    """Return a call whose requests the API all rejected."""
     tried = retries(status, error, delay_ms) if status and delay_ms else ()
     return (init(), *tried, says(words, error), ends(words, failed=True, status=status, spent=False))
 
 
 def _stopped(subtype: str, words: str) -> dict[str, Any]:
-    """A result without a text, and with errors instead."""
+    """Return a result without text and with errors."""
     last = {**ends("", failed=True), "subtype": subtype, "errors": [words]}
     return {key: value for key, value in last.items() if key != "result"}
 
@@ -98,7 +98,7 @@ _CUT = "API Error: Connection to the API was lost (ECONNRESET). This is usually 
 _ALL = (
     Fault(
         name="rate-limit",
-        what="the API refuses all requests for a while, and says for how long",
+        what="the API rejects all requests for a while, and says for how long",
         becomes=f"held by a timer for {RETRY_AFTER_SECONDS} s, called again, delivered",
         follows="`system/api_retry` with `retry_delay_ms` in whole seconds, `result` with `api_error_status` 429 and "
         "exit 1 (2.1.197)",
@@ -107,7 +107,7 @@ _ALL = (
     ),
     Fault(
         name="overloaded",
-        what="the API has too much to do",
+        what="the API is overloaded",
         becomes="held by a timer for half a minute, called again, delivered",
         follows="`result` with `api_error_status` 529 and exit 1 (2.1.197)",
         lines=_refused(529, "overloaded", "API Error: Overloaded (529)", 612.5),
@@ -115,7 +115,7 @@ _ALL = (
     ),
     Fault(
         name="lost-connection",
-        what="the connection to the API breaks in the middle of an answer",
+        what="the connection to the API breaks during a reply",
         becomes="held by a timer for half a minute, called again, delivered",
         follows="`result` with subtype `success`, `is_error` and no status, exit 1 (2.1.197, a stream that was cut)",
         lines=(
@@ -129,15 +129,15 @@ _ALL = (
     Fault(
         name="auth-failure",
         what="the API does not know the key",
-        becomes="the run halts (auth-failure), for no other call would fare better",
+        becomes="the run halts (auth-failure), since every other call would fail too",
         follows="`result` with `api_error_status` 401 and exit 1 (2.1.141, 2.1.197)",
         lines=_refused(401, "authentication_failed", "Invalid API key · Fix external API key", 509.9),
         exit=1,
     ),
     Fault(
         name="timeout",
-        what="the agent works on and on",
-        becomes="ended by the limit of the whole call (timeout), called again, delivered",
+        what="the agent never finishes",
+        becomes="ended by the limit of the call (timeout), called again, delivered",
         follows="no `result` at all: the stream of a call that is still at work",
         lines=(init(), says("I look at everything once more.")),
         exit=None,
@@ -145,7 +145,7 @@ _ALL = (
     ),
     Fault(
         name="idle",
-        what="the agent falls silent after its first words",
+        what="the agent stops writing after its first line",
         becomes="ended by the limit of silence (idle), called again, delivered",
         follows="no `result` at all: the stream of a call whose model does not answer",
         lines=(init(),),
@@ -154,7 +154,7 @@ _ALL = (
     ),
     Fault(
         name="hang",
-        what="the agent starts and says nothing, not even its first line",
+        what="the agent starts and writes nothing",
         becomes="ended by the limit of silence (idle), called again, delivered",
         follows="an empty stream, as with a standard input that nobody closes",
         lines=(),
@@ -163,7 +163,7 @@ _ALL = (
     ),
     Fault(
         name="killed",
-        what="something else ends the agent's process",
+        what="another process kills the agent",
         becomes="the reply has no end (no-terminal), called again, delivered",
         follows="exit 143 and no `result` (2.1.197, SIGTERM while the API hangs)",
         lines=(init(), says("I begin with the note.")),
@@ -179,21 +179,21 @@ _ALL = (
     ),
     Fault(
         name="malformed-artifact",
-        what="the agent says that it is done, and what it hands over breaks the rules, or is not there",
-        becomes="refused with the exact violations, called again to mend them, delivered",
+        what="the agent reports success, but its artifact is missing or breaks the rules",
+        becomes="rejected with the exact violations, called again to fix them, delivered",
         follows="an ordinary `result`: nothing in the stream tells",
         lines=(init(), says("Done."), ends("Done.")),
     ),
     Fault(
         name="human-blocker",
-        what="the agent says that it cannot go on without a person",
+        what="the agent reports that it needs a person",
         becomes="waits for a person (agent-blocker)",
         follows="an ordinary `result` whose text asks for a decision",
         lines=(init(), ends("I looked at everything.\n\nBlocker: need a decision on the form before I can go on.")),
     ),
     Fault(
         name="crash",
-        what="mz itself is killed while the agent works",
+        what="mz is killed during a call",
         becomes="at the next start the call is found lost, called again, delivered",
         follows="a spool without an end",
         lines=(init(), says("I begin with the note.")),
@@ -205,10 +205,10 @@ FAULTS: Mapping[str, Fault] = {fault.name: fault for fault in _ALL}
 
 
 def stream(fault: Fault) -> bytes:
-    """What the agent writes, as recorded bytes are stored."""
+    """Return the agent's output, in the form in which recordings store it."""
     return b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in fault.lines)
 
 
 def failure(fault: Fault) -> Failure | None:
-    """How a call ends that a limit of ours ends."""
+    """Return the failure of a call that a limit of mz ends."""
     return Failure(kind=KINDS[fault.hangs].value, code=fault.hangs) if fault.hangs else None

@@ -1,4 +1,4 @@
-"""Pure: puts a fault into a cassette in front of a recorded call, and tells what the pipeline made of it."""
+"""Insertion of a fault before a recorded call, and the pipeline's reaction to it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mz_recordings.whatif.voices import Spoken, faults_of, speak
 
 
 class FaultMisplaced(Exception):
-    """There is no such call, or no such fault; says which there are."""
+    """There is no such call or fault; lists the valid ones."""
 
 
 def inject(cassette: Cassette, call: str, name: str) -> tuple[Cassette, Identity]:
-    """The cassette with a call gone wrong before the recorded one, and which call that is: its attempt is the one of
-    `call` (such as `alpha/code.U1`), and the recorded answers follow as the attempts after it. Its stories are left
-    out, for it has another now. Raises FaultMisplaced."""
+    """Return the cassette with a failed call inserted, and the call's identity: the attempt of `call` (such as
+    `alpha/code.U1`). The recorded attempts follow it. Traces are removed, as they no longer apply. Raises
+    InvalidFaultError."""
     fault = FAULTS.get(name)
     if fault is None:
         raise FaultMisplaced(f"there is no fault {name!r}; there are: {', '.join(FAULTS)}")
@@ -34,7 +34,7 @@ def inject(cassette: Cassette, call: str, name: str) -> tuple[Cassette, Identity
     spoken = speak(fault, agent, *said)
     if spoken is None:
         known = ", ".join(faults_of(agent, *said))
-        raise FaultMisplaced(f"nobody knows how {agent} shows {name}; before this call there may be: {known}")
+        raise FaultMisplaced(f"the form of {name} is not known for {agent}; possible faults for this call: {known}")
     wanted, taken = found.recording.identity, list[Taken]()
     for one in cassette.taken:
         identity = one.recording.identity
@@ -51,7 +51,7 @@ def _cell(identity: Identity) -> tuple[str, str, str, int, str]:
 
 
 def _failed(one: Taken, fault: Fault, spoken: Spoken) -> Taken:
-    """The same call, asked the same, gone wrong; it leaves nothing in the tree."""
+    """Return the same call with the fault; it changes nothing in the tree."""
     recording, name = one.recording, one.recording.identity.name
     contents = {f"{name}.stream-json": spoken.stdout}
     files = [StoredFile(kind="stdout", name=f"{name}.stream-json", sha256=_sha256(spoken.stdout))]
@@ -75,7 +75,7 @@ def _failed(one: Taken, fault: Fault, spoken: Spoken) -> Taken:
 
 
 def _renamed(one: Taken, identity: Identity) -> Taken:
-    """Under another identity, which the names of its files begin with."""
+    """Return the call with another identity and the file names that follow from it."""
     old, new = one.recording.identity.name, identity.name
     names = {file.name: new + file.name.removeprefix(old) for file in one.recording.files}
     files = tuple(replace(file, name=names[file.name]) for file in one.recording.files)
@@ -87,18 +87,18 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# what came of it ------------------------------------------------------------------------------------------------------
+# reaction -------------------------------------------------------------------------------------------------------------
 def aftermath(story: bytes, wanted: Identity) -> Iterator[str]:
-    """What the pipeline did about the call, in words, from a feature's story."""
+    """Yield descriptions of the pipeline's reaction to the call, from the feature's trace."""
     events = [json.loads(line) for line in story.splitlines()]
     begun = next((at for at, event in enumerate(events) if _asks(event, wanted)), None)
     if begun is None:
-        yield "the call was not asked for"
+        yield "the call was not made"
         return
     for event in events[begun + 1 :]:
-        words = _told(event)
-        if words:
-            yield words
+        reaction = _told(event)
+        if reaction:
+            yield reaction
         if event["type"] in ("unit.completed", "phase.rolled-back"):
             return
 
@@ -117,24 +117,24 @@ def _told(event: dict[str, Any]) -> str:
         case "agent.failed":
             return f"ended by mz: {problem['code']}"
         case "agent.lost":
-            return "lost: mz was not there when it ended"
+            return "lost: mz was not running when it ended"
         case "reply.read" if problem:
             wait = problem.get("retry_after_seconds")
-            return f"read: {problem['code']} ({problem['kind']}{f', in {wait} s' if wait else ''})"
+            return f"parsed: {problem['code']} ({problem['kind']}{f', in {wait} s' if wait else ''})"
         case "feature.held" if event["hold"] == "fatal":
             return f"the run halts: {event['code']}"
         case "feature.held":
             return f"held ({event['hold']}): {event['code']}"
         case "feature.hold-released":
-            return "somebody resumes the run" if event["hold"] == "fatal" else "released"
+            return "a person resumes the run" if event["hold"] == "fatal" else "released"
         case "agent.requested":
             return f"called again: attempt {event['ref']['attempt']}"
         case "artifact.validated" | "gate.checked" if broken:
-            return f"refused: {broken}"
+            return f"rejected: {broken}"
         case "human.requested":
             return f"a person is asked: {event['code']}"
         case "human.answered":
-            return f"a person says: {event['verdict']}"
+            return f"a person answers: {event['verdict']}"
         case "phase.rolled-back":
             return f"rolled back to {event['to']}"
         case "unit.completed":

@@ -1,7 +1,7 @@
-"""Pure: what a recorded call might have come to instead: its output cut, doubled, broken, its process killed.
+"""Variants of a recorded call: its output cut, doubled or corrupted, its process killed.
 
-Each variant was seen in the wild, or could be any day. They are derived from the bytes alone, so that every cassette
-has them for nothing. What an agent writes at the end is known for the agents of `endings.py`; others have the rest.
+Each variant occurred or may occur. They are derived from the bytes alone, so every cassette has them at no cost. Agents
+of `endings.py` have variants of their last line too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mz_recordings.whatif.endings import ASIDE, ENDINGS
 HUGE_BYTES = 2_000_000
 SIGNALS = (-9, -15)
 TERMINATED = 143
-"""What a program says that was told to end: 128 + 15."""
+"""Exit code of a terminated program: 128 + 15."""
 BINARY = bytes(range(256)) * 16
 NO_TEXT = b"\xff\xfe\xc3("
 OURS = tuple(
@@ -33,7 +33,7 @@ OURS = tuple(
         (ProblemClass.FATAL, "disk-full"),
     )
 )
-"""How a call ends that we end ourselves, whatever it has said before."""
+"""Ways in which mz ends a call, whatever its output."""
 
 
 class Variant(NamedTuple):
@@ -41,30 +41,29 @@ class Variant(NamedTuple):
 
     identity: Identity
     name: str
-    """Unique among those of a call."""
+    """Unique among the variants of a call."""
     stdout: bytes
-    """As recorded bytes are stored, with tokens for places."""
+    """In the form of recordings, with tokens for places."""
     stderr: bytes = b""
     exit: int | None = 0
     ours: Problem | None = None
-    """We ended it."""
+    """The problem with which mz ended the call."""
     changes: bool = True
-    """What the agent changed is in the tree."""
+    """The agent's changes are in the tree."""
     pace: Pace | None = None
-    """How its output comes, where it is played by a process; whoever plays in memory has all of it at once."""
+    """Timing of the output in a process; replays in memory get all of it at once."""
 
 
 PROCESSES = (
     "cut-before-the-end-exit--9", "cut-before-the-end-exit-143", "cut-in-a-character", "binary",
     "huge-line-before-the-end", "half-and-idle", "whole-and-timeout",
 )  # fmt: skip
-"""What looks another way through a pipe than in memory: a sample for processes."""
+"""Variants that differ between a pipe and memory: a sample for tests with processes."""
 SLOW = Pace(piece_bytes=1009, pause_ms=20)
 
 
 def paced(taken: Taken) -> tuple[Variant, ...]:
-    """A sample of the variants of one recording for real processes, and one that only these have: slow, in pieces that
-    end within characters."""
+    """Return a sample of the variants for real processes, and a slow one in pieces that split characters."""
     stdout = content(taken, "stdout")
     lines = _lines(stdout)
     wide = b'{"type":"user","text":"' + "語".encode() * 3000 + b'"}\n'
@@ -74,7 +73,7 @@ def paced(taken: Taken) -> tuple[Variant, ...]:
 
 
 def derive(taken: Taken) -> tuple[Variant, ...]:
-    """All variants of one recording; two that are the same bytes with the same end are one."""
+    """Return all variants of a recording without duplicates."""
     stdout, stderr, code = content(taken, "stdout"), content(taken, "stderr"), taken.recording.exit or 0
     found = [
         *_cuts(stdout),
@@ -93,8 +92,8 @@ def derive(taken: Taken) -> tuple[Variant, ...]:
 
 
 def altered(cassette: Cassette, variant: Variant) -> Cassette:
-    """The variant's feature alone, with its call answered so: to be played by processes. Without stories, for it has
-    another one now. Features that others build on are not looked for."""
+    """Return a cassette with only the variant's feature, its call replaced, for processes. Traces are removed, as they
+    no longer apply. Dependencies are ignored."""
     feature = variant.identity.feature
     world = cassette.manifest.world
     items = tuple(item for item in world.items if item.feature == feature)
@@ -133,13 +132,13 @@ def _answered(one: Taken, variant: Variant) -> Taken:
 
 
 def content(taken: Taken, kind: str) -> bytes:
-    """One of a recording's files; empty where it has none."""
+    """Return one of the recording's files; empty if it has none."""
     file = next((file for file in taken.recording.files if file.kind == kind), None)
     return b"" if file is None else taken.contents[file.name]
 
 
 def _lines(stdout: bytes) -> list[bytes]:
-    """With their ends."""
+    """Split into lines with their ends."""
     return stdout.splitlines(keepends=True)
 
 
@@ -162,11 +161,11 @@ def _cuts(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
 
 
 def _inside_a_character(line: bytes) -> int | None:
-    """Behind the first byte of the last character that has several."""
+    """Return the position behind the first byte of the last multi-byte character."""
     return next((at for at in range(len(line) - 1, 0, -1) if line[at] >= 0xC0), -1) + 1 or None
 
 
-# broken ---------------------------------------------------------------------------------------------------------------
+# corrupted ------------------------------------------------------------------------------------------------------------
 def _bytes(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     lines = _lines(stdout)
     head, last = b"".join(lines[:-1]), b"".join(lines[-1:])
@@ -200,9 +199,9 @@ def _twice(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     yield "end-alone", b"".join(lines[-1:]), 0
 
 
-# ended otherwise ------------------------------------------------------------------------------------------------------
+# other ends -----------------------------------------------------------------------------------------------------------
 def _processes(base: Variant) -> Iterator[Variant]:
-    """The same bytes, and another end of the process."""
+    """Yield the same bytes with other ends of the process."""
     for code in (*SIGNALS, TERMINATED, 1):
         yield base._replace(name=f"whole-exit-{code}", exit=code)
     for problem in OURS:
@@ -216,7 +215,7 @@ def _processes(base: Variant) -> Iterator[Variant]:
 
 
 def _endings(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
-    """Other last lines, in the words of the agent; also after and before the recorded one."""
+    """Yield other last lines in the agent's format, also before and after the recorded one."""
     ending = ENDINGS.get(recording.agent)
     lines = _lines(stdout)
     last = _object(lines[-1]) if lines else None
@@ -231,7 +230,7 @@ def _endings(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, 
 
 
 def _aside(recording: Recording, stdout: bytes, stderr: bytes) -> Iterator[Variant]:
-    """Of agents whose standard error says how the call ended: that, otherwise."""
+    """Yield other ends of agents whose stderr tells how the call ended."""
     ending = ASIDE.get(recording.agent)
     for name, out, err, code in ending(stdout, stderr) if ending else ():
         yield Variant(recording.identity, name, out, err, code)

@@ -1,4 +1,4 @@
-"""Pure: a fault in the words of the agent whose call it is put before, made of what was recorded of that call."""
+"""Faults in the output format of any agent, derived from the recording of the call that they precede."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BLOCKED = "Blocker: need a decision on the form before I can go on."
 
 
 class Spoken(NamedTuple):
-    """What crosses the boundary of the process."""
+    """Output and exit code of a process."""
 
     stdout: bytes
     stderr: bytes
@@ -36,19 +36,19 @@ ENDS: Mapping[str, Mapping[str, str]] = {
         "rate-limit": "ends-rate-limit", "overloaded": "ends-overloaded", "auth-failure": "ends-auth-failure",
     },
 }  # fmt: skip
-"""By agent and fault: which of its endings that is. What is not here its program does not say."""
+"""By agent and fault: name of the ending. Missing faults cannot be expressed by the agent."""
 
 
 def faults_of(agent: str, stdout: bytes, stderr: bytes) -> tuple[str, ...]:
-    """The names of those that can be put before a call of the agent that was recorded so."""
+    """Return the names of the faults that can be inserted before this recorded call."""
     return tuple(name for name, fault in FAULTS.items() if speak(fault, agent, stdout, stderr) is not None)
 
 
 def speak(fault: Fault, agent: str, stdout: bytes, stderr: bytes) -> Spoken | None:
-    """The fault as this agent's program would show it. None: nobody knows how."""
+    """Return the fault in the agent's format. None: the form is not known."""
     if agent == AGENT:
         return Spoken(stream(fault), b"", fault.exit)
-    if not any(line["type"] == "result" for line in fault.lines):  # It comes to no end, in nobody's words.
+    if not any(line["type"] == "result" for line in fault.lines):  # No last line: valid in every format.
         begun = stdout.splitlines(keepends=True)[:1] if fault.lines else []
         return Spoken(b"".join(begun), b"", fault.exit)
     if fault.name == "malformed-artifact":
@@ -71,7 +71,7 @@ def _ended(agent: str, wanted: str, stdout: bytes, stderr: bytes) -> Spoken | No
 
 
 def _blocked(agent: str, stdout: bytes, stderr: bytes) -> Spoken | None:
-    """The recorded answer, with words that ask for a person."""
+    """Return the recorded reply with text that asks for a person."""
     head, last = _parted(stdout)
     if agent in ASIDE:
         return Spoken(stdout + f"\n{BLOCKED}\n".encode(), stderr, 0)
@@ -92,7 +92,7 @@ def _blocked(agent: str, stdout: bytes, stderr: bytes) -> Spoken | None:
 
 
 def _parted(stdout: bytes) -> tuple[bytes, dict[str, Any] | None]:
-    """What comes before the last line, and what that is, if it is an object."""
+    """Return the bytes before the last line, and that line if it is an object."""
     lines = stdout.splitlines(keepends=True)
     try:
         last = json.loads(lines[-1]) if lines else None

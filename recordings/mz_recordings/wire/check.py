@@ -1,4 +1,4 @@
-"""Pure: the streams of a cassette against the baseline of their agent's version, and a baseline that grows by them."""
+"""Comparison of a cassette's streams with the baseline of their agent's version, and updates of baselines."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from mz_recordings.wire.wire import Field, Observed, Use, Wire, observe, parent_
 
 Baselines = Mapping[tuple[str, str], Wire]
 TRUSTED = ("live", "scripted-model")
-"""Provenances whose streams the real command line wrote."""
+"""Provenances whose streams the real CLI wrote."""
 STRONGEST: tuple[Use, ...] = ("ignored", "kept", "read")
 
 
 def check_wires(
     cassette: Cassette, baselines: Baselines, described: Mapping[str, AgentDescription]
 ) -> Iterator[Difference]:
-    """WIRE, one comparison for each agent and version in the cassette. Streams that no command line wrote say nothing
-    of one."""
+    """Yield stream differences, one comparison per agent and version in the cassette. Only streams that a CLI wrote are
+    compared."""
     agents = adapters(described)
     for observed in observed_in(cassette, described) if cassette.manifest.provenance in TRUSTED else ():
         wire = observed.wire
         known = nearest(wire, baselines)
         if known is None:
-            what = f"there is no baseline of the streams of {wire.agent}"
+            what = f"there is no baseline of {wire.agent}"
             yield Difference(Finding(kind="WIRE", what=what, cause=wire.agent, mend=UPDATE_WIRE, risk="low"))
             continue
         against = f"the baseline of {known.agent} {known.version}"
@@ -46,8 +46,10 @@ def check_wires(
 
 
 def observed_in(cassette: Cassette, described: Mapping[str, AgentDescription]) -> Iterator[Observed]:
-    """Each agent and version in the cassette; calls without a stream say nothing. `described`: the project's own
-    agents."""
+    """Yield the stream shape of each agent and version in the cassette; calls without a stream are left out.
+
+    `agent_descriptions`: the project's own agents.
+    """
     agents = adapters(described)
     groups: dict[tuple[str, str], list[Taken]] = {}
     for one in cassette.taken:
@@ -59,12 +61,12 @@ def observed_in(cassette: Cassette, described: Mapping[str, AgentDescription]) -
 
 
 def shaped(name: str) -> bool:
-    """Words for people, which a recording keeps as `.txt`, have no shape."""
+    """Return True unless the stream is prose, which a recording keeps as `.txt`."""
     return not name.endswith(".txt")
 
 
 def nearest(wire: Wire, baselines: Baselines) -> Wire | None:
-    """Its version's, else the newest one before it, else the oldest."""
+    """Return the baseline of the version, else the newest one before it, else the oldest."""
     mine = sorted(
         (one for (agent, _), one in baselines.items() if agent == wire.agent), key=lambda one: order(one.version)
     )
@@ -79,7 +81,7 @@ def order(version: str) -> tuple[int, ...]:
 
 
 def grown(known: Wire | None, seen: Wire) -> Wire:
-    """What was known of this version, and what was seen now."""
+    """Return the known stream shape of a version, extended by the observed one."""
     if known is None:
         return seen
     events = {**known.events}

@@ -1,5 +1,5 @@
-"""Facts: what is known of agents' streams by itself, beyond what their parsers read: how events are named, where the
-words of models and tools stand, whose shape says nothing, and which events may be passed over."""
+"""Facts about agents' streams that their parsers do not tell: names of events, content of models and tools, whose shape
+is ignored, and events that the parsers skip."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent's stream of JSON lines. Paths are `EVENT:FIELD.FIELD[ITEM].FIELD`; `*` stands for any event."""
+    """Stream of JSON lines of one agent. Paths are `EVENT:FIELD.FIELD[ITEM].FIELD`; `*` stands for any event."""
 
     kind: tuple[str, ...] = ("type", "subtype")
-    """Fields (`FIELD.FIELD` where one lies in another) that name an event together, as `system/init`."""
+    """Fields (nested as `FIELD.FIELD`) that together name an event, such as `system/init`."""
     terminal: frozenset[str] = frozenset()
-    """First parts of the names of events after which nothing is to come."""
+    """First parts of the names of events that end the stream."""
     opaque: frozenset[str] = frozenset()
-    """What lies below is a model's or a tool's own."""
+    """Values that a model or a tool defines."""
     maps: frozenset[str] = frozenset()
     """Objects whose keys are values, such as names of models."""
     passed_over: frozenset[str] = frozenset()
-    """Events that are known and of which nothing is needed."""
+    """Known events that the parser does not need."""
 
 
 DIALECTS: Mapping[str, Dialect] = {
@@ -68,9 +68,9 @@ DIALECTS: Mapping[str, Dialect] = {
         passed_over=frozenset({"tool_result"}),
     ),
 }  # fmt: skip
-"""By agent. The events of claude-code are those that its versions 2.1.4 to 2.1.259 are known to write."""
+"""By agent. The events of claude-code are those of its versions 2.1.4 to 2.1.259."""
 PLAIN = Dialect()
-"""Of an agent of which nothing more is known."""
+"""For an agent without an entry."""
 
 
 def dialect_of(agent: str) -> Dialect:

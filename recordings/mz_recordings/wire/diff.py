@@ -1,8 +1,7 @@
-"""Pure: what differs between two shapes of a stream, and how bad each difference is.
+"""Differences between two stream shapes, with the risk of each.
 
-A field that the parser reads has gone or has another JSON type: high, since something is read wrongly or not at all. An
-event that nobody knows: medium. What was added, and what nobody looks at: low, since streams gain fields with nearly
-every release of a command line.
+High: a field that the parser reads is missing or has another JSON type. Medium: an unknown event. Low: additions and
+unread fields, since streams gain fields with nearly every release of a CLI.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from mz_recordings.wire.wire import Field, Observed, Wire, is_known, parent_of
 LINES_MAX = 40
 NULL = frozenset({"null"})
 WHAT: dict[Risk, str] = {
-    "high": "what the parser reads has gone or is of another type",
-    "medium": "there is something that the parser does not know",
-    "low": "what the parser does not need has changed",
+    "high": "fields that the parser reads are missing or have another type",
+    "medium": "events that the parser does not know",
+    "low": "changes that the parser does not depend on",
 }
 
 
 class Change(NamedTuple):
-    """One difference between two shapes."""
+    """One difference between two stream shapes."""
 
     risk: Risk
     event: str
     path: str
     words: str
-    """`-` as it was, `+` as it is, `!` of another type."""
+    """`-` removed, `+` added, `!` of another type."""
     types: tuple[str, ...] = ()
-    """JSON types that are new there."""
+    """New JSON types."""
 
     @property
     def name(self) -> str:
@@ -42,8 +41,8 @@ class Change(NamedTuple):
 
 
 def compare_wires(known: Wire, seen: Observed, adapter: Adapter, *, alike: bool = False) -> tuple[Change, ...]:
-    """What `seen` has otherwise than `known`. What is not seen is a difference only where both are recordings of the
-    same (`alike`): one stream need not show all that a baseline knows."""
+    """Return the differences of `observed` from `baseline`. Missing parts count only with `same_calls` (both are
+    recordings of them), since one stream need not show everything in a baseline."""
     dialect = dialect_of(known.agent)
     found = list(_new_events(known, seen.wire, adapter, dialect))
     for name, fields in seen.wire.events.items():
@@ -78,21 +77,21 @@ def _fields(name: str, known: dict[str, Field], seen: dict[str, Field], alike: b
         elif field.types:
             yield from _retyped(name, path, before, field, alike)
             if alike and field.always and not before.always and before.use != "ignored":
-                yield Change("low", name, path, f"+ {name} {path}: always there ({field.use})", field.types)
+                yield Change("low", name, path, f"+ {name} {path}: always present ({field.use})", field.types)
     for path, before in known.items():
         if before.types and _may_hold(seen, parent_of(path)):
             yield from _missed(name, path, before, seen.get(path), alike)
 
 
 def _may_hold(fields: dict[str, Field], parent: str) -> bool:
-    """Whether what belongs to the parent can be there at all: otherwise the parent says enough."""
+    """Return True if children of the parent can occur at all; otherwise the difference of the parent suffices."""
     return not parent or (parent in fields and bool({"object", "array"} & set(fields[parent].types)))
 
 
 def _missed(name: str, path: str, before: Field, now: Field | None, alike: bool) -> Iterator[Change]:
     gone, used = now is None or not now.types, before.use != "ignored"
     if before.always and used and (gone or (now is not None and not now.always)):
-        # To a parser that was given null, absence is nothing new.
+        # A parser that handles null handles a missing field too.
         risk: Risk = "low" if "null" in before.types else "high"
         yield Change(risk, name, path, f"- {name} {path}: {_types(before)} ({before.use})")
     elif gone and alike:
@@ -108,19 +107,19 @@ def _retyped(name: str, path: str, before: Field, now: Field, alike: bool) -> It
     null = before.always and "null" in now.types and "null" not in before.types
     if (was and has - was) or null or (alike and was - has):
         used = before.use != "ignored" or now.use != "ignored"
-        words = f"! {name} {path}: {_types(before)}, and now {_types(now)} ({now.use})"
+        words = f"! {name} {path}: {_types(before)}, now {_types(now)} ({now.use})"
         others = tuple(sorted(set(now.types) - set(before.types)))
         yield Change("high" if used and others else "low", name, path, words, others)
 
 
 def findings(changes: tuple[Change, ...], seen: Observed, against: str, mend: str) -> tuple[Finding, ...]:
-    """At most one a risk, and one for broken frames; `against` says what was compared with."""
+    """Return at most one finding per risk, and one for broken frames. `baseline_label` describes the baseline."""
     made = []
     for risk in reversed(RISKS):
         mine = [change for change in changes if change.risk == risk]
         if mine:
             lines = [_told(change, seen) for change in mine]
-            what = f"{WHAT[risk]}: {len(mine)} {'places' if len(mine) > 1 else 'place'}, against {against}"
+            what = f"{WHAT[risk]}: {len(mine)} {'differences' if len(mine) > 1 else 'difference'} from {against}"
             cause = f"{seen.wire.agent} {seen.wire.version}".strip()
             made.append(Finding(kind="WIRE", what=what, cause=cause, detail=bounded(lines), mend=mend, risk=risk))
     if seen.broken:

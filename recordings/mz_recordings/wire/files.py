@@ -1,4 +1,4 @@
-"""Adapter: baselines of streams as files to be reviewed, `<agent>-<version>.yaml`, with `mz` and in a library."""
+"""Baselines of stream shapes as reviewable files, `<agent>-<version>.yaml`, of `mz` and of a library."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mz_recordings.files.plainfiles import TEXT_BYTES_MAX, Unreadable, read_plai
 from mz_recordings.wire.wire import Field, Use, Wire
 
 FOLDER = "wire"
-"""Of a library."""
+"""Folder of a library."""
 BUILT_IN = "baselines"
-"""Of the package."""
+"""Folder of the package."""
 USES: tuple[Use, ...] = ("read", "kept", "ignored")
 ABSENT = "absent"
 HEAD = """\
@@ -34,23 +34,23 @@ class BaselineUnusable(Exception):
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file."""
+    """Content of a file."""
 
     agent: str
     version: str
     reason: str
-    """Why it was made or changed."""
+    """Why it was created or changed."""
     events: dict[str, dict[str, dict[str, str]]]
     """By event and use: types by path, such as `string|null?`."""
 
 
 def built_in_place() -> Path:
-    """Where the baselines lie that come with `mz`."""
+    """Return the folder of the baselines that are part of `mz`."""
     return Path(str(files("mz_recordings") / BUILT_IN))
 
 
 def load_baselines(places: tuple[Path, ...]) -> dict[tuple[str, str], Wire]:
-    """All baselines, by agent and version; those of a later place win. Raises BaselineUnusable."""
+    """Read all baselines by agent and version; those of later folders win. Raises BaselineInvalid."""
     found = {}
     for place in places:
         for path in sorted(place.glob("*.yaml")):
@@ -60,7 +60,7 @@ def load_baselines(places: tuple[Path, ...]) -> dict[tuple[str, str], Wire]:
 
 
 def read_baseline(path: Path) -> Wire:
-    """Raises BaselineUnusable."""
+    """Read one file. Raises BaselineInvalid."""
     try:
         plain = yaml.load(read_plain(path, TEXT_BYTES_MAX), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         kept = msgspec.convert(plain, Baseline)
@@ -87,7 +87,7 @@ def _field(use: str, types: str) -> Field:
 
 
 def write_baseline(wire: Wire, reason: str, folder: Path) -> Path:
-    """Writes the file of this agent and version, and returns it."""
+    """Write the file of this agent and version; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{_name(wire.agent)}-{_name(wire.version)}.yaml"
     head = HEAD.format(agent=wire.agent, version=wire.version)
@@ -97,7 +97,7 @@ def write_baseline(wire: Wire, reason: str, folder: Path) -> Path:
 
 
 def _name(text: str) -> str:
-    """As a part of a file's name: a version comes from a stream, which may say anything."""
+    """Return the text as part of a file name; a version comes from a stream, which may contain anything."""
     return re.sub(r"[^A-Za-z0-9.+_-]", "_", text).strip(".")[:64] or "unknown"
 
 

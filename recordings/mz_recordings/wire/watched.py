@@ -1,4 +1,4 @@
-"""Pure: objects of a stream that note what a parser reads of them. They are dicts: the parser cannot tell."""
+"""Dicts that report which fields a parser reads; the parser cannot tell them from others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mz_recordings.drift.structure import json_type
 from mz_recordings.wire.dialects import Dialect
 
 Note = Callable[[str, str, object], None]
-"""Gets the event's name, the field's path, and its value; a path that is not there comes with ABSENT."""
+"""Called with the event's name, the field's path and its value, or ABSENT for a missing field."""
 ABSENT = object()
 
 
 class Watched(dict[str, Any]):
-    """An object within an event, at a path of it."""
+    """An object within an event, at a path."""
 
     def __init__(self, content: dict[str, Any], place: tuple[str, str], dialect: Dialect, note: Note) -> None:
         self._place, self._note = place, note
@@ -69,7 +69,7 @@ class Watched(dict[str, Any]):
 
 
 def name_of(event: dict[str, Any], dialect: Dialect) -> str:
-    """`system/init`; `?` for an event without a name."""
+    """Return the event's name, such as `system/init`; `?` for an event without one."""
     parts = [_at(event, field) for field in dialect.kind]
     return "/".join(part for part in parts if isinstance(part, str) and part) or "?"
 
@@ -86,7 +86,7 @@ def below(path: str, key: str) -> str:
 
 
 def item_of(item: object) -> str:
-    """How an item of an array is named: by its type, where it has one."""
+    """Return the path element of an item of an array, with its type if it has one."""
     kind = dict.get(item, "type") if isinstance(item, dict) else None
     return f"[{kind}]" if isinstance(kind, str) else "[]"
 
@@ -96,7 +96,7 @@ def is_in(paths: frozenset[str], event: str, path: str) -> bool:
 
 
 def walk(event: dict[str, Any], name: str, dialect: Dialect) -> Iterator[tuple[str, str]]:
-    """Path and JSON type of everything that is there, objects before what is in them; nothing of what is opaque."""
+    """Yield path and JSON type of every value, parents first, without opaque content."""
     yield from _walk(event, name, "", dialect)
 
 

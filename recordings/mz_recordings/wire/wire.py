@@ -1,5 +1,6 @@
-"""Pure: the shape of agents' streams, as today's parser meets it: which events and fields there are, of which JSON
-types, and what the parser does with each. The real parser says so: it reads objects that note what is asked of them.
+"""Shapes of agents' streams: their events and fields, the JSON types, and how the current parser uses each field.
+
+The uses are observed: the real parser reads objects that report each access.
 """
 
 from __future__ import annotations
@@ -19,53 +20,53 @@ Use = Literal["read", "kept", "ignored"]
 Place = tuple[str, str]
 """Name of the event, path of the field."""
 EVENTS_MAX = 5000
-"""Of one name in one stream that are looked at; the shape of later ones says nothing new, and looking takes 25 times as
-long as reading."""
+"""Maximum events of one name per stream to examine; later ones add nothing, and examining takes 25 times as long as
+parsing."""
 PROBE = b'{"type":"<probe>"}\n'
-"""An event of a type that no parser knows: what is read of it is read of every event."""
+"""An event of an unknown type: fields read of it are read of every event."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One field of one kind of event."""
+    """A field of an event type."""
 
     types: tuple[str, ...]
-    """JSON types that it had; empty: the parser asks for it, and it was never there."""
+    """JSON types that occurred; empty: the parser reads it, but it was never present."""
     use: Use
-    """Decisions or numbers follow from it; it is handed on as it is; nobody looks at it."""
+    """read: affects decisions or numbers; kept: passed on unchanged; ignored: never accessed."""
     always: bool = False
-    """Wherever the object was that it belongs to."""
+    """Present in every occurrence of its parent."""
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream of one version of an agent's command line."""
+    """Shape of the stream of one version of an agent's CLI."""
 
     agent: str
     version: str
     events: dict[str, dict[str, Field]]
-    """By name, such as `system/init`; the fields by path, such as `message.usage.input_tokens`."""
+    """Fields by event name, such as `system/init`, and path, such as `message.usage.input_tokens`."""
 
 
 class Stream(NamedTuple):
-    """What one call wrote."""
+    """Output of one call."""
 
     where: str
     result: CallResult
     whole: bool = True
-    """It ended by itself, so that its stream has an end."""
+    """The call ended by itself, so its stream is complete."""
 
 
 class Observed(NamedTuple):
-    """Streams, looked at together."""
+    """Shape of several streams together."""
 
     wire: Wire
     first: dict[tuple[str, str, str], str]
-    """Where each field was seen first with each JSON type."""
+    """First stream in which each field had each JSON type."""
     broken: tuple[tuple[str, str], ...] = ()
-    """Where, and what is wrong with the frames there."""
+    """Stream, and defect of its frames."""
 
 
 class _Tally:
-    """Counts what is there and what is asked for."""
+    """Counts present and accessed fields."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -83,7 +84,7 @@ class _Tally:
         self._where, self.order, self._strings, self._seen = where, [], [], Counter()
 
     def watch(self, event: dict[str, object]) -> dict[str, object]:
-        """Notes what is there; what it returns notes what is asked for."""
+        """Count the fields of the event; return an object that reports accesses."""
         name = name_of(event, self.dialect)
         self.order.append(name)
         self._seen[name] += 1
@@ -109,7 +110,7 @@ class _Tally:
             self._strings.append(((name, path), value))
 
     def end(self, reading: Reading) -> None:
-        """Which of the texts that were asked for became a part of the reading as they are."""
+        """Find the accessed strings that became part of the parsed reply unchanged."""
         names = {reading.session, reading.version, *(usage.model for usage in reading.usage)}
         lines = {*reading.text.split("\n")}
         for place, value in self._strings:
@@ -118,7 +119,7 @@ class _Tally:
 
 
 def observe(agent: str, version: str, streams: Iterable[Stream], adapter: Adapter) -> Observed:
-    """What these streams are made of. Total over any bytes."""
+    """Return the shape of these streams. Total over any bytes."""
     tally, broken = _Tally(dialect_of(agent)), list[tuple[str, str]]()
     for stream in streams:
         tally.begin(stream.where)
@@ -135,7 +136,7 @@ def observe(agent: str, version: str, streams: Iterable[Stream], adapter: Adapte
 
 
 def parent_of(path: str) -> str:
-    """The object or array that it belongs to; empty: the event itself."""
+    """Return the path of the containing object or array; empty: the event itself."""
     return path.rpartition("[")[0] if path.endswith("]") else path.rpartition(".")[0]
 
 
@@ -148,17 +149,17 @@ def _field(tally: _Tally, place: Place) -> Field:
 
 
 def _broken(stdout: bytes, reading: Reading, tally: _Tally) -> Iterator[str]:
-    """Frames that no agent writes that ends by itself."""
+    """Yield defects that a stream cannot have if its agent ended by itself."""
     bad, last = reading.bad_lines, stdout.rpartition(b"\n")[2]
     if last.strip() and bad and not _decodes(last):
         yield f"the last line is cut off: {last[:60].decode('utf-8', 'replace')}"
         bad -= 1
     if bad:
-        yield "a line is no JSON object" if bad == 1 else f"{bad} lines are no JSON objects"
+        yield "a line is not a JSON object" if bad == 1 else f"{bad} lines are not JSON objects"
     ends = [at for at, name in enumerate(tally.order) if name.partition("/")[0] in tally.dialect.terminal]
     if ends and (after := tally.order[ends[-1] + 1 :]):
-        count = "an event comes" if len(after) == 1 else f"{len(after)} events come"
-        yield f"{count} after the last one: {', '.join(sorted(set(after)))}"
+        count = "an event follows" if len(after) == 1 else f"{len(after)} events follow"
+        yield f"{count} the final one: {', '.join(sorted(set(after)))}"
 
 
 def _decodes(line: bytes) -> bool:
@@ -169,7 +170,7 @@ def _decodes(line: bytes) -> bool:
 
 
 def is_known(name: str, fields: dict[str, Field], adapter: Adapter, dialect: Dialect) -> bool:
-    """Whether the parser reads such events, or is known to pass over them."""
+    """Return True if the parser reads fields of this event, or is known to skip it."""
     return name in dialect.passed_over or any(
         one.use != "ignored" and path not in _read_of_all(adapter, dialect) for path, one in fields.items()
     )
@@ -182,7 +183,7 @@ def _read_of_all(adapter: Adapter, dialect: Dialect) -> frozenset[str]:
 
 
 def counted(wire: Wire) -> dict[str, int]:
-    """How many fields are read, kept and ignored, and how many are asked for and were never there."""
+    """Return the number of fields by use; absent: accessed but never present."""
     fields: list[Any] = [one for fields in wire.events.values() for one in fields.values()]
     uses = Counter(one.use if one.types else "absent" for one in fields)
     return {use: uses[use] for use in ("read", "kept", "ignored", "absent")}

@@ -1,6 +1,6 @@
-"""Adapter: the Messages API through the `anthropic` package: one request at a time, streamed, with what it used.
+"""Client of the Messages API through the `anthropic` package: one streamed request at a time.
 
-The package's own retries are off: they know neither our limits nor when a wait is better left to the engine.
+The package's own retries are off: they ignore our limits and would wait where the engine should.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from mz_engine.agents.anthropic_loop.wording import clean
 
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 600
-"""Between two pieces of an answer; the engine's own limits are usually shorter."""
+"""Limit between two pieces of a reply; the engine's limits are usually shorter."""
 RETRIED = frozenset({408, 409, 429})
-"""Besides those from 500 on, unless `x-should-retry` says otherwise."""
+"""Statuses to retry, besides those from 500 on, unless `x-should-retry` overrides."""
 STREAMED = {"rate_limit_error": 429, "overloaded_error": 529, "api_error": 500, "timeout_error": 504}
-"""Errors in the middle of a stream come after a status of 200."""
+"""Statuses of errors within a stream, whose HTTP status is 200."""
 
 UNNAMED = "unknown_error"
-"""What answers without a kind is no API of this form, a proxy for example: its status alone says what it means."""
+"""Kind of an error that names none, such as one of a proxy; only its status is meaningful."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request brought."""
+    """Reply to one request."""
 
     id: str
     model: str
@@ -43,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Broken(Exception):
-    """A request that failed after its answer had begun; `answer` is what there was of it."""
+    """A request that failed after its reply had begun; `answer` is the part received."""
 
     def __init__(self, failure: Failure, answer: Answer) -> None:
         super().__init__(failure.message)
@@ -51,29 +51,29 @@ class Broken(Exception):
 
 
 Told = Callable[[str], None]
-"""Gets each text of the model's, once it is whole."""
+"""Receives each complete text block of the model."""
 
 
 class Api:
-    """The client. Keys come from the environment alone. Raises Failure where there is none."""
+    """The API client. Keys come only from the environment. Raises Failure if there is none."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        # Given by name, so that the package looks for no other login on this machine.
-        named: dict[str, Any] = dict(login(environment))
+        # Passed explicitly, so that the package looks for no other login on this machine.
+        credentials: dict[str, Any] = dict(login(environment))
         timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
-        where = environment.get("ANTHROPIC_BASE_URL") or None
+        base_url = environment.get("ANTHROPIC_BASE_URL") or None
         try:
-            self._client = anthropic.Anthropic(**named, base_url=where, max_retries=0, timeout=timeout)
+            self._client = anthropic.Anthropic(**credentials, base_url=base_url, max_retries=0, timeout=timeout)
         except Exception as error:
             raise Failure("invalid_request_error", f"the API cannot be called: {error}") from error
 
     def close(self) -> None:
-        """Ends what connections are kept open."""
+        """Close open connections."""
         self._client.close()
 
     def ask(self, request: Block, told: Told, alive: Callable[[], None]) -> Answer:
-        """One request to its end. Raises Failure, or Broken."""
-        message, request_id, ended = None, None, False
+        """Make one request and read its complete reply. Raises Failure or ResponseInterrupted."""
+        message, request_id, complete = None, None, False
         try:
             with self._client.messages.stream(**request, max_tokens=OUTPUT_TOKENS_MAX) as stream:
                 request_id = stream.request_id
@@ -84,8 +84,8 @@ class Api:
                     elif event.type == "content_block_stop" and event.content_block.type == "text":
                         told(event.content_block.text)
                     elif event.type == "message_stop":
-                        message, ended = event.message, True
-                    if message is not None and not ended:
+                        message, complete = event.message, True
+                    if message is not None and not complete:
                         message = stream.current_message_snapshot
         except Exception as error:
             failure = failure_of(error)
@@ -94,13 +94,13 @@ class Api:
             raise failure from error
         if message is None:
             raise Failure("malformed_response", "empty or malformed response", again=True, request_id=request_id)
-        if not ended:
-            lost = Failure("connection_error", "connection error: the answer broke off", again=True)
-            raise Broken(lost, _answer(message, request_id, cut=True))
+        if not complete:
+            connection_lost = Failure("connection_error", "connection error: the answer broke off", again=True)
+            raise Broken(connection_lost, _answer(message, request_id, cut=True))
         return _answer(message, request_id)
 
     def count(self, request: Block) -> int:
-        """Tokens that the request would take, by the API's own count. Raises Failure."""
+        """Count the tokens of a request by the API. Raises Failure."""
         try:
             return self._client.messages.count_tokens(**request).input_tokens
         except Exception as error:
@@ -108,16 +108,16 @@ class Api:
 
 
 def _answer(message: Message, request_id: str | None, cut: bool = False) -> Answer:
-    """Raises Failure for an answer of another form than the API's: the package checks none."""
+    """Convert a message. Raises Failure if it is malformed, since the package does not check it."""
     try:
-        held = clean(message.to_dict(mode="json", warnings=False))
-        content = [_sent_back(block) for block in held.get("content") or ()]
+        fields = clean(message.to_dict(mode="json", warnings=False))
+        content = [_sent_back(block) for block in fields.get("content") or ()]
         return Answer(
-            id=str(held.get("id", "")),
-            model=str(held.get("model", "")),
+            id=str(fields.get("id", "")),
+            model=str(fields.get("model", "")),
             request_id=request_id,
-            stop_reason=None if cut or held.get("stop_reason") is None else str(held["stop_reason"]),
-            usage=dict(held.get("usage") or {}),
+            stop_reason=None if cut or fields.get("stop_reason") is None else str(fields["stop_reason"]),
+            usage=dict(fields.get("usage") or {}),
             content=content,
         )
     except Exception as error:
@@ -125,13 +125,13 @@ def _answer(message: Message, request_id: str | None, cut: bool = False) -> Answ
 
 
 def _sent_back(block: Block) -> Block:
-    """A block as a later request may hold it: without what the package adds."""
+    """Remove the fields that the package adds, so that a later request may contain the block."""
     return {name: value for name, value in dict(block).items() if name != "parsed_output" and value is not None}
 
 
 # failures -------------------------------------------------------------------------------------------------------------
 def failure_of(error: Exception) -> Failure:
-    """What went wrong, whatever the package or the transport raised."""
+    """Convert any exception of the package or the transport."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, anthropic.APIStatusError):
@@ -142,16 +142,16 @@ def failure_of(error: Exception) -> Failure:
         return Failure("invalid_request_error", f"the API cannot be called, see ANTHROPIC_BASE_URL: {_words(error)}")
     if isinstance(error, anthropic.APIConnectionError | httpx2.TransportError | OSError):
         return Failure("connection_error", f"connection error: {_words(error)}", again=True)
-    # What is no stream of the API's shows as any error in the package's parsing of it.
-    words = f"empty or malformed response: {type(error).__name__}: {_words(error)}"
-    return Failure("malformed_response", words, again=True)
+    # Malformed streams cause arbitrary errors in the package's parser.
+    text = f"empty or malformed response: {type(error).__name__}: {_words(error)}"
+    return Failure("malformed_response", text, again=True)
 
 
 def _words(error: BaseException) -> str:
-    """What its cause says, where it has one: the package's own words are `Connection error.`"""
-    for one in (error.__cause__, error.__context__, error):
-        if one is not None and str(one).strip():
-            return str(one).strip()
+    """Return the message of the cause if there is one; the package's own is only `Connection error.`"""
+    for candidate in (error.__cause__, error.__context__, error):
+        if candidate is not None and str(candidate).strip():
+            return str(candidate).strip()
     return type(error).__name__
 
 
@@ -159,29 +159,31 @@ def _refused(error: anthropic.APIStatusError) -> Failure:
     headers = error.response.headers
     kind = error.type or UNNAMED
     status = error.status_code if error.status_code != 200 else STREAMED.get(kind)
-    should = headers.get("x-should-retry")
-    again = should == "true" or (should != "false" and status is not None and (status in RETRIED or status >= 500))
+    should_retry = headers.get("x-should-retry")
+    retryable = should_retry == "true" or (
+        should_retry != "false" and status is not None and (status in RETRIED or status >= 500)
+    )
     return Failure(
         kind,
         error.api_message or error.message,
         status=status,
         wait_seconds=wait_of(headers),
         request_id=error.request_id,
-        again=again,
+        again=retryable,
     )
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the API asks to wait: `retry-after-ms`, or `retry-after` as seconds or a date; None: it does not."""
-    given = headers.get("retry-after", "")
-    for text, scale in ((headers.get("retry-after-ms", ""), 1000), (given, 1)):
+    """Return the wait in seconds from `retry-after-ms` or `retry-after` (seconds or a date); None without one."""
+    retry_after = headers.get("retry-after", "")
+    for text, scale in ((headers.get("retry-after-ms", ""), 1000), (retry_after, 1)):
         try:
             seconds = float(text) / scale
         except ValueError:
             continue
         return seconds if 0 < seconds < 10**8 else None
     try:
-        seconds = email.utils.parsedate_to_datetime(given).timestamp() - time.time()
+        seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
     except (ValueError, TypeError, OverflowError):
         return None
     return round(seconds, 1) if 0 < seconds < 10**8 else None

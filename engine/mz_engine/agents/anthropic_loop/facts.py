@@ -1,20 +1,20 @@
-"""Facts: what one call of the loop is asked for, and how a request can fail.
+"""Options, failures and output format of one call of the loop.
 
 The loop writes JSON Lines to standard output, one object a line, `type` first:
 
     start        {version, model, session, resumed, tools}
-    text         {text}                                   a text of the model's, whole
-    request      {id, model, request_id, stop_reason, usage}    one answered request; `usage` as the API gave it
-    retry        {attempt, wait_seconds, error}           a request that failed and is made again
-    tool         {id, name, input}                        what the model asks for, long texts cut
-    tool_result  {id, failed, characters, text}           what it was answered, the text cut
-    progress     {seconds}                                something goes on, and nothing was written for a while
-    note         {text}                                   what a person may want to know
+    text         {text}                                   a complete text of the model
+    request      {id, model, request_id, stop_reason, usage}    one completed request; `usage` as the API reports it
+    retry        {attempt, wait_seconds, error}           a request that failed and is retried
+    tool         {id, name, input}                        a tool call of the model, long texts shortened
+    tool_result  {id, failed, characters, text}           its result, the text shortened
+    progress     {seconds}                                work continues, and nothing was written for a while
+    note         {text}                                   a note for people
     end          {status, text, requests, stop_reason, error}   the last line, whatever happened
 
-`status` is success or error; `error` is {kind, message} and, where the API said so, {status, retry_after_seconds,
-request_id}; null after a success. A request that broke off in the middle has a `stop_reason` of null: what it used
-until then is counted, as the API counts it. With `--count` the only lines are `count` {input_tokens} and `end`.
+`status` is success or error; `error` is null after a success, else {kind, message} and, if the API sent them, {status,
+retry_after_seconds, request_id}. An interrupted request has a `stop_reason` of null; its usage until then is counted.
+With `--count` the only lines are `start`, `count` {input_tokens} and `end`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Block: TypeAlias = dict[str, Any]
 """A content block, a message or a tool, as the API takes it."""
 
 OUTPUT_TOKENS_MAX = 32_000
-"""What every model of today may answer with."""
+"""Output limit that every current model supports."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """One call."""
+    """Options of one call."""
 
     model: str
     tools: tuple[Tool, ...]
@@ -41,11 +41,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     resumes: bool
     counts: bool = False
-    """Only say how many tokens the first request would take."""
+    """Only count the tokens of the first request."""
 
 
 class Failure(Exception):
-    """Why the call cannot go on: `kind` is the API's own name for it, or ours."""
+    """A failure of the call; `kind` is the API's name for it, or mz's."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Failure(Exception):
         super().__init__(message)
         self.kind, self.message, self.status, self.request_id = kind, message, status, request_id
         self.wait_seconds = wait_seconds
-        """As the API asked; None: it did not."""
+        """Wait that the API asks for; None if it asks for none."""
         self.again = again
-        """Making the same request again may help."""
+        """True if repeating the request may help."""
 
     def told(self) -> Block:
-        """For the stream."""
+        """Return the fields of the output's `error`."""
         more = {"status": self.status, "retry_after_seconds": self.wait_seconds, "request_id": self.request_id}
         return {"kind": self.kind, "message": self.message} | {
             name: value for name, value in more.items() if value is not None
@@ -73,4 +73,4 @@ class Failure(Exception):
 
 
 class Stopped(BaseException):
-    """A signal asked the process to end. No library may take it for an error of its own."""
+    """A signal asked the process to end. A BaseException, so that no library handles it."""

@@ -1,4 +1,4 @@
-"""Adapter: the tools for files: reading, listing, searching, writing, replacing."""
+"""The file tools: read, list, search, write, replace."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SEARCH_SECONDS = 20
 SNIFFED = 8000
 
 
-def read_file(place: Place, path: str, offset: int = 1, limit: int = SHOWN_LINES) -> str:
-    """The text as it stands in the file, or a part of it with a word on the rest."""
-    data = load(place, path)
+def read_file(sandbox: Place, path: str, offset: int = 1, limit: int = SHOWN_LINES) -> str:
+    """Return the file's text, or a part of it with a note on the rest."""
+    data = load(sandbox, path)
     if b"\0" in data[:SNIFFED]:
         raise Refused(f"{path} is no text: it holds {len(data)} bytes")
     lines = data.decode("utf-8", "replace").splitlines(keepends=True)
@@ -45,7 +45,7 @@ def read_file(place: Place, path: str, offset: int = 1, limit: int = SHOWN_LINES
 
 
 def _fitting(lines: list[str]) -> list[str]:
-    """As many as may be shown, and at least one."""
+    """Return the lines that fit the character limit, at least one."""
     room = SHOWN_CHARACTERS
     for count, line in enumerate(lines):
         room -= len(line)
@@ -54,48 +54,48 @@ def _fitting(lines: list[str]) -> list[str]:
     return lines
 
 
-def list_files(place: Place, pattern: str = "", path: str = ".") -> str:
-    names = place.files(path, pattern)
+def list_files(sandbox: Place, pattern: str = "", path: str = ".") -> str:
+    names = sandbox.files(path, pattern)
     more = f"\n[{len(names) - LISTED_MAX} more]" if len(names) > LISTED_MAX else ""
     return ("\n".join(names[:LISTED_MAX]) or "[no such file]") + more
 
 
-def search_files(place: Place, expression: str, pattern: str = "", path: str = ".") -> str:
+def search_files(sandbox: Place, expression: str, pattern: str = "", path: str = ".") -> str:
     try:
-        wanted = re.compile(expression)
+        regex = re.compile(expression)
     except (re.error, RecursionError, OverflowError) as error:
         raise Refused(f"{expression[:200]!r} is no regular expression: {error}") from None
-    found: list[str] = []
+    matches: list[str] = []
     with limited(SEARCH_SECONDS):
-        for line in _found(place, wanted, place.files(path, pattern)):
-            if len(found) == FOUND_MAX:
-                found.append(f"[more than {FOUND_MAX}: search for less]")
+        for line in _found(sandbox, regex, sandbox.files(path, pattern)):
+            if len(matches) == FOUND_MAX:
+                matches.append(f"[more than {FOUND_MAX}: search for less]")
                 break
-            found.append(line)
-    return "\n".join(found) or "[nothing found]"
+            matches.append(line)
+    return "\n".join(matches) or "[nothing found]"
 
 
-def _found(place: Place, wanted: re.Pattern[str], names: list[str]) -> Iterator[str]:
+def _found(sandbox: Place, regex: re.Pattern[str], names: list[str]) -> Iterator[str]:
     for name in names:
         try:
-            data = load(place, name)
+            data = load(sandbox, name)
         except Refused:
             continue
         if b"\0" in data[:SNIFFED]:
             continue
         for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
-            if wanted.search(line):
+            if regex.search(line):
                 yield f"{name}:{number}: {line[:FOUND_CHARACTERS]}"
 
 
 class _Expired(Exception):
-    """No Refused yet: what passes over a file that cannot be read must not pass over this."""
+    """Not a ToolError, since the search ignores those of unreadable files."""
 
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Ends what computes for longer, an expression without end above all. Raises Refused. Main thread only: elsewhere
-    nothing is limited."""
+    """Limit CPU time, mainly of regular expressions that backtrack. Raises ToolError. Works in the main thread only;
+    elsewhere nothing is limited."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -115,35 +115,35 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def write_file(place: Place, path: str, content: str) -> str:
+def write_file(sandbox: Place, path: str, content: str) -> str:
     data = encoded(content)
-    target = place.find(path)
+    target = sandbox.find(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror or error}") from None
-    store(place, path, data, os.O_CREAT)
-    return f"wrote {len(data)} bytes to {place.name(target)}"
+    store(sandbox, path, data, os.O_CREAT)
+    return f"wrote {len(data)} bytes to {sandbox.name(target)}"
 
 
-def edit_file(place: Place, path: str, old: str, new: str, all: bool = False) -> str:  # noqa: A002
-    """Bytes outside the replaced text stay as they are, whatever their encoding."""
-    data, wanted, put = load(place, path), encoded(old), encoded(new)
-    if not wanted:
+def edit_file(sandbox: Place, path: str, old: str, new: str, all: bool = False) -> str:  # noqa: A002
+    """Replace a text; all other bytes stay unchanged, whatever their encoding."""
+    data, target, replacement = load(sandbox, path), encoded(old), encoded(new)
+    if not target:
         raise Refused("the old text is empty; to write a file whole use write_file")
-    windows = data.count(b"\r\n")
-    if windows and (wanted not in data or windows == data.count(b"\n")):
-        wanted, put = _windows(wanted), _windows(put)
-    times = data.count(wanted)
-    if times == 0:
+    crlf_count = data.count(b"\r\n")
+    if crlf_count and (target not in data or crlf_count == data.count(b"\n")):
+        target, replacement = _windows(target), _windows(replacement)
+    count = data.count(target)
+    if count == 0:
         raise Refused(f"{path} does not hold the old text; read it again, and copy the text exactly")
-    if times > 1 and not all:
-        raise Refused(f"{path} holds the old text {times} times; give more of what is around it, or set `all`")
-    size = len(data) + times * (len(put) - len(wanted))
+    if count > 1 and not all:
+        raise Refused(f"{path} holds the old text {count} times; give more of what is around it, or set `all`")
+    size = len(data) + count * (len(replacement) - len(target))
     if size > FILE_BYTES_MAX:
         raise Refused(f"{path} would have {size} bytes; {FILE_BYTES_MAX} are the most")
-    store(place, path, data.replace(wanted, put), 0)
-    return f"replaced {times} {'place' if times == 1 else 'places'} in {place.name(place.find(path))}"
+    store(sandbox, path, data.replace(target, replacement), 0)
+    return f"replaced {count} {'place' if count == 1 else 'places'} in {sandbox.name(sandbox.find(path))}"
 
 
 def _windows(data: bytes) -> bytes:
@@ -160,18 +160,18 @@ def encoded(text: str) -> bytes:
     return data
 
 
-def load(place: Place, path: str) -> bytes:
-    """All of a file. Raises Refused."""
-    with os.fdopen(place.open(place.find(path), os.O_RDONLY), "rb") as file:
+def load(sandbox: Place, path: str) -> bytes:
+    """Read a complete file. Raises ToolError."""
+    with os.fdopen(sandbox.open(sandbox.find(path), os.O_RDONLY), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > FILE_BYTES_MAX:
             raise Refused(f"{path} has {size} bytes; {FILE_BYTES_MAX} are the most")
         return file.read(FILE_BYTES_MAX)
 
 
-def store(place: Place, path: str, data: bytes, flags: int) -> None:
-    """Replaces the content of a file; its mode stays. Raises Refused."""
-    with os.fdopen(place.open(place.find(path), os.O_WRONLY | flags), "wb") as file:
+def store(sandbox: Place, path: str, data: bytes, flags: int) -> None:
+    """Replace a file's content and keep its mode. Raises ToolError."""
+    with os.fdopen(sandbox.open(sandbox.find(path), os.O_WRONLY | flags), "wb") as file:
         try:
             file.truncate(0)
             file.write(data)

@@ -1,4 +1,4 @@
-"""Pure: with what the API is called, as the environment says it. Apart from the client, whose package loads slowly."""
+"""Selection of the API key from the environment; separate from the client, whose package loads slowly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mz_engine.agents.anthropic_loop.facts import Failure
 
 
 def login(environment: Mapping[str, str]) -> dict[str, str]:
-    """The client's argument that holds the key or the token. Raises Failure where there is neither."""
+    """Return the client's keyword argument for the key or token. Raises Failure if there is neither."""
     key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
     if key:
         return {"api_key": key}

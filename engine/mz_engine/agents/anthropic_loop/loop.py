@@ -1,4 +1,4 @@
-"""Adapter: the loop: ask the model, carry out what it asks for, tell it what came of that, until it has finished."""
+"""The agent loop: send the messages, run the tools that the model calls, send their results, until it has finished."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mz_engine.agents.anthropic_loop.wording import marked, offered, prompted, s
 
 RETRIES = 2
 WAIT_SECONDS_MAX = 60
-"""A longer wait is the engine's business, which gives the slot back."""
+"""For longer waits the engine waits instead, and frees the slot."""
 PAUSES_SECONDS = (0.5, 2.0)
-"""Where the API does not say how long."""
+"""Waits before each retry if the API names none."""
 FINISHED = ("end_turn", "stop_sequence")
 UNFINISHED = {
     "max_tokens": "the answer exceeded the output token maximum",
@@ -26,7 +26,7 @@ UNFINISHED = {
 
 
 class Asks(Protocol):
-    """See `api.Api`."""
+    """Interface of `api.Api`."""
 
     def ask(self, request: Block, told: Callable[[str], None], alive: Callable[[], None]) -> Answer: ...
 
@@ -34,7 +34,7 @@ class Asks(Protocol):
 
 
 class Loop:
-    """One call. `requests` counts what the API answered."""
+    """One call. `requests` counts the API's replies."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Loop:
         self._saves = True
 
     def run(self, prompt: str) -> tuple[str, str]:
-        """The final text, and why the model stopped. Raises Failure."""
+        """Run the loop; return the final text and the stop reason. Raises Failure."""
         options = self._options
         messages = self._sessions.load(options.session, self._cwd) if options.resumes else []
         messages = [*messages, prompted(prompt)]
@@ -71,7 +71,7 @@ class Loop:
         raise Failure("max_turns", f"the model had not finished after {options.turns_max} requests")
 
     def count(self, prompt: str) -> int:
-        """Tokens of the first request of the call. Raises Failure."""
+        """Count the tokens of the call's first request. Raises Failure."""
         options = self._options
         messages = self._sessions.load(options.session, self._cwd) if options.resumes else []
         return self._api.count(self._request([*messages, prompted(prompt)]))
@@ -83,16 +83,16 @@ class Loop:
 
     # one request ------------------------------------------------------------------------------------------------------
     def _ask(self, messages: list[Block]) -> Answer:
-        """An answer, after a few tries where that helps. Raises Failure."""
+        """Make one request, with retries where they may help. Raises Failure."""
         request = self._request(messages)
         for attempt in range(1, RETRIES + 2):
             try:
                 answer = self._api.ask(request, lambda text: self._voice.say("text", text=text), self._voice.alive)
-            except Broken as broken:
-                self._count(broken.answer)
-                failure = broken.failure
-            except Failure as caught:
-                failure = caught
+            except Broken as interruption:
+                self._count(interruption.answer)
+                failure = interruption.failure
+            except Failure as error:
+                failure = error
             else:
                 self._count(answer)
                 return answer
@@ -100,13 +100,13 @@ class Loop:
         raise AssertionError("the last attempt either answers or fails")
 
     def _wait(self, failure: Failure, attempt: int) -> None:
-        """Until the same request may go well. Raises Failure where that is for the engine to decide."""
-        asked = failure.wait_seconds
-        if not failure.again or attempt > RETRIES or (asked or 0) > WAIT_SECONDS_MAX:
+        """Wait before a retry. Raises the failure if no retry is due here."""
+        requested = failure.wait_seconds
+        if not failure.again or attempt > RETRIES or (requested or 0) > WAIT_SECONDS_MAX:
             raise failure
-        wait = PAUSES_SECONDS[attempt - 1] if asked is None else asked
-        self._voice.say("retry", attempt=attempt, wait_seconds=wait, error=failure.told())
-        self._sleep(wait)
+        wait_seconds = PAUSES_SECONDS[attempt - 1] if requested is None else requested
+        self._voice.say("retry", attempt=attempt, wait_seconds=wait_seconds, error=failure.told())
+        self._sleep(wait_seconds)
 
     def _count(self, answer: Answer) -> None:
         self.requests += 1
@@ -119,9 +119,9 @@ class Loop:
             usage=answer.usage,
         )
 
-    # what comes of it -------------------------------------------------------------------------------------------------
+    # the reply --------------------------------------------------------------------------------------------------------
     def _stand(self, stop: str | None, uses: list[Block]) -> None:
-        """Raises Failure for an answer that nothing can come of."""
+        """Raise Failure if the loop cannot continue after this stop reason."""
         if stop in UNFINISHED:
             raise Failure(str(stop), UNFINISHED[str(stop)])
         if stop == "tool_use" and not uses:
@@ -130,7 +130,7 @@ class Loop:
             raise Failure("malformed_response", f"empty or malformed response: the model stopped for {stop!r}")
 
     def _use(self, use: Block) -> Block:
-        """Carries out one use of a tool: the block that tells the model."""
+        """Run one tool call; return the result block for the model."""
         name, given = str(use.get("name", "")), use.get("input")
         self._voice.say("tool", id=use.get("id"), name=name, input=cut(given))
         text, failed = self._toolbox.use(name, given)
@@ -139,7 +139,7 @@ class Loop:
         return {**block, "is_error": True} if failed else block
 
     def _keep(self, messages: list[Block]) -> None:
-        """Without it the work goes on, and the conversation cannot be continued later."""
+        """Save the session. If that fails, the call continues, but the session cannot be continued later."""
         if not self._saves:
             return
         try:

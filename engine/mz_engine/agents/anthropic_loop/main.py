@@ -1,8 +1,7 @@
-"""Adapter: the program `mz-anthropic`: one call of a model with tools, told as JSON Lines on standard output.
+"""The program `mz-anthropic`, which the agent `anthropic` runs: one call of a model with tools.
 
-It is what the agent `anthropic` runs. The prompt comes on standard input. Exits 0 after a success, 1 after a failure,
-2 when called wrongly, 143 when it was asked to end; whatever happens, the last line says what became of the call.
-"""
+Reads the prompt from standard input and writes JSON Lines to standard output. Exits 0 after success, 1 after failure, 2
+for wrong arguments, 143 when terminated. The last line always reports the outcome."""
 
 from __future__ import annotations
 
@@ -33,59 +32,61 @@ BUG = "loop_failed"
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(run(sys.argv[1:]))
 
 
 class Around(NamedTuple):
-    """What the program finds: on standard input, in its environment, and where it stands."""
+    """Input of the program: standard input, environment variables, working directory."""
 
     prompt: Callable[[], bytes]
     environment: Mapping[str, str]
     cwd: Path
     state: Callable[[], Path]
-    """Where conversations are kept."""
+    """Directory of the saved sessions."""
     sleep: Callable[[float], None] = time.sleep
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Everything, from arguments to exit code."""
+    """Parse the arguments, make the call, return the exit code."""
     options = parse(arguments)
     for number in ENDING:
         signal.signal(number, _stop)
     try:
         return carry_out(options, Around(sys.stdin.buffer.read, os.environ, Path.cwd(), directory), Voice(_write))
     except BrokenPipeError:
-        # Nobody listens any more. Python would complain once more when it closes standard output.
+        # The reader is gone. Python would fail again when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
 
 
 def carry_out(options: Options, around: Around, voice: Voice) -> int:
-    """The call; whatever it comes to, the last line is said. Returns the exit code. Raises what the voice raises."""
-    told: dict[str, object] = {"text": "", "requests": 0, "stop_reason": None}
+    """Make the call and write the last line, whatever happens; return the exit code. Raises what the writer raises."""
+    end_fields: dict[str, object] = {"text": "", "requests": 0, "stop_reason": None}
     try:
-        _work(options, around, voice, told)
+        _work(options, around, voice, end_fields)
     except BrokenPipeError:
         raise
     except Failure as failure:
-        voice.say("end", status="error", **told, error=failure.told())
+        voice.say("end", status="error", **end_fields, error=failure.told())
         return 1
     except Stopped:
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
-        voice.say("end", status="error", **told, error={"kind": "terminated", "message": "asked to end by a signal"})
+        voice.say(
+            "end", status="error", **end_fields, error={"kind": "terminated", "message": "asked to end by a signal"}
+        )
         return TERMINATED
     except Exception as error:
-        words = f"{type(error).__name__}: {error}"
-        voice.say("end", status="error", **told, error={"kind": BUG, "message": words})
+        message = f"{type(error).__name__}: {error}"
+        voice.say("end", status="error", **end_fields, error={"kind": BUG, "message": message})
         return 1
-    voice.say("end", status="success", **told, error=None)
+    voice.say("end", status="success", **end_fields, error=None)
     return 0
 
 
-def _work(options: Options, around: Around, voice: Voice, told: dict[str, object]) -> None:
-    """The call itself; `told` holds what the last line says of it, also where this raises."""
+def _work(options: Options, around: Around, voice: Voice, end_fields: dict[str, object]) -> None:
+    """Make the call; fills `end_fields` for the last line, also if it raises."""
     voice.say(
         "start",
         version=importlib.metadata.version(PACKAGE),
@@ -94,11 +95,11 @@ def _work(options: Options, around: Around, voice: Voice, told: dict[str, object
         resumed=options.resumes,
         tools=list(options.tools),
     )
-    login(around.environment)  # Before the prompt: on a terminal nobody should type one for nothing.
+    login(around.environment)  # Before the prompt is read, so that nobody types one in vain.
     prompt = around.prompt().decode("utf-8", "replace")
     if not prompt.strip():
         raise Failure("invalid_request_error", "there is no prompt on standard input")
-    # Loaded only now: the package takes a second, and the first line should not wait for it.
+    # Imported late: the package takes a second to load, and the first line should not wait for it.
     from mz_engine.agents.anthropic_loop.api import Api
     from mz_engine.agents.anthropic_loop.loop import Loop
     from mz_engine.agents.anthropic_loop.place import Place
@@ -115,33 +116,33 @@ def _work(options: Options, around: Around, voice: Voice, told: dict[str, object
             voice.say("count", input_tokens=loop.count(prompt))
             return
         try:
-            told["text"], told["stop_reason"] = loop.run(prompt)
+            end_fields["text"], end_fields["stop_reason"] = loop.run(prompt)
         finally:
-            told["requests"] = loop.requests
+            end_fields["requests"] = loop.requests
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Exits with 2 and a word on standard error where they make no sense; with 0 after `--version`."""
+    """Parse the arguments. Exits with 2 and a message if they are invalid; with 0 after `--version`."""
     parser = argparse.ArgumentParser(prog="mz-anthropic", description=ABOUT)
     parser.add_argument("--version", action="version", version=_version())
     parser.add_argument("--model", required=True, help="name of the model")
-    parser.add_argument("--tools", default="", help=f"what it may use, of {','.join(get_args(Tool))}")
-    parser.add_argument("--max-turns", type=int, default=TURNS_MAX, help="requests after which to give up")
-    parser.add_argument("--count", action="store_true", help="only say how many tokens the first request would take")
+    parser.add_argument("--tools", default="", help=f"allowed tools, of {','.join(get_args(Tool))}")
+    parser.add_argument("--max-turns", type=int, default=TURNS_MAX, help="maximum number of requests")
+    parser.add_argument("--count", action="store_true", help="only count the tokens of the first request")
     session = parser.add_mutually_exclusive_group()
     session.add_argument("--session", help="id of the session to begin")
     session.add_argument("--resume", help="id of the session to continue")
-    given = parser.parse_args(arguments)
-    named = tuple(filter(None, given.tools.split(",")))
-    if unknown := sorted(set(named) - set(get_args(Tool))):
-        parser.error(f"there is no tool {', '.join(unknown)}; there are {', '.join(get_args(Tool))}")
+    parsed = parser.parse_args(arguments)
+    tools = tuple(filter(None, parsed.tools.split(",")))
+    if unknown := sorted(set(tools) - set(get_args(Tool))):
+        parser.error(f"unknown tool {', '.join(unknown)}; known tools: {', '.join(get_args(Tool))}")
     return Options(
-        model=given.model,
-        tools=tuple(tool for tool in get_args(Tool) if tool in named),
-        turns_max=given.max_turns,
-        session=given.resume or given.session or str(uuid.uuid4()),
-        resumes=given.resume is not None,
-        counts=given.count,
+        model=parsed.model,
+        tools=tuple(tool for tool in get_args(Tool) if tool in tools),
+        turns_max=parsed.max_turns,
+        session=parsed.resume or parsed.session or str(uuid.uuid4()),
+        resumes=parsed.resume is not None,
+        counts=parsed.count,
     )
 
 
@@ -150,7 +151,7 @@ def _version() -> str:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """What is torn in the middle may complain when it is dropped; those words are no news of the call."""
+    """Stop the call; silences errors of interrupted objects that are garbage-collected."""
     sys.unraisablehook = lambda _: None
     raise Stopped
 

@@ -1,4 +1,4 @@
-"""Adapter: the working directory, and which of the paths that a model names lie in it."""
+"""The working directory, and resolution of the paths that a model names to files inside it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ FILES_MAX = 200_000
 
 
 class Refused(Exception):
-    """A tool that cannot do what it was asked; the words are for the model."""
+    """A tool cannot do what was requested; the message is for the model."""
 
 
 class Place:
-    """One directory; nothing outside it is ever opened."""
+    """One directory; nothing outside it is opened."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
 
     def find(self, given: str) -> Path:
-        """The real path that the words stand for, whether it exists or not. Raises Refused for one that is not in the
-        directory once links are followed, and for git's own files."""
+        """Resolve a path, whether it exists or not. Raises ToolError if it is outside the directory once links are
+        followed, or belongs to git."""
         if "\0" in given:
             raise Refused("a path holds no NUL byte")
         try:
@@ -40,11 +40,11 @@ class Place:
         return path
 
     def name(self, path: Path) -> str:
-        """As the model is told it."""
+        """Return the path as shown to the model."""
         return path.relative_to(self.root).as_posix()
 
     def open(self, path: Path, flags: int) -> int:
-        """A descriptor of a regular file, or of a new one. Raises Refused. A FIFO is never waited for."""
+        """Open a regular file, existing or new; never blocks on a FIFO. Raises ToolError."""
         try:
             file = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
@@ -55,17 +55,17 @@ class Place:
         return file
 
     def files(self, below: str, pattern: str) -> list[str]:
-        """Names of files under a directory of the place that match, sorted. Raises Refused."""
+        """Return the names of matching files under a directory, sorted. Raises ToolError."""
         top = self.find(below)
         if not top.is_dir():
             raise Refused(f"{below} is no directory")
-        chosen = _spec(pattern)
+        spec = _spec(pattern)
         prefix = "" if top == self.root else self.name(top) + "/"
         names = (name for name in self._all() if name.startswith(prefix))
-        return sorted(name for name in names if chosen is None or chosen.match_file(name))
+        return sorted(name for name in names if spec is None or spec.match_file(name))
 
     def _all(self) -> Iterator[str]:
-        """What git knows or would take; where there is no repository, everything."""
+        """Yield the files that git tracks or would add; outside a repository, all files."""
         listed = _listed(self.root)
         names = _walked(self.root) if listed is None else (name for name in listed if os.path.lexists(self.root / name))
         for count, name in enumerate(names):
@@ -84,14 +84,14 @@ def _spec(pattern: str) -> GitIgnoreSpec | None:
 def _listed(root: Path) -> list[str] | None:
     command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if done.returncode:
+    if result.returncode:
         return None
-    names = done.stdout.decode("utf-8", "surrogateescape").split("\0")
+    names = result.stdout.decode("utf-8", "surrogateescape").split("\0")
     return list(dict.fromkeys(name for name in names if name))
 
 

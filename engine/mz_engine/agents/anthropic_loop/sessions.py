@@ -1,7 +1,7 @@
-"""Adapter: conversations as files, so that a later call can continue them.
+"""Sessions as files, so that a later call can continue them.
 
-One file a session, `<state>/mz/anthropic/<id>.json`, for its owner's eyes only; it holds what went over the wire.
-"""
+One file per session, `<state>/mz/anthropic/<id>.json`, readable by its owner only; it holds the messages sent to the
+API."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from mz_engine.agents.anthropic_loop.voice import undisturbed
 FORMAT = 1
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}")
 KEPT_SECONDS = 30 * 24 * 3600
-"""A conversation that nobody has continued for so long is forgotten."""
+"""Sessions not continued for this long are deleted."""
 
 
 class Sessions:
-    """Those of one user."""
+    """The stored sessions of one user."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
 
     def begin(self, session: str) -> None:
-        """Raises Failure where the id is none, or is in use."""
+        """Check that a new session may use the id. Raises Failure if it is invalid or in use."""
         if os.path.lexists(self._path(session)):
             raise Failure("session_taken", f"session id {session} is already in use")
 
     def load(self, session: str, cwd: str) -> list[Block]:
-        """The conversation so far. Raises Failure where there is none, or it belongs to another directory."""
+        """Load the messages so far. Raises Failure if there are none, or they belong to another directory."""
         missing = f"no conversation found with the session id {session}"
         try:
-            held = json.loads(self._path(session).read_bytes())
+            stored = json.loads(self._path(session).read_bytes())
         except FileNotFoundError:
             raise Failure("session_missing", missing) from None
         except (OSError, ValueError, RecursionError) as error:
             raise Failure("session_missing", f"{missing} that can be read: {error}") from None
-        if not _sound(held):
+        if not _sound(stored):
             raise Failure("session_missing", f"{missing} that can be read: its file has another form")
-        if held["cwd"] != cwd:
-            raise Failure("session_missing", f"{missing} for {cwd}: it belongs to {held['cwd']}")
-        messages: list[Block] = held["messages"]
+        if stored["cwd"] != cwd:
+            raise Failure("session_missing", f"{missing} for {cwd}: it belongs to {stored['cwd']}")
+        messages: list[Block] = stored["messages"]
         return messages
 
     def save(self, session: str, cwd: str, messages: list[Block]) -> None:
-        """The whole conversation, whole or not at all. Raises OSError."""
+        """Store all messages, atomically. Raises OSError."""
         path = self._path(session)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         data = json.dumps({"format": FORMAT, "cwd": cwd, "messages": messages}).encode()
@@ -60,7 +60,7 @@ class Sessions:
             partial.replace(path)
 
     def forget_old(self) -> None:
-        """Removes what nobody has continued for a month. Best effort."""
+        """Delete sessions not continued for a month. Best effort."""
         try:
             for path in self._place.iterdir():
                 if time.time() - path.lstat().st_mtime > KEPT_SECONDS:
@@ -75,17 +75,19 @@ class Sessions:
 
 
 def directory() -> Path:
-    """Where the conversations of this user are."""
-    import platformdirs  # Needed only after the first line is out.
+    """Return the directory of this user's sessions."""
+    import platformdirs  # Imported late: not needed for the first line.
 
     return Path(platformdirs.user_state_dir("mz", appauthor=False)) / "anthropic"
 
 
-def _sound(held: object) -> bool:
-    if not isinstance(held, dict) or held.get("format") != FORMAT or not isinstance(held.get("cwd"), str):
+def _sound(stored: object) -> bool:
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT or not isinstance(stored.get("cwd"), str):
         return False
-    messages = held.get("messages")
+    messages = stored.get("messages")
     return isinstance(messages, list) and all(
-        isinstance(one, dict) and one.get("role") in ("user", "assistant") and isinstance(one.get("content"), list)
-        for one in messages
+        isinstance(message, dict)
+        and message.get("role") in ("user", "assistant")
+        and isinstance(message.get("content"), list)
+        for message in messages
     )

@@ -1,4 +1,4 @@
-"""Adapter: the tool for commands: a process group of its own, a time limit, bounded output."""
+"""The tool that runs a command: in its own process group, with a time limit and bounded output."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mz_engine.agents.anthropic_loop.place import Place, Refused
 TIMEOUT_SECONDS = 120
 TIMEOUT_SECONDS_MAX = 600
 KEPT_BYTES = 30_000
-"""Of the output's beginning, and of its end."""
+"""Bytes kept of the output's beginning, and of its end."""
 TICK_SECONDS = 0.2
 DRAIN_SECONDS = 1
-"""For what a command printed last; what it left running may print for ever."""
+"""Time to read the last output; background processes may print for ever."""
 CHUNK = 1 << 16
 HIDDEN = "ANTHROPIC_"
-"""Variables of that name are the loop's: what the model runs has no business with the key."""
+"""Prefix of variables hidden from commands, since they hold the API key."""
 
 Alive = Callable[[], None]
 
@@ -46,16 +46,16 @@ class Kept:
 
 
 def run_command(
-    place: Place, command: str, timeout_seconds: int, environment: Mapping[str, str], alive: Alive
+    sandbox: Place, command: str, timeout_seconds: int, environment: Mapping[str, str], alive: Alive
 ) -> tuple[str, bool]:
-    """What it printed, and whether it failed. Nothing of its group runs on afterwards, whatever happens here."""
+    """Run a command; return its output and whether it failed. Always kills its process group afterwards."""
     if "\0" in command:
         raise Refused("a command holds no NUL byte")
     seconds = max(1, min(timeout_seconds, TIMEOUT_SECONDS_MAX))
     try:
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
-            cwd=place.root,
+            cwd=sandbox.root,
             env={name: value for name, value in environment.items() if not name.startswith(HIDDEN)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -64,42 +64,42 @@ def run_command(
         )
     except (OSError, ValueError) as error:
         raise Refused(f"the command cannot be started: {error}") from None
-    kept = Kept()
+    output = Kept()
     try:
-        ended = _follow(process, kept, time.monotonic() + seconds, alive)
+        finished = _follow(process, output, time.monotonic() + seconds, alive)
     finally:
         _end(process)
-    text = kept.text()
-    if not ended:
+    text = output.text()
+    if not finished:
         return f"{text}\n[ended after {seconds} s, its time limit]", True
     code = process.returncode
     return (f"{text}\n[exit {code}]" if code else text or "[no output]"), code != 0
 
 
-def _follow(process: subprocess.Popen[bytes], kept: Kept, deadline: float, alive: Alive) -> bool:
-    """Until the command has ended, or False: until its time was up. What it leaves running is not waited for."""
+def _follow(process: subprocess.Popen[bytes], output: Kept, deadline: float, alive: Alive) -> bool:
+    """Collect output until the command ends; False if the deadline passed. Does not wait for background processes."""
     assert process.stdout is not None
-    stream, open_ = process.stdout.fileno(), True
+    stream, is_open = process.stdout.fileno(), True
     while process.poll() is None:
         if time.monotonic() >= deadline:
             return False
-        if open_:
-            open_ = _take(stream, kept, TICK_SECONDS)
+        if is_open:
+            is_open = _take(stream, output, TICK_SECONDS)
         else:
             time.sleep(TICK_SECONDS / 10)
         alive()
     last = time.monotonic() + DRAIN_SECONDS
-    while open_ and time.monotonic() < last and select.select([stream], [], [], 0)[0]:
-        open_ = _take(stream, kept, 0)
+    while is_open and time.monotonic() < last and select.select([stream], [], [], 0)[0]:
+        is_open = _take(stream, output, 0)
     return True
 
 
-def _take(stream: int, kept: Kept, seconds: float) -> bool:
-    """What has come, if anything comes in that time; False: nothing will come any more."""
+def _take(stream: int, output: Kept, seconds: float) -> bool:
+    """Read available output within a time; False at the end of the output."""
     if not select.select([stream], [], [], seconds)[0]:
         return True
     data = os.read(stream, CHUNK)
-    kept.add(data)
+    output.add(data)
     return bool(data)
 
 

@@ -1,4 +1,4 @@
-"""Adapter: carries out what the model asks for, of the tools that it was offered, and says how it went."""
+"""Runs the tools that the model calls, of those that it was offered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFFSET_MAX = 10**9
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what tools are given."""
+    """Base class of tool inputs."""
 
 
 class ReadFile(Asked, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ FORMS: Mapping[str, type[Asked]] = {
 
 
 class Toolbox:
-    """The tools of one call. `alive` is called while a command runs."""
+    """The tools of one call. `heartbeat` is called while a command runs."""
 
     def __init__(
         self, place: Place, tools: tuple[Tool, ...], environment: Mapping[str, str], alive: Callable[[], None]
@@ -67,24 +67,24 @@ class Toolbox:
         self._place, self._environment, self._alive = place, environment, alive
         self._known = frozenset(str(tool["name"]) for kind in tools for tool in OFFERED[kind])
 
-    def use(self, name: str, given: object) -> tuple[str, bool]:
-        """What the tool answers, and whether it failed. Never raises for what a model asks."""
+    def use(self, name: str, arguments: object) -> tuple[str, bool]:
+        """Run a tool; return its result for the model and whether it failed. Never raises for a model's input."""
         if name not in self._known:
             return f"there is no tool {name!r}; there are: {', '.join(sorted(self._known)) or 'none'}", True
         try:
-            asked = msgspec.convert(given, FORMS[name])
-            text, failed = self._carry_out(asked)
+            tool_input = msgspec.convert(arguments, FORMS[name])
+            text, failed = self._carry_out(tool_input)
         except msgspec.ValidationError as error:
             return f"{name} was called wrongly: {error}", True
-        except Refused as refusal:
-            return str(clean(str(refusal))), True
+        except Refused as error:
+            return str(clean(str(error))), True
         except (OSError, MemoryError, RecursionError) as error:
             return str(clean(f"{name} failed: {error}")), True
         return str(clean(text)), failed
 
-    def _carry_out(self, asked: Asked) -> tuple[str, bool]:
+    def _carry_out(self, tool_input: Asked) -> tuple[str, bool]:
         place = self._place
-        match asked:
+        match tool_input:
             case ReadFile(path=path, offset=offset, limit=limit):
                 return files.read_file(place, path, min(offset, OFFSET_MAX), limit), False
             case ListFiles(pattern=pattern, path=path):
@@ -93,8 +93,8 @@ class Toolbox:
                 return files.search_files(place, expression, pattern, path), False
             case WriteFile(path=path, content=content):
                 return files.write_file(place, path, content), False
-            case EditFile(path=path, old=old, new=new, all=every):
-                return files.edit_file(place, path, old, new, every), False
+            case EditFile(path=path, old=old, new=new, all=replace_all):
+                return files.edit_file(place, path, old, new, replace_all), False
             case RunCommand(command=command, timeout_seconds=seconds):
                 return shell.run_command(place, command, seconds, self._environment, self._alive)
         raise Refused("there is no such tool")

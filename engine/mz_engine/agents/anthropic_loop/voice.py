@@ -1,4 +1,4 @@
-"""Adapter: standard output: one JSON object a line, whole lines only, and a sign of life where it takes long."""
+"""Output as JSON Lines: complete lines only, with progress lines during long work."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Write = Callable[[bytes], None]
 
 
 class Voice:
-    """What the loop says."""
+    """Writes the output events of a call."""
 
     def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
         self._last = self._began = clock()
 
     def say(self, kind: str, **fields: object) -> None:
-        """One line. Raises what `write` raises."""
+        """Write one event as a line. Raises what `write` raises."""
         line = json.dumps(clean({"type": kind, **fields}), ensure_ascii=False)
         with undisturbed():
             self._write(line.encode() + b"\n")
         self._last = self._clock()
 
     def alive(self) -> None:
-        """Called whenever something goes on; now and then a line of it."""
+        """Note activity; write a progress line if none was written for a while."""
         now = self._clock()
         if now - self._last >= PROGRESS_SECONDS:
             self.say("progress", seconds=round(now - self._began))
@@ -41,7 +41,7 @@ class Voice:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """No signal ends the process in the middle of this; it does so right after."""
+    """Delay terminating signals until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -50,13 +50,13 @@ def undisturbed() -> Iterator[None]:
 
 
 def cut(value: Any) -> Any:
-    """With long texts cut, wherever they are: the stream is a summary."""
+    """Shorten long texts at any depth."""
     match value:
         case str() if len(value) > CUT_CHARACTERS:
             return f"{value[:CUT_CHARACTERS]}... ({len(value)} characters)"
         case dict():
-            return {str(name): cut(part) for name, part in value.items()}
+            return {str(key): cut(item) for key, item in value.items()}
         case list():
-            return [cut(part) for part in value]
+            return [cut(item) for item in value]
         case _:
             return value

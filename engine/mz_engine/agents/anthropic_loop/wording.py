@@ -1,4 +1,4 @@
-"""Pure: what the model is told: the system prompt, the tools, and what of a conversation a prompt cache may keep."""
+"""The system prompt, the tool definitions and the cache marks of a request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ what was wrong, or go another way. Read a file before you change it. Say that yo
 decide something."""
 
 CACHE: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
-"""Kept by the API for five minutes, and for five more each time that it is read."""
+"""The API keeps the cached part for five minutes after its last use."""
 
 
-def _tool(name: str, about: str, required: tuple[str, ...], **properties: tuple[str, str]) -> Block:
-    described = {key: {"type": kind, "description": words} for key, (kind, words) in properties.items()}
-    schema = {"type": "object", "properties": described, "required": list(required), "additionalProperties": False}
-    return {"name": name, "description": about, "input_schema": schema}
+def _tool(name: str, description: str, required: tuple[str, ...], **properties: tuple[str, str]) -> Block:
+    schemas = {key: {"type": kind, "description": text} for key, (kind, text) in properties.items()}
+    schema = {"type": "object", "properties": schemas, "required": list(required), "additionalProperties": False}
+    return {"name": name, "description": description, "input_schema": schema}
 
 
 PATH = ("string", "Path of the file, relative to the working directory.")
@@ -89,16 +89,16 @@ def system(cwd: str) -> list[Block]:
 
 
 def offered(tools: tuple[Tool, ...]) -> list[Block]:
-    """The tools of these kinds; the last one ends a part that stays the same."""
-    found = [tool for kind in OFFERED if kind in tools for tool in OFFERED[kind]]
-    return [*found[:-1], {**found[-1], **CACHE}] if found else []
+    """Return the definitions of these tools; the last one carries a cache mark."""
+    definitions = [tool for kind in OFFERED if kind in tools for tool in OFFERED[kind]]
+    return [*definitions[:-1], {**definitions[-1], **CACHE}] if definitions else []
 
 
 def marked(messages: list[Block]) -> list[Block]:
-    """The conversation with marks on the user's last two messages: what is in front of the first was kept before, what
-    is in front of the second is kept for the next request."""
-    places = [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]
-    return [_marked(message) if at in places else message for at, message in enumerate(messages)]
+    """Add cache marks to the user's last two messages: the part before the first is cached already, the part before the
+    second is cached for the next request."""
+    marked_positions = [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]
+    return [_marked(message) if at in marked_positions else message for at, message in enumerate(messages)]
 
 
 def _marked(message: Block) -> Block:
@@ -111,13 +111,13 @@ def prompted(prompt: str) -> Block:
 
 
 def clean(value: Any) -> Any:
-    """Without halves of surrogate pairs, which no UTF-8 can hold: file names and models bring them in."""
+    """Replace unpaired surrogates, which file names and models may contain and UTF-8 cannot encode."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
         case dict():
-            return {clean(name): clean(part) for name, part in value.items()}
+            return {clean(name): clean(item) for name, item in value.items()}
         case list() | tuple():
-            return [clean(part) for part in value]
+            return [clean(item) for item in value]
         case _:
             return value

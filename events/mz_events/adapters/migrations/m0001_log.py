@@ -1,4 +1,4 @@
-"""Adapter: the first format of the log."""
+"""The first format of the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATEMENTS = (
 
 
 def up(connection: sqlite3.Connection) -> None:
-    """Makes the tables in an empty database and gives the log its id."""
+    """Create the tables in an empty database and give the log its id."""
     for statement in STATEMENTS:
         connection.execute(statement)
     connection.execute("INSERT INTO log (id) VALUES (?)", (uuid.uuid4().hex,))
